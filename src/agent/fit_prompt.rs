@@ -1,6 +1,6 @@
 //! Fits a request into the model's context window. Results that do not fit are replaced by stubs.
-//! The prompt and the record both show the stubs, and the notice states that this is the last turn.
-//! No text is ever shortened.
+//! The prompt and the record both show the stubs, and the notice of the turn states that the turn
+//! is the last one of its call. No text is ever shortened.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use super::protocol::render;
 /// A model request after fitting, which is within the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// Messages that prompts show as stubs from this turn on. If there are any, this turn is the
-    /// call's last.
+    /// Messages that prompts show as stubs from this turn on. If there are such messages, this turn
+    /// is the last one of its call.
     pub left_out: Vec<MessageId>,
 }
 
 /// Replaces items by stubs until the request fits. Candidates are the messages sent to `agent`
 /// since its last turn, largest first. The request of the call and the agent's own text always
-/// stay. `render` makes the model request; its argument states whether the turn is the last one.
+/// stay. `render` makes the model request; its `bool` argument states whether the turn is the last
+/// one of the call.
 ///
 /// # Errors
 ///

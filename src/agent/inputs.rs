@@ -1,5 +1,5 @@
-//! The inputs of a turn's model request besides the thread, stored by digest. From them and the
-//! thread, the prompt can be rebuilt even if the config has changed since.
+//! The inputs of a turn's model request besides the thread, stored by digest. The prompt can be
+//! rebuilt from these inputs and the thread, even if the config has changed since.
 
 use std::sync::Arc;
 
@@ -111,8 +111,8 @@ impl TurnInputs {
         })
     }
 
-    /// Returns the messages before the turn `past` in its thread that the turn's request does not
-    /// show. Returns `None` if this program lacks the turn's renderer version.
+    /// Returns the messages that the request of the turn `past` does not show, from the thread
+    /// before that turn. Returns `None` if this program lacks the turn's renderer version.
     pub fn unseen(
         &self,
         records: &[Record],
@@ -166,9 +166,9 @@ impl SentDigests {
     }
 }
 
-/// Returns the digest of everything in a request except its settings. Each part is followed by a
-/// zero byte, which no text contains. Turns of older versions stored no inputs, and recorded this
-/// digest instead.
+/// Returns the digest of everything in a request except its settings. In the digested text, each
+/// part is followed by a zero byte, which no part contains. Turns of older versions stored no
+/// inputs, and recorded this digest instead.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

@@ -14,7 +14,7 @@ pub enum FinalMode {
     #[default]
     #[serde(rename = "action")]
     Action,
-    /// An action ends a call, or else the text of a turn without an action.
+    /// An action ends a call. The text of a turn without an action ends it, too.
     #[serde(rename = "text")]
     Text,
 }

@@ -1,5 +1,5 @@
 //! Buffers a model's answer while it streams, and counts the tokens of failed requests. A request
-//! whose answer broke off is charged like a completed one.
+//! whose answer broke off is charged like a completed request.
 
 use tokio::time::Instant;
 
@@ -108,8 +108,8 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// Records that the current request failed. If this program aborted the request, it is charged
-    /// even if no byte was received, because the provider may be working on it.
+    /// Records that the current request failed. A request that this program aborted is charged even
+    /// if no byte was received, because the provider may be working on it.
     pub fn fail(&mut self, error: &Error) {
         let is_charged = self.bytes > 0 || error.is_broken_off();
         self.lose(error.word(), is_charged);
@@ -150,8 +150,8 @@ impl AnswerBuffer {
     }
 
     /// Estimates usage and cost of the failed requests, because providers report no usage for them.
-    /// Each is charged for its prompt, and for one token per four received bytes. Returns `None` if
-    /// nothing is to be charged.
+    /// A request is charged for its prompt, and for one token per four received bytes. Returns
+    /// `None` if nothing is to be charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -49,14 +49,14 @@ pub struct AgentOptions {
     pub final_by: FinalMode,
     /// Tool choice for native calls; `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn gets a notice. With `xml-final` each turn gets one, because the notice
-    /// names the slots.
+    /// Whether each turn gets a notice. With `xml-final`, each turn always gets one, because the
+    /// notice names the slots. A turn with a full context window always gets one, too.
     pub notice: bool,
     /// Maximum tokens of one answer.
     pub max_tokens: Option<u32>,
     /// Terms of the agent's model: context window, length of answers, price.
     pub terms: ModelTerms,
-    /// Sections of the prompt from the config, in their order there.
+    /// Prompt sections of the config, in the order of the config.
     pub sections: Vec<(String, String)>,
     pub environment: AgentEnvironment,
     /// Renderer version of new turns. A recorded turn is always rendered in its own version.
@@ -128,8 +128,9 @@ impl ModelAgent {
         Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
-    /// Takes one turn for a delivery. Before each request of the model call is sent, its cost is
-    /// reserved through `context`. If the turn is cancelled, its stream is closed immediately.
+    /// Takes one turn for a delivery. Reserves the cost of each request of the model call through
+    /// `context` before the request is sent. If the turn is cancelled, the stream of the model is
+    /// closed immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -138,7 +139,8 @@ impl ModelAgent {
         self.turn_with(self.kept_memory(delivery), delivery, context).await
     }
 
-    /// Like [`ModelAgent::turn`], with the memory of the delivery's thread.
+    /// Takes one turn like [`ModelAgent::turn`]. `memory` is the kept memory of the delivery's
+    /// thread.
     pub async fn turn_with(
         &self,
         memory: ThreadMemory,
@@ -273,8 +275,8 @@ impl ModelAgent {
         older_digest(request)
     }
 
-    /// Computes the size of a rebuilt request. `notice` is the last text of the request, which
-    /// occurs in no other request.
+    /// Computes the size of a rebuilt request. `notice` is the notice at the end of the request; no
+    /// other request contains it.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
@@ -428,8 +430,8 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Returns [`Spent`] if this turn was the last one that the call may take, and did not end the
-    /// call.
+    /// Returns [`Spent`] if this turn did not end its call, although it was the last turn that the
+    /// call may take.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -489,8 +491,8 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// Makes one protocol for each form of goal. The text of a turn answers an untyped goal; only its
-/// payload answers a typed goal.
+/// Makes one protocol for each form of goal. An untyped goal is answered by the text of a turn, and
+/// a typed goal only by its payload.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -573,8 +575,8 @@ struct RenderedTurn {
     own_names: OwnNames,
     /// The provider whose native calls and results are sent as blocks.
     native: Option<String>,
-    /// Messages that prompts show as stubs from this turn on. If there are any, this turn is the
-    /// call's last.
+    /// Messages that prompts show as stubs from this turn on. If there are such messages, this turn
+    /// is the last one of its call.
     left_out: Vec<MessageId>,
 }
 

@@ -51,8 +51,8 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
-    /// Whether a state directory was given. Stays true if `distrust_state` bars its checkpoint
-    /// copies from the proof.
+    /// Whether a state directory was given. Stays true even if `distrust_state` bars the checkpoint
+    /// copies of the state directory from the proof.
     has_state: bool,
     /// Reason why the directory that the config names has no copy for this journal.
     lacking: Option<String>,
@@ -70,7 +70,8 @@ pub(super) struct CopyEvidence {
 }
 
 impl CopyEvidence {
-    /// Reads the copies for `journal`, which is in `data` and whose last checkpoint was at `due`.
+    /// Reads the copies of the checkpoints of `journal`. The journal is in the directory `data`,
+    /// and its last checkpoint was at `due`.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -137,7 +138,7 @@ impl CopyEvidence {
     }
 
     /// Reads the copies in a directory. If a running pump is about to write the copy of its last
-    /// checkpoint, waits for it.
+    /// checkpoint, waits for that copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
@@ -169,8 +170,8 @@ impl CopyEvidence {
     }
 
     /// Removes from the copies every checkpoint that is newer than the backup's last checkpoint.
-    /// Keeps for [`CopyEvidence::compare_later`] those that cover no record after `last`, the last
-    /// record of the backup.
+    /// `last` is the last record of the backup. Keeps the removed checkpoints up to `last` for
+    /// [`CopyEvidence::compare_later`], because the backup has all records that they cover.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -185,8 +186,9 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the set-aside checkpoints at `heads.last()` with the Merkle root of the records up
-    /// to that position. If a copy that is kept elsewhere matches, it covers these records.
+    /// Compares each set-aside checkpoint at the position `heads.last()` with the Merkle root of
+    /// the records up to that position. A matching copy that is kept elsewhere covers these
+    /// records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -201,8 +203,8 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the checkpoints that are newer than the backup's last one and that the records
-    /// contradict.
+    /// Removes and returns the copied checkpoints that the records contradict and that are newer
+    /// than the backup's last checkpoint.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
@@ -239,14 +241,14 @@ impl CopyEvidence {
         self.vouched
     }
 
-    /// Returns the files with which the journal was compared.
+    /// Returns the files whose agreement with the journal counts as proof.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|file| file.counts);
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Returns why the copies do not protect the journal from an attacker who knows its key, or
-    /// `None` if they do.
+    /// Returns why the copies do not protect the journal from an attacker who knows its key.
+    /// Returns `None` if the copies protect the journal.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;

@@ -21,12 +21,12 @@ use crate::xml::element::Element;
 
 /// How two threads differ.
 pub struct ThreadComparison {
-    /// Differences, in the order in which the left thread reaches them.
+    /// Differences, in the order of the left thread's events.
     pub differences: Vec<ThreadDifference>,
     /// Number of events that are equal on both sides.
     pub equal: u64,
-    /// Pairs of turns at the same place whose requests to the model had different digests, in
-    /// order.
+    /// Pairs of turns at the same place of both threads whose requests to the model had different
+    /// digests, in order.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// Two events at the same place with different content, or an event that only one side has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position in the left journal of the different event, or of the event before which the right
-    /// side has an additional one.
+    /// Position of the different event in the left journal. For an event that only the right side
+    /// has, the position of the left event that follows it.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -86,8 +86,8 @@ pub struct ComparedTurn {
     pub turn: u32,
     pub position: Position,
     pub prompt: Digest,
-    /// The agent's environment, with the date. A difference in it does not count as a difference of
-    /// the prompt.
+    /// The agent's environment, with the date. A different environment does not count as a
+    /// difference of the prompt.
     pub environment: Option<String>,
 }
 
@@ -166,8 +166,8 @@ impl ThreadComparison {
         self.differences.is_empty()
     }
 
-    /// Returns the pairs of prompts that were sent before the first difference, so that this
-    /// difference cannot have caused theirs.
+    /// Returns the pairs of prompts that were sent before the first difference between events. The
+    /// prompts of such a pair differ for another reason than this difference.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
@@ -233,7 +233,7 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two events with the same content.
+    /// Compares two events at the same place: the subthreads, or the prompts of turns.
     fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
         match (&left.entry.what, &right.entry.what) {
             (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
@@ -248,8 +248,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges without an equal event. Pairs events with equal titles in order, and
-    /// subthreads likewise.
+    /// Compares two ranges that have no event in common. Pairs events, and also subthreads, that
+    /// have equal titles, in order.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -355,7 +355,8 @@ fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Returns the last reply, or message of the core, to the sender of the thread's first message.
+/// Returns the last result for the sender of the thread's first message: a reply, or a message of
+/// the core.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;
@@ -386,7 +387,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the turn whose recorded answer a turn uses, if its note names one.
+/// Returns the turn from which the turn of this note has its answer, if the note names a recorded
+/// answer.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

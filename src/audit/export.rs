@@ -30,9 +30,9 @@ pub enum ExportFormat {
 pub struct ExportFilter {
     /// Root thread of the only tree to write; `None` for all trees.
     pub tree: Option<ThreadId>,
-    /// Earliest time of the records.
+    /// Start of the time range: records before this time are not written.
     pub since: Option<Time>,
-    /// Time before which all written records are.
+    /// End of the time range: only records before this time are written.
     pub until: Option<Time>,
 }
 
@@ -69,7 +69,7 @@ pub fn export(
     }
 }
 
-/// The records to write. Each iteration over them yields the same records.
+/// Selects the records of one journal that are written. Each iteration yields the same records.
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
@@ -107,7 +107,7 @@ fn each_in_time(
     }
 }
 
-/// A journal, with the records that were read from it and not used yet.
+/// A journal, with the records that were read ahead from it.
 struct PeekedJournal<'s, 'r> {
     source: &'s ExportSource<'r>,
     from: u64,
@@ -126,7 +126,8 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns the same source, extended by all records after those to write.
+    /// Returns a source that also contains all records between the last selected record and the
+    /// head.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

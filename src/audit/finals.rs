@@ -1,5 +1,5 @@
-//! Compares the results that the clients of threads got, by their schemas: differences in notation
-//! do not count.
+//! Compares the results that the clients of two threads got, by the schemas of the results.
+//! Differences in notation do not count.
 
 use std::collections::BTreeSet;
 
@@ -89,8 +89,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Compares values that were converted by one schema. Numbers and flags are texts if JSON would
-/// write them differently.
+/// Compares two values that were converted by the same schema. A number or a flag is a JSON text if
+/// the original notation differs from that of JSON.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

@@ -26,8 +26,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source.
     pub client: ListenerName,
-    /// Listener whose call contains the named message, a turn of an agent beneath that call. The
-    /// fork begins before the call, because the call gets the recorded result.
+    /// Listener whose call gets its recorded result in the fork. Set if the message that was named
+    /// for the fork belongs to the turn of an agent beneath that call; the fork then begins before
+    /// the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -51,7 +52,7 @@ impl PointRequest {
 #[derive(Debug, Clone)]
 pub struct PointTurn {
     pub agent: ListenerName,
-    /// The call in the source whose turn is repeated.
+    /// The call of the source in which the agent took the turn.
     pub call: CallId,
 }
 
@@ -91,10 +92,10 @@ pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bo
 }
 
 impl ForkPoint {
-    /// Finds the fork point at `message`, which is in the record at `position`, or else the last
-    /// fork point before it. Returns `None` if the record does not contain the message, or if the
-    /// tree cannot be forked. Calls to listeners for which `is_answered` holds get recorded results
-    /// in the fork.
+    /// Finds the fork point at a message, or the last fork point before the message. The message is
+    /// in the record at `position`. Returns `None` if the record does not contain the message, or
+    /// if the tree cannot be forked. If `is_answered` holds for a listener, calls to the listener
+    /// get recorded results in the fork.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -146,9 +147,10 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the fork point in the source, if `records` are those of a fork that has history of
-    /// its source. The first record of a fork contains copies, so a fork at one of them begins in
-    /// the source.
+    /// Returns the fork point at which the fork with these records began in its source. Returns
+    /// `None` if `records` are not those of a fork, or if the fork has no history of its source. A
+    /// fork at a message in the first record of a fork begins in the source, because that record
+    /// contains copies.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -173,8 +175,8 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener whose call is above the turn at this point and gets its result from the
-    /// record.
+    /// Returns the listener whose call contains the turn at this point, if that call gets its
+    /// result from the record.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -289,8 +291,8 @@ pub(super) struct RecordedFork {
 const ALLOTMENTS_SINCE: u32 = 54;
 
 impl RecordedFork {
-    /// Returns the fork that this record opens; `core_version` is the version of the core that
-    /// decided it.
+    /// Returns the fork that this record opens. `core_version` is the version of the core that
+    /// decided about the fork.
     pub fn of(record: &Record, core_version: u32) -> Option<Self> {
         let forked = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
@@ -316,12 +318,12 @@ impl RecordedFork {
         })
     }
 
-    /// Proves that the fork begins where it states: its source has that record, and at that point
-    /// exactly the threads and the open calls that the fork has taken over.
+    /// Proves that the fork begins where it states. Its source must have the stated record. The
+    /// fork must have taken over exactly the threads and the open calls that the source had there.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Broken`] at the position of the fork if it does not.
+    /// Returns [`Error::Broken`] at the position of the fork if the proof fails.
     pub fn prove(&self, reader: &JournalReader) -> Result<(), Error> {
         let Self { position, thread, source, threads, calls, .. } = self;
         // A trial has no history, and its source is in another journal.
@@ -366,8 +368,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners whose calls the fork answers from the record, according to the calls
-    /// that it has opened again.
+    /// Returns the listeners whose calls get recorded results in the fork, derived from the calls
+    /// that the fork has opened again.
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -424,7 +426,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the first call that a client opens in this record, unless the record opens it again.
+/// Returns the first call that a client opens in this record. Returns `None` for a record in which
+/// a fork opens calls of its source again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -439,8 +442,8 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message that stands for the end of the calls that this record closes: `wanted` if
-/// the record contains it, otherwise the last message of a result.
+/// Returns the message at which a fork can begin after the calls that this record closes: `wanted`
+/// if the record contains it, otherwise the last message of a result.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

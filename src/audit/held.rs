@@ -142,8 +142,8 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// Returns all held calls, oldest first. Reads only the trees with held calls according to the
-/// index, and these only back to the first waiting call.
+/// Returns all held calls, oldest first. Reads only the trees that have held calls according to the
+/// index, and in each tree only the records since its first held call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     held_in_trees(index, index.waiting_trees()?)
 }
@@ -184,7 +184,7 @@ fn held_in_trees(
     Ok(open.held())
 }
 
-/// Calls that have no result so far, while the journal is read.
+/// The calls without a result at the current position, while the journal is read.
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,

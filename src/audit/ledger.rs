@@ -30,7 +30,7 @@ impl ThreadCounts {
     }
 }
 
-/// All messages read so far, each with whether it is settled.
+/// All messages read so far. For each message, states whether it is settled.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
@@ -38,7 +38,8 @@ pub struct MessageLedger {
     by_thread: Map<ThreadId, u32>,
     /// For each thread that a fork has taken over, the thread's last `seq` in the source.
     inherited: Map<u32, u64>,
-    /// Number of refusals without a thread, including those that are only counted.
+    /// Number of refusals without a thread, including the `busy` refusals, which are recorded only
+    /// as a count.
     unplaced: u64,
 }
 

@@ -97,7 +97,8 @@ pub struct ChainedRecord {
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate passed another payload, which contains this one or from which the core made it.
+    /// The gate passed another payload. That payload contains this one, or the core made this one
+    /// from it.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -309,7 +310,7 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the turn's model call wrote the message, or the message records that call.
+/// Whether the message is the note of the turn, or comes from the turn's agent.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }

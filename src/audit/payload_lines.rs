@@ -55,8 +55,8 @@ pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     taken.collect()
 }
 
-/// Returns the lines that show an element. Returns `None` if there is text between elements: such a
-/// payload is shown unformatted.
+/// Returns the lines that show an element. Returns `None` if there is text between elements,
+/// because such a payload is shown unformatted.
 pub fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {

@@ -59,8 +59,9 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// Records that the stream contains the same records, which proves the projection. The stream
-    /// has `ahead` more records. The projection lacks them, and they were not proved.
+    /// Records that the stream contains the same records as the projection, which proves the
+    /// projection. The stream has `ahead` more records. The projection lacks these records, so they
+    /// are not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -96,7 +97,8 @@ pub struct RecordedLoss {
     /// Position of the last acknowledged record.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Id of the journal that contained the lost records, if it was another journal.
+    /// Id of the other journal that contained the lost records; `None` if they were lost from this
+    /// journal.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }

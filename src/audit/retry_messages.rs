@@ -27,11 +27,11 @@ pub struct RetryMessage {
     pub reason: String,
     /// Time in RFC 3339.
     pub time: String,
-    /// Why its retry can never succeed.
+    /// Why a retry of the message can never succeed; `None` if a retry can succeed.
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message. The message may be one that the reported message retries.
+/// An attempt to handle a message, or one of the earlier messages that the message retries.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -40,8 +40,8 @@ pub struct EarlierAttempt {
     pub attempt: IndexedAttempt,
 }
 
-/// Returns the first `most` requests of clients that failed or were refused and were not retried,
-/// oldest first.
+/// Returns at most `most` requests of clients, oldest first. These requests failed or were refused,
+/// and were not retried.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -95,7 +95,8 @@ fn retry_message(
     }))
 }
 
-/// Returns the attempts of a message, after those of the messages that it retries.
+/// Returns the attempts of a message. The attempts of the earlier messages that it retries come
+/// first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

@@ -65,7 +65,8 @@ pub enum RetryObstacle {
 }
 
 impl RetryObstacle {
-    /// The obstacle to a retry of the message with this id, which the record contains.
+    /// Returns the obstacle to a retry of the message with this id. The record contains the
+    /// message.
     pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
         if let Some(refused) = RefusedSubmission::find(record, message) {
             let rule = refused.refusal.rule;
@@ -101,7 +102,7 @@ impl<'r> RefusedSubmission<'r> {
         })
     }
 
-    /// Whether the record has all of the text.
+    /// Whether the record contains the whole text of the submission.
     fn is_whole(&self) -> bool {
         Digest::of(self.refusal.head.as_bytes()) == self.refusal.digest
     }

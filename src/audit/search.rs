@@ -72,7 +72,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total: index.count(&request.filter, most)? })
 }
 
-/// Whether a payload that the index found by its words still exists, or was found without words.
+/// Whether an item is part of the results. A message that was found by its words is left out if its
+/// payload no longer exists.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {

@@ -46,14 +46,14 @@ impl StatsKey {
     }
 }
 
-/// Which events are counted, and how they are grouped.
+/// Selects the events that are counted, and the keys by which they are grouped.
 #[derive(Debug, Clone)]
 pub struct StatsQuery {
     /// Keys by which events are grouped, in order.
     pub by: Vec<StatsKey>,
     /// Earliest time of the events that count.
     pub since: Option<Time>,
-    /// Time before which all counted events are.
+    /// End of the time range: only events before this time are counted.
     pub until: Option<Time>,
 }
 

@@ -16,7 +16,7 @@ pub struct ThreadPage {
     pub from_seq: u64,
     pub previous_seq: Option<u64>,
     pub next_seq: Option<u64>,
-    /// Whether there are more events between these messages than the page shows.
+    /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
 }
 
@@ -58,8 +58,8 @@ pub fn thread_page(
     Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut }))
 }
 
-/// Returns the sender that a record names for a thread that it opened; the core for the organism's
-/// own thread, which no record opens.
+/// Returns the sender that opened a thread, as the record names it. Returns the core if the record
+/// does not open the thread, because no record opens the organism's own thread.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
@@ -73,8 +73,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record is about, for inputs whose record may not name the
-/// thread.
+/// Returns the call that the input of a record is about. Covers only those inputs whose record may
+/// not name the thread of the call.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }
@@ -87,7 +87,7 @@ const fn call_of(record: &Record) -> Option<CallId> {
     }
 }
 
-/// Adds what other records than those of the page say: totals, dispositions and waits.
+/// Adds the data that is not in the records of the page: totals, dispositions and waits.
 fn complete(
     index: &IndexReader,
     timeline: &mut ThreadTimeline,

@@ -79,7 +79,8 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
 /// The calls of a tree, which determine the phases of the tree's threads.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// Open calls, each with its thread and with whether it was opened from another thread.
+    /// Open calls, each with its thread, and with a flag for a call that was opened from another
+    /// thread.
     open: HashMap<CallId, (ThreadId, bool)>,
     /// Threads of all calls, including closed ones, because costs may arrive after the end of a
     /// call.
@@ -167,8 +168,8 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(time)
 }
 
-/// Returns the `newest` trees by the time of their last change, oldest first. With `None`, returns
-/// all trees.
+/// Returns the trees in the order of their last change, oldest first. `newest` is the maximum
+/// number of trees; with `None`, returns all trees.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

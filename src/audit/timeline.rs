@@ -44,12 +44,12 @@ pub struct ThreadTimeline {
     /// Number of messages in the thread itself, including those that `items` does not contain.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Number of events before those in `items`, which precede the page.
+    /// Number of events before the page, which are not in `items`.
     #[serde(rename = "before", skip_serializing_if = "is_zero")]
     pub before: u64,
     #[serde(rename = "items")]
     pub items: Vec<TimelineEntry>,
-    /// Events after those in `items`; `None` if there are none.
+    /// Summary of the events after the page; `None` if the page is the last.
     #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
     pub rest: Option<TimelineRest>,
 }
@@ -222,7 +222,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread that a record belongs to, if none of its facts names a thread.
+    /// Returns the thread of a record whose facts name no thread.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -433,7 +433,7 @@ fn currency_in(message: &MessageView) -> Option<String> {
     Element::head(payload)?.attribute("currency").map(str::to_owned)
 }
 
-/// Returns the currency that a message states, if it is the core's note of a model call.
+/// Returns the currency that a message states, if the message is the core's note of a model call.
 pub(super) fn currency_of(position: Position, message: &Message) -> Option<String> {
     currency_in(&MessageView::new(position, message))
 }

@@ -9,13 +9,13 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that more records are read because a subthread on the page continues in
-/// them.
+/// Maximum number of times that more records are read because a subthread on the page continues
+/// beyond the records read so far.
 const EXTENSIONS_MAX: usize = 4;
 
-/// Returns the first page of a thread, with about `limit` events. It equals the page that
+/// Returns the first page of a thread, with about `limit` events. The page equals the one that
 /// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] make from all records. Returns
-/// `None` if there is no such thread, or if the page would need most of its records.
+/// `None` if there is no such thread, or if the page would need most of the thread's records.
 ///
 /// # Errors
 ///
@@ -56,16 +56,16 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// Returns the position of a record up to which the thread has more messages than fit on the
-    /// page, or all its messages.
+    /// Returns the position of the thread's first message that does not fit on the page, or of its
+    /// last message if all fit.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread on the page whose later entries may also belong to the page; `None` if the
-    /// page ends before such entries.
+    /// Returns a thread on the page that has more events than were read, if these events may belong
+    /// to the page. Returns `None` if the page is complete.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,

@@ -62,8 +62,8 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Proves the whole journal in `data`. Calls `progress` with the number of records proved so far,
-/// and the number of all records.
+/// Proves the whole journal in `data`. Calls `progress` with two numbers: the records proved so
+/// far, and all records.
 ///
 /// A broken journal is no error: the report states the violation.
 pub fn verify_with(
@@ -319,8 +319,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Applies an operator's recorded acceptance of damage. It permits a state that would otherwise
-    /// be a violation.
+    /// Applies an operator's recorded acceptance of damage. The acceptance permits a state that
+    /// would otherwise be a violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -361,8 +361,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports that this journal replaced another one with acknowledged records, unless an operator
-    /// accepted the loss of the other.
+    /// Reports a violation if this journal replaced another journal that had acknowledged records.
+    /// There is no violation if an operator accepted the loss of the other journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -432,7 +432,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Checks the table of trees. It is derived from records, but readers rely on it.
+    /// Checks the table of trees against the records. Readers rely on the table, although it is
+    /// derived from records.
     fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -478,13 +479,13 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Returns the position of the last record up to which available keys cover all records.
+    /// Returns the position up to which available keys cover all records.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the keys that count: those that are available, and those that signed records have
-    /// added.
+    /// Returns the keys that count: those that are available and, unless the auditor has named the
+    /// keys, those that signed records have added.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
@@ -499,7 +500,7 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Returns the reasons why an intact journal does not count as proved.
+    /// Returns the reasons why a journal without a violation does not count as proved.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         let covered = self.covered();

@@ -43,12 +43,13 @@ pub struct MessageView {
     /// Disposition of the message; `None` while the message is in flight.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
-    /// The decision for which its call waits. `None` for a call that waits for no person.
+    /// The decision for which the call of the message waits. `None` for a call that waits for no
+    /// person.
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
 }
 
-/// The state of a message: its disposition, the decision that it waits for, or that it is in flight.
+/// Returns the state of a message: its disposition, the decision that it waits for, or `in flight`.
 pub fn message_state(disposition: Option<Disposition>, hold: Option<Hold>) -> &'static str {
     match (disposition, hold) {
         (Some(how), _) => how.as_str(),
@@ -80,7 +81,8 @@ impl MessageView {
         }
     }
 
-    /// The state of the message, unless it is the usual one: it was handled, or is on record alone.
+    /// Returns the state of the message. Returns `None` for the usual states, `handled` and
+    /// `recorded`.
     pub fn unusual_state(&self) -> Option<&'static str> {
         match self.disposition {
             Some(Disposition::Handled | Disposition::Recorded) => None,

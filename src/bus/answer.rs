@@ -33,10 +33,10 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// Claim in an answer about the listener's memory of the call's messages.
+/// The claim of an answer on whether the listener remembers the messages of the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimedMemory {
-    /// The answer makes no statement about its memory.
+    /// The answer does not state whether the listener remembers the call.
     #[default]
     Nothing,
     /// The listener remembers every message of the call so far.

@@ -73,8 +73,8 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// This partition sends no events for now, and the reason. The subscription is retried; once it
-    /// succeeds, a `Lost` event without a known number follows.
+    /// This partition sends no events for now, for the reason in `detail`. The subscription is
+    /// retried. Once it succeeds, a `Lost` event without a known number follows.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -127,13 +127,13 @@ pub struct LiveQueue {
 struct PendingEvents {
     events: VecDeque<LiveEvent>,
     bytes: usize,
-    /// Events that were dropped since the last queued one.
+    /// Number of events that were dropped since the last event was queued.
     lost: u64,
 }
 
 impl PendingEvents {
     /// Appends a text to the last queued event, if both belong to the same part of the same answer.
-    /// Returns whether it did.
+    /// Returns whether the text was appended.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -307,12 +307,13 @@ impl LiveChannel {
         self.text_readers.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a receiver that follows whether any reader gets text.
+    /// Returns a receiver whose value states whether any reader gets text.
     pub fn watched(&self) -> watch::Receiver<bool> {
         self.watched.subscribe()
     }
 
-    /// Reports a new state of a model call. `streams` states whether text of the call arrives here.
+    /// Reports a new state of a model call. `streams` states whether this channel gets the text of
+    /// the call.
     pub fn model_state(&self, source: &LiveSource, state: &ModelState, streams: bool) {
         let key = (source.call, source.attempt);
         let source = source.clone();
@@ -342,7 +343,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Passes on a text that a model has written.
+    /// Sends a text that a model has written to the readers of text.
     pub fn text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         if !self.has_text_readers() {
             return;
@@ -355,7 +356,7 @@ impl LiveChannel {
         }
     }
 
-    /// Reports that texts of this call were lost on their way here.
+    /// Reports that texts of this call were lost before they reached this channel.
     pub fn lost(&self, source: &LiveSource, events: u64) {
         for (filter, queue) in &self.state().readers {
             if filter.text && filter.fits(&source.thread) {

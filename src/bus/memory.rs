@@ -1,5 +1,5 @@
 //! Memory of calls between deliveries. A kit keeps the messages of a call. A host keeps which
-//! program has them (docs/PROTOCOL.md, section 3).
+//! program remembers which call (docs/PROTOCOL.md, section 3).
 
 use crate::bounded_cache::BoundedCache;
 use crate::ids::{CallId, MessageId};
@@ -24,8 +24,8 @@ impl MemoryMark {
     }
 
     /// Returns the number of this delivery's messages that the listener remembers, if the mark lies
-    /// directly before the new ones. Returns `None` for a retry, which repeats messages and must be
-    /// complete.
+    /// directly before the delivery's new messages. Returns `None` for a retry: it repeats
+    /// messages, so it must be complete.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

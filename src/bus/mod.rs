@@ -44,7 +44,7 @@ pub struct Delivery {
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
     pub preview: DeliveryPreview,
-    /// The source of the thread's tree, if it is a fork.
+    /// The source of the fork, if the thread's tree is a fork.
     pub source: Option<Arc<ForkSource>>,
 }
 

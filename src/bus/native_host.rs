@@ -117,8 +117,8 @@ enum StopLevel {
     Now,
 }
 
-/// Stop signal of one attempt. Each delivery creates one and few raise it, so creation must be
-/// cheap.
+/// Stop signal of one attempt. Each delivery creates a signal but few signals are raised, so
+/// creation must be cheap.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] that was raised; 0 if none was.

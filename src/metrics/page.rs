@@ -22,7 +22,7 @@ impl MetricUnit {
     }
 }
 
-/// Formats `value`, which is in units of `10^-digits`, as a decimal number without trailing zeros.
+/// Formats `value` as a decimal number without trailing zeros. The unit of `value` is `10^-digits`.
 fn decimal(value: u64, digits: usize) -> String {
     let shown = format!("{value:0width$}", width = digits + 1);
     let (whole, rest) = shown.split_at(shown.len() - digits);

@@ -53,7 +53,7 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
 const NARROW: &str = "The schema checks them all the same, and a refusal names what it expects. To \
     narrow the outline, let the config accept an element with fewer parts.";
 
-/// Describes as many parameters as fit into the bound, in their order. Required ones have
+/// Describes as many parameters as fit into the bound, in their order. Required parameters have
 /// precedence.
 fn first_parameters(types: &DescribedTypes<'_>, name: &PayloadName) -> PayloadDescription {
     let mut description = DescribedModel::new(types, 1, PARAMETERS_MAX).payload(name);

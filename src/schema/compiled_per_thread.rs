@@ -15,14 +15,15 @@ use crate::limits;
 /// A compiled schema that belongs to one thread.
 pub type ThreadSchema = Rc<RefCell<CompiledSchema>>;
 
-/// Compiled schemas by digest. The hasher is fast, because every check of a payload looks one up.
+/// Compiled schemas by digest. The hasher is fast, because every check of a payload looks up a
+/// schema.
 type CompiledSchemas = HashMap<Digest, ThreadSchema, foldhash::fast::RandomState>;
 
 thread_local! {
     static COMPILED: RefCell<CompiledSchemas> = RefCell::default();
 }
 
-/// Returns this thread's compiled copy of the schemas in `bundle`. The first use compiles it.
+/// Returns this thread's compiled copy of the schemas in `bundle`. The first use compiles the copy.
 pub fn schema_of(bundle: &SchemaBundle) -> Result<ThreadSchema, Vec<SchemaProblem>> {
     COMPILED.with_borrow_mut(|all| {
         if let Some(schema) = all.get(&bundle.digest) {

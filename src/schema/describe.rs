@@ -99,7 +99,7 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
-    /// The parts inside that are not described.
+    /// The parts of the parameter that are not described.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
 }
@@ -192,8 +192,8 @@ pub struct DescribedModel<'a> {
 }
 
 impl<'a> DescribedModel<'a> {
-    /// Creates a description with `depth` levels of parameters, which describes the parts of at
-    /// most `most` parameters.
+    /// Creates a describer for `depth` levels of parameters. It describes the parts of at most
+    /// `most` parameters.
     pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }

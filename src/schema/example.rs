@@ -75,8 +75,8 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Returns the type to use for `kind`: `Some(None)` if `kind` is not abstract,
-    /// `Some(Some(type))` for an abstract type, and `None` if no concrete type can replace it.
+    /// Returns the concrete type that replaces an abstract type. Returns `Some(None)` if `kind` is
+    /// not abstract, and `None` if no concrete type can replace it.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {

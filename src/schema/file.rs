@@ -26,8 +26,8 @@ use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// Part of the attributes with which a text hints at its schema. Made once, because making it costs
-/// more than a search in a short text.
+/// Searches for the part that the names of all attributes share with which a text hints at its
+/// schema. Created once, because creating a searcher costs more than a search in a short text.
 static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.
@@ -120,7 +120,8 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// Returns the documents that are not part of the program. The first is the file itself.
+    /// Returns the documents that are not part of the program. The first document is the file
+    /// itself.
     pub fn documents(&self) -> impl Iterator<Item = &SchemaDocument> {
         self.bundle.sources.iter().filter(|source| source.is_recorded)
     }
@@ -201,7 +202,8 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// Returns the description of a payload in prompts before the eighth renderer version.
+    /// Returns the description of a payload in the form that prompts had before the eighth renderer
+    /// version.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         describe::early_payload(self.model(), name)
     }
@@ -211,8 +213,8 @@ impl SchemaFile {
         bounded_outline::outline(self.model(), name)
     }
 
-    /// Returns a valid instance of `name`; `None` if no valid one could be generated. Prefers one
-    /// that is short enough for a prompt.
+    /// Returns a valid instance of `name`; `None` if no valid instance could be generated. Prefers
+    /// an instance that is short enough for a prompt.
     pub fn example(&self, name: &PayloadName) -> Option<String> {
         let mut candidates = example::candidates(self.model(), name);
         // The sort is stable, so candidates of the same kind keep their order.
@@ -227,7 +229,8 @@ impl SchemaFile {
         json::schema(self.model(), name)
     }
 
-    /// Returns the JSON Schema of a payload in tools before the eighth renderer version.
+    /// Returns the JSON Schema of a payload in the form that tools had before the eighth renderer
+    /// version.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         json::early_schema(self.model(), name)
     }

@@ -146,7 +146,8 @@ impl<E> FormFilling<'_, E> {
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
-    /// Repeats a question until the answer is acceptable. Returns `None` if the value is left out.
+    /// Repeats a question until the answer is acceptable. Returns `None` if the user leaves the
+    /// value out.
     fn put(
         &mut self,
         content: &TextContent,

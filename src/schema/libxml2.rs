@@ -33,11 +33,12 @@ thread_local! {
     static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
-/// A parser context. Creating one costs as much as parsing a short text, so each thread keeps one.
+/// A parser context. Each thread keeps one context, because creating a context costs as much as
+/// parsing a short text.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
     /// Number of bytes that the context may still parse. A context keeps every name that it has
-    /// read, so it is replaced before its memory grows too large.
+    /// read, so the thread replaces the context before its memory grows too large.
     room: usize,
 }
 
@@ -151,8 +152,8 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text as UTF-8 without the name of an encoding: the text is ASCII, has no
-/// declaration, and does not begin like a text in any other encoding.
+/// Whether libxml2 reads a text as UTF-8 without being given an encoding. This holds for a text
+/// that is ASCII, has no declaration, and does not begin like a text in any other encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");

@@ -129,8 +129,8 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Whether a diagnostic describes the state of libxml2 instead of the text. Level and code decide,
-/// because a message may quote the sender.
+/// Whether a diagnostic describes the state of libxml2 instead of the text. Decides mainly by level
+/// and code, because a message may quote the sender.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -141,8 +141,8 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
 }
 
 /// Whether a message with the code of a violated key reports that libxml2 has no value to compare.
-/// That value is invalid then, and has its own diagnostic. All other messages with this code end in
-/// the quoted name of the key, so a sender's value cannot imitate this end.
+/// Such a value is invalid and has its own diagnostic. Every other message with this code ends in
+/// the quoted name of the key, so a sender's value cannot imitate the message for a missing value.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')

@@ -66,7 +66,8 @@ impl SchemaLink {
     }
 }
 
-/// Returns the documents in the form for libxml2. Each location is the index of a document.
+/// Returns the documents in the form for libxml2. Each location in them names a document by its
+/// index.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -166,7 +167,8 @@ fn rewrite<'a>(
     out
 }
 
-/// Returns the start tag of a link with another location and the same number of lines.
+/// Replaces the location in the start tag of a link, or removes it if `to` is `None`. The number of
+/// lines stays the same.
 fn retag(tag: &str, to: Option<usize>) -> String {
     let bare = match location(tag) {
         Some(range) => {

@@ -44,7 +44,7 @@ pub fn check(bundle: &SchemaBundle) -> Vec<SchemaProblem> {
     warnings
 }
 
-/// Calls `visit` with an element and each element in it.
+/// Calls `visit` with an element and then with each element inside it.
 fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaComponent<'a>)) {
     visit(component);
     for child in component.children() {
@@ -57,7 +57,7 @@ fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaCompone
 struct SchemaComponent<'a> {
     element: &'a Element,
     namespace: &'a str,
-    /// Whether the document has no namespace and takes that of the including document.
+    /// Whether the document has no namespace and takes the namespace of the including document.
     is_adopted: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'a> SchemaComponent<'a> {
         self.children().find(|child| child.element.is(local))
     }
 
-    /// Returns the name that this component gives to what it defines.
+    /// Returns the qualified name of the definition that this component makes.
     fn own_name(self) -> QName {
         let local = self.element.attribute("name").unwrap_or_default();
         QName::new(Some(self.namespace), local.trim())
@@ -190,7 +190,7 @@ struct Visited {
     elements: HashSet<QName>,
 }
 
-/// Global definitions by name. A redefinition has the name of what it redefines.
+/// Global definitions by name. A redefinition has the same name as the definition that it replaces.
 type DefinitionsByName<'a> = HashMap<QName, Vec<SchemaComponent<'a>>>;
 
 /// The global definitions of all documents.
@@ -202,7 +202,7 @@ struct Definitions<'a> {
 }
 
 impl<'a> Definitions<'a> {
-    /// Adds the global definitions of a document, those that it redefines included.
+    /// Adds the global definitions of a document, including its redefinitions.
     fn add(&mut self, root: SchemaComponent<'a>) {
         let redefines = root.children().filter(|child| child.element.is("redefine"));
         let redefined = redefines.flat_map(SchemaComponent::children);
@@ -249,7 +249,8 @@ impl<'a> Definitions<'a> {
         *name == any_type() || named.any(|kind| self.is_mixed(*kind, visited))
     }
 
-    /// Whether a complex type has mixed content. An extension without content has that of its base.
+    /// Whether a complex type has mixed content. An extension without content of its own has the
+    /// content of its base type.
     fn is_mixed(&self, kind: SchemaComponent<'a>, visited: &mut Visited) -> bool {
         let is_true = |component: SchemaComponent<'_>| {
             let mixed = component.element.attribute("mixed");

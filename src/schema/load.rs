@@ -44,8 +44,8 @@ pub struct SchemaBundle {
 }
 
 impl SchemaBundle {
-    /// Loads a file, which may also import from the folders of the catalogue. Returns all problems
-    /// at once.
+    /// Loads a schema file. The file may also import from the folders of the catalogue. Returns all
+    /// problems at once.
     pub fn open(path: &Path, catalogue: &[PathBuf]) -> Result<Self, Vec<SchemaProblem>> {
         let label = path.display().to_string();
         let real = path.canonicalize().map_err(|error| {
@@ -84,7 +84,8 @@ impl SchemaBundle {
 }
 
 struct BundleLoader {
-    /// The folder of the first document. Documents are loaded from here and from the catalogue.
+    /// The folder of the first document. Documents are loaded from this folder and from the
+    /// catalogue.
     folder: Option<PathBuf>,
     catalogue: Vec<PathBuf>,
     shown: PathBuf,
@@ -162,8 +163,8 @@ impl BundleLoader {
         index
     }
 
-    /// Returns the index of the document to which a link leads; `None` for a link without a
-    /// location.
+    /// Returns the index of the document to which a link leads. Returns `None` for an import that
+    /// has no location or needs no document.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -204,7 +205,8 @@ impl BundleLoader {
     }
 
     /// Whether the built-in document of a namespace is loaded. A file of the user has precedence,
-    /// unless it has a document type declaration. The published schema of XML signatures has one.
+    /// unless the file has a document type declaration, like the published schema of XML
+    /// signatures.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,
@@ -279,8 +281,8 @@ impl BundleLoader {
         if is_inside(&real) { Ok(real) } else { Err(outside()) }
     }
 
-    /// Finds the file in a catalogue folder with the last name of `location`, which may be an
-    /// address. Does not search subfolders.
+    /// Finds a file in the catalogue folders. Its name is the last part of `location`, which may be
+    /// an address. Does not search subfolders.
     fn in_catalogue(&self, location: &str) -> Option<PathBuf> {
         let name = location.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..")?;
         self.catalogue.iter().find_map(|folder| {
@@ -295,7 +297,8 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves imports without a location: accepts each whose namespace another link provides.
+    /// Resolves imports without a location. Such an import is accepted if another link provides its
+    /// namespace.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

@@ -59,8 +59,8 @@ use crate::xml::shape::{ShapeArena, ShapeId};
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Namespaces in which schema files must not define payload names. Each includes the namespaces
-    /// that extend it by `/` and a name.
+    /// Namespaces in which schema files must not define payload names. A reserved namespace also
+    /// reserves each namespace that extends it by `/` and a name.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
 }
@@ -72,8 +72,8 @@ impl std::fmt::Debug for Schemas {
 }
 
 impl Schemas {
-    /// Reserves namespaces, each with the namespaces beneath it. Schema files that are added later
-    /// must not define payload names in them.
+    /// Reserves these namespaces and all namespaces beneath them. Schema files that are added later
+    /// must not define payload names in a reserved namespace.
     pub fn reserve(&mut self, namespaces: &[&str]) {
         let reserved = Arc::make_mut(&mut self.reserved);
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
@@ -243,7 +243,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the description of a payload in prompts before the eighth renderer version.
+    /// Returns the description of a payload in the form that prompts had before the eighth renderer
+    /// version.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.early_description(name),
@@ -264,7 +265,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the JSON Schema of a payload in tools before the eighth renderer version.
+    /// Returns the JSON Schema of a payload in the form that tools had before the eighth renderer
+    /// version.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         match self.by_name.get(name) {
             Some(file) => file.early_json(name),

@@ -16,7 +16,7 @@ pub struct SchemaModel {
     pub groups: HashMap<QName, Arc<Vec<ContentParticle>>>,
     pub attributes: HashMap<QName, Arc<AttributeDecl>>,
     pub attribute_groups: HashMap<QName, Arc<AttributeUses>>,
-    /// Names of the elements that may substitute for an element, by the name of that element.
+    /// For each element, the names of the elements that may substitute for it.
     pub substitutes: HashMap<QName, Vec<QName>>,
 }
 
@@ -184,8 +184,8 @@ impl SchemaModel {
         }
     }
 
-    /// Returns the elements that may replace a reference to `name`: the element itself, unless it
-    /// is abstract, then its substitutes.
+    /// Returns the elements that may stand where the schema refers to `name`: first the element
+    /// `name`, unless it is abstract, then its substitutes.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];

@@ -285,7 +285,7 @@ impl PatternReader<'_> {
 }
 
 /// Returns the characters of a Unicode general category. The ranges are exact only for the
-/// candidates.
+/// characters in [`CANDIDATES`].
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

@@ -97,8 +97,8 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. Returns its maximum and false. If it is unbounded, returns its minimum
-    /// and true.
+    /// Parses a quantifier. If it is bounded, returns its maximum and false. If it is unbounded,
+    /// returns its minimum and true.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {

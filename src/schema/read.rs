@@ -32,7 +32,7 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Returns the index of each document, with each namespace for which it is read.
+/// Returns each document, by its index, with each namespace for which the document is read.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
@@ -56,13 +56,14 @@ pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
 struct ModelReader<'a> {
     root: &'a Element,
     namespace: &'a str,
-    /// Whether the document has no namespace and takes that of the including document.
+    /// Whether the document has no namespace and takes the namespace of the including document.
     adopted: bool,
     elements_qualified: bool,
     attributes_qualified: bool,
 }
 
-/// Suffix for the name of a replaced component, to which its redefinition refers.
+/// Suffix for the name of a component that a redefinition replaces. The redefinition refers to the
+/// component by the name with this suffix.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -142,7 +143,8 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Reads a redefinition. Inside it, its own name refers to the component that it replaces.
+    /// Reads a redefinition. Inside a redefinition, the name of the component refers to the
+    /// component that is replaced.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));

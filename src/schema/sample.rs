@@ -79,15 +79,16 @@ fn order(builtin: &str, a: &str, b: &str) -> Option<Ordering> {
     number(a)?.partial_cmp(&number(b)?)
 }
 
-/// Returns a text for prose that fits the facets of the type; `None` if none is found.
+/// Returns a text that fits the facets of the type, for use in prose. Returns `None` if no such
+/// text is found.
 pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     let text = self::value(value, &AnnotationText::default(), "", 0);
     fits(value, &text).then_some(text)
 }
 
-/// Returns a usual text of a built-in type that fits the facets of the type, or `None` if none
-/// fits. Also returns `None` for a number or address without patterns, whose usual text needs no
-/// choice.
+/// Returns a usual text of a built-in type that fits the facets of the type. Returns `None` if no
+/// usual text fits. Also returns `None` for a boolean, number or address without patterns, because
+/// the caller needs no choice for these types.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],

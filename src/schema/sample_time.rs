@@ -7,7 +7,8 @@ use jiff::civil::{Date, DateTime, Time};
 
 use super::model::ValueFacets;
 
-/// Smallest and largest number of each field of a date and time. Each month has the 28th day.
+/// Smallest and largest number of each field of a date and time. The largest day is 28, which every
+/// month has.
 const FIELDS: [(u32, u32); 6] = [(1, 9999), (1, 12), (1, 28), (0, 23), (0, 59), (0, 59)];
 
 /// Returns a usual text of a date, a time or a duration.
@@ -40,7 +41,7 @@ fn all_usual(builtin: &str) -> &'static [&'static str] {
 }
 
 /// Returns texts that may fit the facets: the inclusive bounds, usual texts, and texts next to the
-/// bounds. Empty for any other type.
+/// bounds. Empty for a type without dates, times and durations.
 pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     let usual = all_usual(builtin);
     if usual.is_empty() {
@@ -56,7 +57,7 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Returns texts next to the usual ones, for facets that no other text fits.
+/// Returns texts next to the usual texts. They may fit facets that no candidate fits.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }

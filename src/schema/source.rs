@@ -1,6 +1,6 @@
 //! One schema document: decoded, checked and parsed.
 //!
-//! Must not know the documents to which this one refers.
+//! Must not know the other documents to which the document refers.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct SchemaDocument {
     pub label: String,
     /// Path of the file; `None` for a built-in or generated document.
     pub path: Option<PathBuf>,
-    /// Whether the journal stores the text. It does unless the document is part of the program.
+    /// Whether the journal stores the text. True unless the document is part of the program.
     pub is_recorded: bool,
     pub text: String,
     pub root: Element,

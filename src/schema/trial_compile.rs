@@ -64,8 +64,8 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Ordering rule: declared after the child, because fields are dropped in order and this one
-    /// must be dropped last.
+    /// Must be dropped last. Fields are dropped in order, so this field is declared after the
+    /// child.
     _owned: OwnedChild,
 }
 
@@ -215,8 +215,8 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
-/// Runs the child's side: limits what this process may use, and answers every line of the input until
-/// the input ends.
+/// Runs the child's side: limits the resources of this process, and answers every line of the input
+/// until the input ends.
 ///
 /// # Errors
 ///
@@ -254,8 +254,8 @@ fn limit_this_process() {
     }
 }
 
-/// Bytes of address space that this process has reserved, most of it by its allocator; 0 if the
-/// operating system does not report them.
+/// Returns the bytes of address space that this process has reserved, most of it by its allocator.
+/// Returns 0 if the operating system does not report them.
 fn address_space() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm");
     let pages = pages.ok().and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
@@ -315,8 +315,9 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the command: the configured path, else this program, else a program beside
-/// it, where Cargo places the command for tests.
+/// Returns the path of the `organism` command: the configured path, else this program if it is the
+/// command, else a command in the folder of this program or in the folder above it. Cargo places
+/// the command there for tests.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

@@ -16,7 +16,7 @@ use crate::xml::write;
 pub struct XPathDocument {
     root: Element,
     parsed: ParsedDocument,
-    /// Local names of payloads, by the positions of the elements that contain them.
+    /// Local names of payloads, each with the positions of the element that contains the payload.
     payloads: Vec<(Vec<u32>, String)>,
 }
 
@@ -33,8 +33,8 @@ pub enum XPathValue {
 /// A node that an expression selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XPathNode {
-    /// Positions of the node and its parents among their element siblings, from the root's child
-    /// on; `None` if the node is not an element.
+    /// Path to the element from the root: for each level below the root, the position among the
+    /// sibling elements. `None` if the node is not an element.
     pub element: Option<Vec<u32>>,
     pub text: String,
 }
@@ -63,8 +63,8 @@ pub enum XPathError {
 }
 
 impl XPathDocument {
-    /// Builds a document whose root `root` contains `children`. Each child comes with the local
-    /// name of its payload, if it contains one.
+    /// Builds a document whose root `root` contains `children`. If a child contains a payload, the
+    /// local name of the payload stands beside the child.
     ///
     /// # Errors
     ///
@@ -148,7 +148,8 @@ pub fn check_expression(expression: &str) -> Result<(), XPathError> {
     }))
 }
 
-/// Finds an operator of other languages outside string literals. Returns it with XPath's own.
+/// Finds an operator of other languages outside string literals. Returns the operator, and the
+/// operator of XPath with the same meaning.
 fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     const OPERATORS: [(&str, &str); 3] = [("==", "="), ("&&", "and"), ("||", "or")];
     let mut quote = None;

@@ -24,9 +24,9 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether an unreachable collector was logged, and no export has succeeded since then.
+    /// Whether the log states that the collector is unreachable, and no export has succeeded since.
     warned: bool,
-    /// Whether a rejection of spans by the collector was logged before.
+    /// Whether the log already states that the collector rejected spans.
     is_rejection_logged: bool,
 }
 
@@ -74,8 +74,9 @@ impl ExportTask {
         }
     }
 
-    /// Exports the current batch. A stop may interrupt a wait between requests, but never a
-    /// request: the collector may already have stored its spans, and would get them twice.
+    /// Exports spans until a stop, then the spans that remain in the queue. A stop may interrupt a
+    /// wait between requests, but never a request: the collector may already have stored the spans
+    /// of the request, and would get them twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {
@@ -128,7 +129,7 @@ impl ExportTask {
     }
 
     /// Sends a request with the oldest spans of the batch. Returns the delay before a retry, or
-    /// `None` if none is needed.
+    /// `None` if no retry is needed.
     async fn send(&mut self) -> Option<Duration> {
         let sent = self.batch.len().min(self.at_once);
         let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());

@@ -1,8 +1,7 @@
 //! Exports spans to a collector, as OTLP over HTTP.
 //!
 //! This module must not know the meaning of spans. No other module waits for this one. If the
-//! collector is slow or unreachable, only spans that do not fit into the queue are lost, and these
-//! are counted.
+//! collector is slow or unreachable, spans that do not fit into the queue are lost and counted.
 
 mod collector;
 mod export_task;

@@ -18,8 +18,8 @@ pub struct SpanTracer(Option<Arc<TracerShared>>);
 struct TracerShared {
     queue: mpsc::Sender<Span>,
     counts: Arc<SpanCounts>,
-    /// Sampling threshold: a trace that begins here is exported only if the random end of its id is
-    /// not smaller.
+    /// Sampling threshold. A trace that begins here is exported if the random number at the end of
+    /// its id is at least this threshold.
     from: u64,
     serial: AtomicU64,
 }
@@ -28,7 +28,8 @@ struct TracerShared {
 #[derive(Debug, Default)]
 pub struct SpanCounts {
     pub exported: Counter,
-    /// Spans dropped because the queue was full, or left at the end.
+    /// Spans that were dropped because the queue was full, or because they were not exported before
+    /// the program ended.
     pub dropped: Counter,
     /// Spans that the collector rejected.
     pub rejected: Counter,
@@ -42,8 +43,8 @@ pub type SpanReceiver = mpsc::Receiver<Span>;
 const CHANCE_BITS: u32 = 32;
 
 impl SpanTracer {
-    /// Makes a tracer and the receiver of its spans. `sample` is the share, from 0 to 1, of the
-    /// traces begun here that are exported.
+    /// Makes a tracer and the receiver of its spans. `sample` is the share of the traces that begin
+    /// here and are exported, from 0 to 1.
     pub fn new(sample: f64) -> (Self, SpanReceiver) {
         let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
         let all = (1u64 << CHANCE_BITS) as f64;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use super::shape::QName;
 
-/// One element with its attributes and content, in the order of the text. Namespace declarations
-/// are not among the attributes, because each name contains its namespace.
+/// One element with its attributes and content, in the order of the text. Each name contains its
+/// namespace, so namespace declarations are not among the attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
     pub content: Vec<Node>,
-    /// The content as XML text, kept exactly as written. If it is set, `content` is ignored.
+    /// The content as XML text, kept exactly as written. If this field is set, `content` is
+    /// ignored.
     pub verbatim: Option<Box<Verbatim>>,
     /// Position in the source text. Empty if the element was not parsed from a document.
     pub origin: ElementOrigin,
@@ -29,7 +30,7 @@ impl NamespaceScope {
         self.0.iter().find(|(bound, _)| **bound == *prefix).map(|(_, namespace)| namespace)
     }
 
-    /// Binds a prefix in this scope. A scope from which this one was cloned does not change.
+    /// Binds a prefix in this scope. If this scope is a clone, the original does not change.
     pub(super) fn bind(&mut self, prefix: &str, namespace: Arc<str>) {
         let bindings = Arc::make_mut(&mut self.0);
         match bindings.iter_mut().find(|(bound, _)| **bound == *prefix) {
@@ -68,7 +69,7 @@ pub enum Node {
 pub struct Verbatim {
     /// The content as well-formed XML text.
     pub xml: String,
-    /// The element's own name as written, if its prefix is one of the bindings.
+    /// The element's name as written. Set if the prefix of the name is one of the bindings.
     pub written: Option<String>,
     /// Pairs of prefix and namespace. Each prefix occurs once; the empty prefix stands for the
     /// default namespace.

@@ -81,7 +81,7 @@ fn next_special(text: &str, from: usize) -> Option<usize> {
 }
 
 /// Parses the reference at the beginning of `text`. Returns its character, and its length in bytes.
-/// XML without a DTD has five named references, and references by number.
+/// Besides references by number, XML without a DTD has five named references.
 pub fn reference(text: &str) -> Option<(char, usize)> {
     let known = match text.as_bytes() {
         [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),

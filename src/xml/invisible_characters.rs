@@ -1,12 +1,12 @@
-//! Makes invisible characters visible: replaces each character that a screen would act on, reorder
-//! or not show, by its code point.
+//! Makes invisible characters visible. A character is replaced by its code point if a screen would
+//! act on it, reorder it or not show it.
 //!
-//! The result is unambiguous. If the text already contains something like an escape, the
-//! backslashes of that text are doubled.
+//! The result is unambiguous: if the text already contains something like an escape, the
+//! backslashes before it are doubled.
 
 use std::fmt::Write as _;
 
-/// Whether a screen would show this character as something else or not at all.
+/// Whether a screen would not show this character, or would show something else.
 pub fn is_hidden(c: char) -> bool {
     match c {
         ' ' | '\n' | '\t' => false,

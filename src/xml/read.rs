@@ -1,8 +1,7 @@
 //! The only parser that turns XML text into an [`Element`].
 //!
-//! The gate has checked each payload and libxml2 each schema before this parser reads it. Still,
-//! the parser returns no element for a text that is not namespace-well-formed or that exceeds a
-//! limit.
+//! Every text was checked before: a payload by the gate, and a schema by libxml2. Still, the parser
+//! returns no element for a text that is not namespace-well-formed or that exceeds a limit.
 
 use std::ops::Range;
 use std::sync::LazyLock;

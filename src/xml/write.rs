@@ -18,8 +18,8 @@ pub fn payload(element: &Element) -> String {
     writer.out
 }
 
-/// Writes only the content of an element, for a context in which the element's namespace is the
-/// default namespace.
+/// Writes only the content of an element. The surrounding text must declare the element's namespace
+/// as the default namespace.
 pub fn content(element: &Element) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfAttributes);
     writer.write_content(element);
@@ -74,7 +74,8 @@ impl ElementWriter {
         }
     }
 
-    /// Declares `namespace` as the default namespace, unless `default` is the same.
+    /// Declares `namespace` as the default namespace, unless it already is. `default` is the
+    /// present default namespace.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));

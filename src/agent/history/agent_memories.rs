@@ -39,9 +39,9 @@ impl ThreadMemory {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds transferred records of the thread: those after the position `after`, up to `up_to`,
-    /// where the transfer ends. If `after` is 0, they are the whole thread and replace the content
-    /// of this memory.
+    /// Adds transferred records of the thread. They are the records after the position `after`, up
+    /// to `up_to`, where the transfer ends. If `after` is 0, the records are the whole thread and
+    /// replace the content of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the end of this memory.
     pub fn extend_transferred(
@@ -68,7 +68,7 @@ impl ThreadMemory {
     }
 }
 
-/// Memories of all agents of a process. Those used last are kept between turns.
+/// Memories of all agents of a process. Keeps the memories that were used last between turns.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// History of the threads from which forks were made.
@@ -87,8 +87,8 @@ impl AgentMemories {
         Self { history, source_history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
     }
 
-    /// Returns these memories with another reader of source threads, for forks whose sources are in
-    /// other journals.
+    /// Returns these memories with another reader of source threads. Used for forks whose sources
+    /// are in other journals.
     #[must_use]
     pub fn with_source_history(self, source_history: Arc<dyn ThreadHistory>) -> Self {
         Self { source_history, ..self }
@@ -130,8 +130,8 @@ impl AgentMemories {
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took in a fork's source after the fork point, in the source
-    /// thread whose labels are those of `thread`. May wait for the disk.
+    /// Returns the turns that `agent` took after the fork point, in the thread of the fork's source
+    /// that has the same labels as `thread`. May wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

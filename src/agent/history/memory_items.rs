@@ -28,13 +28,14 @@ pub(super) struct MemoryItems {
     first_deliveries: HashMap<CallId, Position>,
     /// Turns in the window, by `seq`.
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
-    /// Place of the last item.
+    /// Place of the last item in the order of the items.
     last: Option<Place>,
     /// Number of clearings, and number of messages replaced by stubs, in the fold.
     changes: (usize, usize),
 }
 
-/// Order of the items: position, messages before the turn that was rendered from them, then `seq`.
+/// Place of an item: its position, whether it is a turn, and its `seq`. Items are sorted by place,
+/// so the messages at a position come before the turn that was rendered from that position.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -124,8 +125,8 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of a call's first delivery, if the call had one. `delivery` is the
-    /// delivery for which the items are made.
+    /// Returns the position of the first delivery of a call, or `None` if the call had no delivery.
+    /// `delivery` is the delivery for which the items are made.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -258,8 +259,8 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes items whose `seq` is less than `before`, except the last `kept` items that count and
-/// everything between them. The request of the call `stays` is never removed.
+/// Removes items whose `seq` is less than `before`. Keeps the last `kept` of them that count
+/// towards the window, all items after the first of these, and the request of the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -126,8 +126,8 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether the message states that its thread is a fork: a note of the core to itself in the first
-/// record. An agent sees a fork as it would see its source, so that both get the same prompts.
+/// Whether the message is the core's note in the first record that the thread is a fork. Agents do
+/// not see this note, so that a fork and its source have the same prompts.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)

@@ -1,5 +1,5 @@
-//! Turns that an agent took in the source of a fork. A turn of the fork with the same prompt as one
-//! of them gets the recorded answer.
+//! Turns that an agent took in the source of a fork. If a turn of the fork has the same prompt as
+//! one of these turns, it gets the recorded answer.
 
 use std::sync::Arc;
 
@@ -104,8 +104,9 @@ impl SourceTurns {
         }
     }
 
-    /// Returns all turns that a model answered. The turn numbered `turn` comes first, because it is
-    /// the match if both threads took the same course; the others follow in their order.
+    /// Returns all turns that a model answered. The turn with the number `turn` comes first,
+    /// because it matches if both threads took the same course. The other turns follow in their
+    /// order.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,

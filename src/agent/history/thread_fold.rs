@@ -33,11 +33,11 @@ pub struct ThreadFold {
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
-    /// The agent's own calls, by the message that opened each of them.
+    /// The agent's own calls. The key of a call is the message that opened it.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Native calls as turn and index, by the message that is the result of the call.
+    /// Turn and index of native calls. The key is the message that is the result of the call.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Refused actions as turn and index, by the message that reports the refusal.
+    /// Turn and index of refused actions. The key is the message that reports the refusal.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by stubs.
     pub(super) left_out: HashSet<MessageId>,
@@ -67,7 +67,7 @@ pub(super) struct OwnCall {
     pub turn: u64,
     /// Index of the native call that opened the call, if it was a native call.
     pub native: Option<usize>,
-    /// Index among the turn's actions of the action that opened the call.
+    /// Index of the action that opened the call, among all actions of its turn.
     pub place: Option<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! The messages of a thread that the prompt of a turn does not show, with the reasons.
+//! The messages of a thread that the prompt of a turn does not show, and why each of them is
+//! missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::thread::{Fact, Record};
 use super::thread_fold::ThreadFold;
 use super::{MemoryItem, Viewpoint, is_core, states_fork};
 
-/// A message before a turn in its thread that the prompt of the turn does not show.
+/// A message of a thread that the prompt of a later turn in the thread does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenMessage {
     pub message: Arc<Message>,
@@ -26,7 +27,8 @@ pub enum UnseenReason {
     Cleared,
     /// A stub replaces the message, because it did not fit into the context window of the model.
     DidNotFit,
-    /// The agent remembers only messages that it sent or received, and this is none of them.
+    /// The agent remembers only messages that it sent or received, and this message is between
+    /// others.
     AmongOthers,
     /// The message is a request to the agent that waited until the call of this turn ended.
     Waiting,
@@ -42,7 +44,7 @@ impl UnseenReason {
 
 /// The messages and turns that a memory shows.
 struct ShownItems {
-    /// Shown messages, each with whether a stub replaces it.
+    /// For each shown message, whether a stub replaces it.
     messages: HashMap<MessageId, bool>,
     /// The agent's turns, by `seq`.
     turns: HashSet<u64>,
@@ -68,8 +70,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages of the thread up to the viewpoint that the prompt at the viewpoint does not
-/// show, oldest first. `left_out` names the messages that the turn there replaced by stubs.
+/// Returns the messages that the prompt at the viewpoint does not show, oldest first, from the
+/// thread up to the viewpoint. `left_out` names the messages that the turn at the viewpoint
+/// replaced by stubs.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

@@ -257,8 +257,8 @@ impl AgentFinals {
     }
 }
 
-/// Returns the format of a final report as the end of a sentence, such as `, in markdown`. Returns
-/// an empty text if no final takes a report, because the schema then gives the form of the final.
+/// Returns the format of a final report as the end of a sentence, such as `, in markdown`. If no
+/// final takes a report, the schema gives the form of the final, and the returned text is empty.
 /// Earlier renderer versions always name the format.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {

@@ -47,9 +47,9 @@ impl GrammarWords {
 /// Attributes that models write on a slot. Their values are checked elsewhere.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
-/// Builds the grammar for an agent's vocabulary. A payload inside a core payload (for a spawned or
-/// another thread) may also be written without a namespace, so the grammar lists the addressable
-/// payload names for such places.
+/// Builds the grammar for an agent's vocabulary. A payload inside `spawn-thread` or
+/// `send-to-thread` may also be written without a namespace, so the grammar lists the addressable
+/// payload names as the content of these core payloads.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();

@@ -5,8 +5,9 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::TextLocation;
 
-/// Returns the offset in `raw` of the element at `offset` in `payload`, which was built from
-/// `action`. If the element cannot be found, returns the offset of the action.
+/// Locates an element of a payload in the model's text `raw`. The payload was built from `action`,
+/// and the element starts at `offset` in it. If the element cannot be found, returns the location
+/// of the action.
 pub(super) fn in_text(
     raw: &str,
     action: &ExtractedAction,

@@ -76,7 +76,7 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Decides about a broken action. `None` refuses it with its own finding.
+    /// Decides about a broken action. `None` refuses the action with the extractor's finding.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
@@ -172,8 +172,8 @@ impl ParsedItems {
         }
     }
 
-    /// Appends to the refusal of a broken action that the provider cut the text, if the text ends
-    /// inside an action. Returns whether it does.
+    /// If the text ends inside a broken action, adds to the refusal of that action that the
+    /// provider cut the text. Returns whether the text ends inside a broken action.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);

@@ -8,8 +8,8 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item is part of the answer: text, or an element such as HTML in Markdown. The
-/// element's name must neither be nor resemble that of an action, and the element must contain no
+/// Whether an item is part of the answer: text, or an element such as HTML in Markdown. An element
+/// is no part of the answer if it contains an action, or if its name is or resembles the name of an
 /// action.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {

@@ -66,8 +66,8 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// Returns the vocabulary for a call with a goal that only `answer` ends. With `delegate`, the
-    /// agent can delegate the goal by that payload.
+    /// Returns the vocabulary for a call with a goal that only the payload `answer` ends. If
+    /// `delegate` is given, the agent can delegate the goal by the payload `delegate`.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -162,7 +162,8 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the payload that examples for other threads contain.
+    /// Returns the payload that stands inside the examples of core payloads for other threads: the
+    /// first addressable payload that has an example.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())

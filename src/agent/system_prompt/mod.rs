@@ -64,9 +64,9 @@ impl AgentEnvironment {
 pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// Writes the system prompt of one turn. `sections` come from the config. A section with the name
-/// of a standard section replaces its default text or follows its generated text. All other
-/// sections come last.
+/// Writes the system prompt of one turn. `sections` come from the config. If a section has the name
+/// of a standard section, it replaces the default text of the standard section, or follows the
+/// generated text. All other sections come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

@@ -88,9 +88,9 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
     out
 }
 
-/// Lists the peers that answer the tools, with their descriptions. Returns an empty text if none
-/// has a description, and before the eighth version, whose texts describe the peers beside each
-/// tool.
+/// Lists the peers that answer the tools, with their descriptions. Returns an empty text if no peer
+/// has a description. Also returns an empty text before the eighth version, because earlier texts
+/// describe the peers beside each tool.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());

@@ -89,7 +89,7 @@ struct FailedModelCall {
     tries: Vec<RouteTry>,
 }
 
-/// Admits the requests of one model call, each before it is sent.
+/// Admits the requests of one model call. Each request is admitted before it is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
@@ -135,8 +135,9 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. First tries an upper bound, because counting tokens takes
-    /// longer than a reservation. Counts the tokens only if the bound does not fit.
+    /// Reserves the cost of a request. First tries to reserve an upper bound, because counting
+    /// tokens takes longer than a reservation. Counts the tokens only if the upper bound exceeds
+    /// the budget.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();
@@ -244,7 +245,7 @@ impl ModelAgent {
         Err(FailedModelCall { error, usage, money, tries })
     }
 
-    /// Completes an answer. The failed requests before it are charged with it.
+    /// Completes an answer. Its usage and cost include those of the failed requests before it.
     fn answered(
         &self,
         rendered: &RenderedTurn,

@@ -23,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// The turn of a fork's source from which a turn has its answer.
+/// The turn in the source of a fork whose recorded answer a turn of the fork uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// The message with the turn's note.
@@ -45,7 +45,8 @@ pub(super) struct OwnNames {
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
-    /// Each nonce, and each id or time of a timer, in the fork, with its counterpart in the source.
+    /// Pairs of a text in the fork and its counterpart in the source: nonces, and ids and times of
+    /// timers.
     others: Vec<(String, String)>,
 }
 
@@ -136,8 +137,8 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// Pairs the nonces and timers of a fork with those of its source: turns by their number,
-    /// timers in their order.
+    /// Pairs the nonces and timers of a fork with those of its source. Nonces are paired by the
+    /// number of their turn, timers by their order.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -155,7 +156,7 @@ impl ModelAgent {
     }
 
     /// Computes the digest of the request as the source would have sent it in the place of this
-    /// turn. Returns `None` if the agent's model lacks the route that answered there.
+    /// turn. Returns `None` if the agent's model lacks the route that answered the source's turn.
     fn digest_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -187,7 +188,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of the source's turn, with the names of the fork. It costs nothing.
+/// Returns the recorded answer of the source's turn, with the names of the fork. A recorded answer
+/// costs nothing.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

@@ -1,5 +1,5 @@
 //! Codec of requests that an agent host sends to the pump during a delivery, and of their
-//! responses. Each is one message. Both sides use this codec.
+//! responses. Each request and each response is one message. Both sides use this codec.
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ impl RequestRefusal {
     /// The attempt is unknown or no longer in flight.
     pub const GONE: u16 = 410;
     pub const TOO_LARGE: u16 = 413;
-    /// The pump cannot handle the request now; it may be repeated later.
+    /// The pump cannot handle the request now. The agent host may repeat the request later.
     pub const LATER: u16 = 503;
 
     pub fn new(code: u16, detail: impl Into<String>) -> Self {
@@ -175,8 +175,8 @@ impl AgentRequest {
         headers
     }
 
-    /// Returns the body of the request. It is empty for a part of an answer, whose body the caller
-    /// supplies.
+    /// Returns the body of the request. For a part of an answer, the body is empty, because the
+    /// caller supplies the part.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();

@@ -17,8 +17,8 @@ use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 #[derive(Debug)]
 pub struct NatsConnection {
     link: BlockingClient,
-    /// Locked only to queue or take messages, never while one is sent, so that a host never waits
-    /// for the network.
+    /// Locked only to queue or take messages, never while a message is sent, so that a host never
+    /// waits for the network.
     outbox: Mutex<SendQueue>,
 }
 
@@ -32,8 +32,8 @@ struct SendQueue {
 }
 
 impl SendQueue {
-    /// Takes the messages to send next. If there are none, marks the sending task as ended, ends
-    /// all waits, and returns `None`.
+    /// Takes the messages to send next. If there are no messages, marks the sending task as ended,
+    /// ends all waits, and returns `None`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;
@@ -45,7 +45,7 @@ impl SendQueue {
         Some(std::mem::take(&mut self.messages))
     }
 
-    /// Returns a receiver that closes when the sending task ends, or immediately if none runs.
+    /// Returns a receiver that closes when the sending task ends, or immediately if no task runs.
     fn until_sent(&mut self) -> oneshot::Receiver<()> {
         let (wait, sent) = oneshot::channel();
         if self.is_sending {

@@ -1,6 +1,6 @@
-//! Operations that NATS servers denied to this pump, or to programs of a listener, which report
-//! them (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
-//! program that reports without end does not fill the journal.
+//! Operations that NATS servers denied to this pump or to programs of a listener. The programs
+//! report their denied operations (docs/PROTOCOL.md, section 12). All reports of one interval
+//! become one record, so that a program that reports without end does not fill the journal.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -27,7 +27,8 @@ pub(super) struct DenialReport {
 }
 
 impl DeniedOperations {
-    /// Adds a report, `publish SUBJECT` or `subscribe SUBJECT`. Returns false if it is neither.
+    /// Adds a report of the form `publish SUBJECT` or `subscribe SUBJECT`. Returns false if the
+    /// report has another form.
     pub fn add(&mut self, report: &[u8], now: Instant) -> bool {
         let Some(operation) = operation(report) else { return false };
         self.since.get_or_insert(now);
@@ -68,7 +69,8 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
-    /// Ends attempts whose publish the servers denied. No other event would end them.
+    /// Ends attempts whose deliveries the servers did not let this pump publish. No other event
+    /// would end these attempts.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
         let (Some(since), Some(_)) = (since, connection) else { return };

@@ -62,8 +62,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     EncodedDelivery { headers, body }
 }
 
-/// Whether the body is the payload alone. A request for a preview is always a frame, because no
-/// program mistakes the frame's name for a call.
+/// Whether the body of the message is the payload without a frame. A request for a preview always
+/// has a frame, whose name keeps a program from mistaking the request for a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -37,11 +37,11 @@ pub const CONFIG: &str = "Organism-Config";
 pub const ASK: &str = "Organism-Ask";
 /// Header: offset of the part in the body, in bytes.
 pub const OFFSET: &str = "Organism-Offset";
-/// Header of a request for a thread: journal position up to which the host has it. Header of the
-/// response: position after which the transferred part begins.
+/// Header of a request for a thread: journal position up to which the host has the thread. Header
+/// of the response: position after which the transferred part begins.
 pub const AFTER: &str = "Organism-After";
 /// Header of the response to a request for a thread: mark of the end of the transferred part. The
-/// next request for the thread repeats it beside [`AFTER`].
+/// next request for the thread repeats the mark beside [`AFTER`].
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
 /// Header: size of the whole text that is sent in parts, in bytes.
 pub const SIZE: &str = "Organism-Size";

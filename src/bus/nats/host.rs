@@ -45,8 +45,8 @@ pub(super) struct NatsShared {
     in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// Whether a probe must be published, because the listener is back. Replicas respond to a probe
-    /// with their lease.
+    /// Whether a probe must be published, because the listener is reachable again. Replicas respond
+    /// to a probe with their lease.
     is_probe_due: AtomicBool,
     /// Number of attempts that have left the in-flight table, but whose end is not reported to the
     /// sink yet.
@@ -56,9 +56,11 @@ pub(super) struct NatsShared {
     /// Reports of denied operations. Only the connection's thread locks them, except when the host
     /// ends.
     pub denied_operations: Mutex<DeniedOperations>,
-    /// Number of keep-alives with an unreadable lease. Bounds the log lines about them.
+    /// Number of keep-alives with an unreadable lease. Used to limit the log lines about such
+    /// keep-alives.
     bad_leases: AtomicU64,
-    /// Number of requests with a foreign reply subject. Bounds the log lines about them.
+    /// Number of requests with a foreign reply subject. Used to limit the log lines about such
+    /// requests.
     refused_requests: AtomicU64,
     /// State of remote attempts, if the listener is an agent.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
@@ -173,9 +175,9 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps this host from counting as idle until the guard is dropped. The guard is taken before
-    /// an entry leaves the in-flight table, so that a drain does not end before the result of that
-    /// attempt is reported.
+    /// Keeps this host from counting as idle until the guard is dropped. Take the guard before
+    /// removing an entry from the in-flight table, so that a drain does not end before the result
+    /// of the attempt is reported.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))
@@ -196,8 +198,8 @@ impl NatsShared {
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Returns the generation of the connection on which a message published now will be sent: the
-    /// current connection, or the next one while disconnected.
+    /// Returns the generation of the connection on which a message published now will be sent.
+    /// While disconnected, this is the generation of the next connection.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
@@ -221,8 +223,8 @@ impl NatsShared {
     }
 
     /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the call,
-    /// the delivery goes to that replica. Otherwise it goes to the queue group, and a request for a
-    /// preview to the queue group of replicas with previews.
+    /// the delivery goes to that replica. Otherwise a request for a preview goes to the queue group
+    /// of replicas with previews, and any other delivery to the queue group of all replicas.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -445,8 +447,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Handles an answer that names an attempt. If the answer's subject belongs to another attempt,
-    /// the answer is only recorded.
+    /// Handles an answer that names an attempt. If the subject of the answer does not belong to the
+    /// named attempt, the answer is only recorded.
     fn named(
         &self,
         token: AttemptToken,
@@ -523,8 +525,8 @@ impl NatsShared {
         }
     }
 
-    /// Handles an answer. A long answer is checked on another task, so that the messages of other
-    /// listeners do not wait.
+    /// Handles an answer. A long answer is checked on another task, so that it does not delay the
+    /// messages of other listeners.
     fn answered(
         self: &Arc<Self>,
         key: AttemptKey,

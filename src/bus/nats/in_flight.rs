@@ -2,8 +2,8 @@
 //! caller passes the time, so that the same calls have the same effects.
 //!
 //! Replicas that announce a lease renew it while they hold a delivery. Once a replica has renewed
-//! the lease, silence means that it is gone. Before the first renewal, only the call's time-out
-//! ends the attempt.
+//! the lease, silence means that the replica is gone. Before the first renewal, only the call's
+//! time-out ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -31,7 +31,7 @@ pub(super) struct InFlightTable {
     is_draining: bool,
     looked: Instant,
     cancel_grace: Duration,
-    /// Whether a cancelled attempt stays in flight while its replica renews the lease.
+    /// Whether a cancelled attempt stays in flight for as long as its replica renews the lease.
     waits_for_end: bool,
 }
 
@@ -57,7 +57,7 @@ struct InFlightAttempt {
 /// The published form of a delivery.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// Mark up to which the replica will remember the call after its answer.
+    /// Mark up to which the replica will remember the call once it has answered.
     pub mark: Option<MemoryMark>,
     /// The complete delivery, if only its new messages were published.
     pub partial: Option<Box<Delivery>>,
@@ -105,8 +105,8 @@ impl InFlightTable {
         }
     }
 
-    /// Sets whether a cancelled attempt stays in flight while its replica renews the lease, which
-    /// shows that the handler still runs.
+    /// Sets whether a cancelled attempt stays in flight for as long as its replica renews the
+    /// lease. A renewal shows that the handler still runs.
     pub fn waiting_for_end(mut self, waits_for_end: bool) -> Self {
         self.waits_for_end = waits_for_end;
         self
@@ -219,13 +219,13 @@ impl InFlightTable {
         self.status(token) != AttemptStatus::Unknown
     }
 
-    /// Records that the listener has a replica. Returns true if it had none before.
+    /// Records that the listener has a replica. Returns true if the listener had none before.
     pub fn record_presence(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)
     }
 
     /// Records that the listener has no replica, and forgets the lease that its replicas announced.
-    /// Returns true if it had one before.
+    /// Returns true if the listener had a replica before.
     pub fn record_absence(&mut self) -> bool {
         self.lease = None;
         !std::mem::replace(&mut self.is_away, true)
@@ -254,13 +254,13 @@ impl InFlightTable {
         }
     }
 
-    /// Returns the mark up to which the replica of this attempt will remember the call after its
-    /// answer.
+    /// Returns the mark up to which the replica of this attempt will remember the call once it has
+    /// answered.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts that a permission error stopped: only their new messages were
+    /// Returns the attempts that a permission error stopped. Only their new messages were
     /// published, within the period `published`, and no replica has acknowledged them. Attempts
     /// that were published earlier may have reached a replica.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
@@ -270,8 +270,8 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes a delivery that no handler has begun, so that the caller can publish it completely on
-    /// this connection. Returns `None` if it was published completely before.
+    /// Takes a delivery that no handler has begun, so that the caller can publish all its messages
+    /// on this connection. Returns `None` if all its messages were published before.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -299,8 +299,9 @@ impl InFlightTable {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Returns the attempts that a permission error stopped: those published since `since` and
-    /// never acknowledged. Attempts that were published earlier may have reached a replica.
+    /// Removes and returns the attempts that a permission error stopped: those published since
+    /// `since` and never acknowledged. Attempts that were published earlier may have reached a
+    /// replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged
@@ -308,8 +309,8 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Returns the attempts whose time is over, with the reason. `connection` is the generation of
-    /// the current connection, or `None` while disconnected.
+    /// Gives up the attempts whose time is over, and returns each with the reason. `connection` is
+    /// the generation of the current connection, or `None` while disconnected.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

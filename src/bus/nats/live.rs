@@ -48,8 +48,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes the state of a model call, as a host reported it for this attempt, to the live
-    /// channel.
+    /// Passes the state of a model call to the live channel, as the agent host reported it for this
+    /// attempt.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -103,15 +103,15 @@ pub(super) struct HostTexts {
     /// Last reported state of each running model call, and the reply subject that it was sent to.
     /// Never held across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of lost events that are not reported to any pump yet. Locked while events are taken
-    /// from the queue and published, so that they keep their order.
+    /// Number of lost events that are not reported to any pump yet. The lock is held while events
+    /// are taken from the queue and published, so that they keep their order.
     lost: tokio::sync::Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// Time of the last request of each pump for texts, by the token of the pump in its reply
-    /// subjects.
+    /// For each pump, the time of its last request for texts. The key is the token of the pump in
+    /// its reply subjects.
     pumps: HashMap<String, Instant>,
     /// The relay that a task serves; `None` if no pump watches.
     relay: Option<Arc<LiveRelay>>,
@@ -128,7 +128,7 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Start of the relay. Earlier states may have been reported without it.
+    /// Start of the relay. States from before this time may have been reported without the relay.
     opened: Time,
 }
 
@@ -154,8 +154,8 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Records that a pump wants texts. Returns a new relay if there was none; the caller starts
-    /// the task that serves it.
+    /// Records that a pump wants texts. If no relay runs, returns a new relay, and the caller must
+    /// start the task that serves it.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -177,7 +177,8 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump watches any more. Returns the time of the end, or `None` if the
-    /// relay continues. Later states are reported without it, or by the next relay.
+    /// relay continues. States from after this time are reported without a relay, or by the next
+    /// relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -251,7 +252,8 @@ impl RemoteSink {
         }
     }
 
-    /// Sends every queued event. An answer waits for this, so that it does not overtake its texts.
+    /// Sends every queued event. Called before an answer is sent, so that the answer does not
+    /// overtake its texts.
     pub(super) async fn relay_queued(&self) {
         let relay = self.texts().watchers().relay.clone();
         if let Some(relay) = relay {
@@ -278,7 +280,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state to the pump of its attempt, unless that pump got it before the relay began.
+    /// Reports a state to the pump of its attempt, unless the same state was reported to that pump
+    /// before the relay began.
     async fn relay_state(
         &self,
         relay: &LiveRelay,

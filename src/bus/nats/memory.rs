@@ -1,8 +1,8 @@
-//! Calls that a replica remembers. The next delivery of such a call goes to that replica with only
-//! the new messages (docs/PROTOCOL.md, section 12).
+//! Calls that a replica remembers. The next delivery of such a call contains only the new messages,
+//! and goes to the replica that has the earlier ones (docs/PROTOCOL.md, section 12).
 //!
-//! Such a delivery goes to the replica's own subject: on the subject of the queue group, a replica
-//! without the earlier messages could take it.
+//! The delivery is published on the replica's own subject. On the subject of the queue group, a
+//! replica without the earlier messages could take it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -25,7 +25,7 @@ use super::tokens::AttemptToken;
 pub(super) struct ReplicaMemory {
     /// Written when an answer arrives and taken at the next delivery, on different threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// A lock of its own, so that reading permission errors does not delay answers.
+    /// Has its own lock, so that reading permission errors does not delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
@@ -39,14 +39,14 @@ struct ReplicaDenial {
 }
 
 impl ReplicaDenial {
-    /// Whether the permission must still be assumed to be missing.
+    /// Whether this pump must assume that the permission is still missing.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
     }
 }
 
-/// Subject of a delivery that builds on remembered messages, and how many messages are remembered.
+/// Subject of a delivery that builds on remembered messages, and the number of those messages.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
@@ -82,8 +82,8 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject that an answer names, if that subject is an inbox of the listener.
-/// Deliveries go to no other named subject.
+/// Returns the subject that an answer names for the next delivery of its call. Returns `None`
+/// unless that subject is an inbox of the listener, so that deliveries go only to such inboxes.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -106,8 +106,8 @@ impl NatsShared {
         SentDelivery { mark, partial }
     }
 
-    /// Records that the replica which answered this attempt remembers the call. Does nothing for
-    /// agents: an agent host reads the whole thread instead.
+    /// Records that the replica that answered this attempt remembers the call. Does nothing for
+    /// agents, because an agent host reads the whole thread instead.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.remote_agents.is_some() {
             return;
@@ -125,7 +125,7 @@ impl NatsShared {
         }
     }
 
-    /// Publishes a delivery completely, after its new messages reached no replica that has the
+    /// Publishes all messages of a delivery whose new messages reached no replica that has the
     /// earlier ones. The attempt stays the same, because no handler has begun it. Returns false if
     /// all messages were published before.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
@@ -148,15 +148,15 @@ impl NatsShared {
         }
     }
 
-    /// Handles a replica that reports missing messages. Returns a failure if the replica had been
-    /// sent all messages.
+    /// Handles a replica that reports missing messages. Returns a failure if all messages of the
+    /// delivery had been sent to the replica.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes completely each delivery that the servers denied on a replica's subject. No reply
-    /// would show that such a delivery is lost.
+    /// Publishes all messages of each delivery that the servers denied on a replica's subject. No
+    /// reply would show that such a delivery is lost.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

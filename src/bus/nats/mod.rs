@@ -92,7 +92,7 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// [`Error::TooSmall`] if the servers do not.
+/// [`Error::TooSmall`] if the servers do not accept such messages.
 pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
     let server = client.max_payload();
     let needed = payload + limits::ENVELOPE_BYTES_MAX;
@@ -115,9 +115,9 @@ impl std::fmt::Debug for NatsHost {
 }
 
 impl NatsHost {
-    /// Subscribes to the listener's answers; long answers are checked on `runtime`. A listener
-    /// without a replica is no error here, because replicas may start later: [`Sink::left`] and the
-    /// end of each delivery report it.
+    /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
+    /// if the listener has no replica, because replicas may start later. [`Sink::left`] and the end
+    /// of each delivery report that no replica is there.
     ///
     /// # Errors
     ///

@@ -28,8 +28,8 @@ use super::tokens::AttemptToken;
 
 /// Source of an agent's threads, for a pump whose agent runs on another machine.
 pub trait ThreadSource: Send + Sync + 'static {
-    /// Encodes the part of a thread that the agent may read and that its host lacks, up to a
-    /// position. May block on the disk.
+    /// Encodes the part of a thread that the agent may read and that the agent host lacks. The part
+    /// ends at the position `up_to`. May block on the disk.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ pub struct ThreadTransfer {
     /// to this journal.
     pub after: Position,
     pub text: Vec<u8>,
-    /// Mark of the end of the part, which the host repeats when it requests the rest.
+    /// Mark of the end of the part. The agent host sends this mark with its next request for the
+    /// thread.
     pub mark: Digest,
 }
 
@@ -100,7 +101,8 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The part of the thread that the host has, and the encoded rest, once it was requested.
+    /// The part of the thread that the host has, and the encoded remainder of the thread once the
+    /// host has requested it.
     transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
     /// The parts of the answer that were received so far.
     answer: Vec<u8>,
@@ -125,8 +127,8 @@ impl RemoteAgentAttempts {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an attempt that is about to be published, and encodes its delivery. The messages are
-    /// left out, because the agent host reads the thread instead.
+    /// Adds an attempt that is about to be published, and encodes its delivery. The encoded
+    /// delivery contains no messages, because the agent host reads the thread instead.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
@@ -144,7 +146,7 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes attempts that are no longer known. For attempts that were given up, drops the
-    /// encoded thread, and drops a partial answer whose next part is overdue.
+    /// encoded thread, and also drops a partial answer if its next part is overdue.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);
@@ -362,7 +364,7 @@ impl NatsShared {
     }
 
     /// Ends an attempt whose answer is complete. A long answer is parsed on another task, so that
-    /// messages of other listeners do not wait.
+    /// it does not delay the messages of other listeners.
     fn finish_answer(
         self: &Arc<Self>,
         token: AttemptToken,

@@ -83,9 +83,9 @@ impl ListenerSubjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
-    /// Whether a discovery request with this reply subject may be answered. Another organism with a
-    /// listener of the same name uses the same request subject, and would mistake this listener for
-    /// its own.
+    /// Whether a discovery request with this reply subject may be answered. Another organism sends
+    /// its requests for a listener of the same name to the same subject, and would mistake this
+    /// listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }

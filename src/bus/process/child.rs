@@ -206,9 +206,9 @@ impl Child {
         }
     }
 
-    /// Kills the process group. The group's id is valid while the group has members. If it has
-    /// none, this call comes directly after the exit of the leader, before the system can reuse the
-    /// id.
+    /// Kills the process group. The group's id is valid while the group has members. For a group
+    /// without members, this call comes directly after the exit of the leader, before the system
+    /// can reuse the id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -41,12 +41,12 @@ pub(super) struct ChildIo<'a> {
     serving: Option<(CallId, Attempt)>,
     /// Mark up to which the child will remember the call after its answer.
     mark: Option<MemoryMark>,
-    /// The complete current delivery, if the child was sent only its new messages.
+    /// The complete current delivery, if only its new messages were sent to the child.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
     has_sent_heartbeat: bool,
-    /// Whether the log states that the answer to the latest delivery has no end.
+    /// Whether a warning was logged that the answer to the latest delivery has no end.
     is_warned_of_frame: bool,
     /// Log span of the latest delivery.
     log_span: tracing::Span,
@@ -191,8 +191,8 @@ impl<'a> ChildIo<'a> {
         Ok(())
     }
 
-    /// Returns the result of the current delivery, given its answer; `None` if the delivery
-    /// continues.
+    /// Returns the result of the current delivery that follows from this answer, or `None` if the
+    /// delivery continues.
     fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, AttemptFailure>> {
         if answer.memory == ClaimedMemory::Missing {
             return self.write_complete_delivery().err().map(Err);
@@ -307,8 +307,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process. Output that is still in the pipe counts, and no more can
-    /// follow.
+    /// Handles the exit of the process. Handles the output that is still in the pipe, because no
+    /// more output can follow.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();
@@ -409,8 +409,8 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Warns of an answer whose end is missing, once for each delivery. The caller only learns that
-    /// no answer came in time.
+    /// Warns of an answer whose end is missing, once for each delivery. Without the warning, only a
+    /// time-out would be visible.
     fn warn_of_unfinished_frame(&mut self) {
         let bytes = self.frames.unfinished();
         if bytes > 0 && !self.is_warned_of_frame {

@@ -14,7 +14,7 @@ use super::Options;
 use super::child::Child;
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
-/// A process that no host supervises. It is killed when this is dropped.
+/// A process that no host supervises. Dropping this value kills the process.
 pub(crate) struct DirectProcess {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -28,8 +28,8 @@ impl DirectProcess {
         Ok(Self { child, stdin: Some(stdin), frames: ChildFrameReader::new(stdout) })
     }
 
-    /// Writes bytes to the standard input of the process. A process that reads no more is no error
-    /// here: its end is reported by [`Self::next`].
+    /// Writes bytes to the standard input of the process. Ignores that the process no longer reads,
+    /// because [`Self::next`] reports the end of the process.
     pub async fn write(&mut self, bytes: &[u8]) {
         if let Some(stdin) = &mut self.stdin {
             stdin.write_all(bytes).await.ok();
@@ -75,7 +75,7 @@ impl DirectProcess {
     }
 }
 
-/// Returns the frame of a delivery, without the first `remembered` messages.
+/// Returns the frame of a delivery, without its first `remembered` messages.
 pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
     let mut text = String::new();
     frame::write_delivery(&mut text, delivery, remembered);

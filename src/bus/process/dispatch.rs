@@ -40,8 +40,8 @@ struct DispatchState {
     instances: Vec<InstanceState>,
     /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
-    /// For an answered call, the instance whose process remembers it. The next delivery of the call
-    /// removes the entry, so that a retry of that delivery finds no entry and is complete.
+    /// For each answered call, the instance whose process remembers the call. The next delivery of
+    /// the call removes the entry. A retry of that delivery then finds no entry, so it is complete.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
@@ -207,8 +207,8 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Takes the delivery that this instance must begin: from its own mailbox, or from that of an
-    /// instance whose process does not run.
+    /// Takes the delivery that this instance must begin. The delivery comes from the instance's own
+    /// mailbox, or else from the mailbox of an instance whose process does not run.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -219,7 +219,8 @@ impl DispatchState {
         self.instances.iter_mut().filter_map(|instance| instance.mailbox.take()).collect()
     }
 
-    /// Removes the attempt if it is in a mailbox. Returns whether it was.
+    /// Removes the attempt if it is in a mailbox. Returns whether it was in one. Otherwise sends a
+    /// cancel command to the instance that serves the attempt.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -278,7 +279,7 @@ impl InstanceHandle {
     }
 
     /// Returns the number of this delivery's messages that the child remembers, or `None` if the
-    /// child must get all.
+    /// child must get all messages.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
@@ -290,8 +291,8 @@ impl InstanceHandle {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the child as gone. Its delivery, if not begun, goes to an idle instance. Returns
-    /// whether the instance must end.
+    /// Marks the child as gone. If its delivery was not begun, the delivery goes to an idle
+    /// instance. Returns whether the instance must end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();

@@ -16,7 +16,7 @@ use crate::limits;
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Appends a delivery frame (section 3), without the first `remembered` messages.
+/// Appends a delivery frame (section 3), without the delivery's first `remembered` messages.
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));

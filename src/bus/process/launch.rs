@@ -52,7 +52,7 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
     Some((program, [VERB.into(), std::process::id().to_string().into()]))
 }
 
-/// Finds the `organism` program beside this one, or on `PATH`.
+/// Finds the `organism` program in the folder of this program, or on `PATH`.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {

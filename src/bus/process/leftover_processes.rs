@@ -1,9 +1,9 @@
 //! Processes that an earlier pump of the same journal left behind. They are found by an environment
-//! variable, which every process inherits from its listener. All are killed before a new pump
-//! delivers.
+//! variable, which every process inherits from its listener. The new pump kills all of them before
+//! it delivers.
 //!
-//! The death signal of a parent ends a listener's own process, but not the processes that the
-//! listener started.
+//! When a pump ends, the death signal ends each listener's own process, but not the processes that
+//! the listener started.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,8 +42,9 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process with `mark`. It may if an earlier pump of this journal
-    /// started the process, and that pump's own process has ended or is this one.
+    /// Whether this pump may kill a process with `mark`. Requires that an earlier pump of this
+    /// journal started the process, and that the earlier pump's own process has ended or is this
+    /// process.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

@@ -51,7 +51,7 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// The `organism` program, which ties the processes to this one. Default: this program if it
-    /// has the hidden verb, otherwise one beside it or on `PATH`.
+    /// has the hidden verb, otherwise an `organism` program beside this one or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Mark of this pump for the environment of the processes.
     pub pump: Option<PumpMark>,
@@ -97,8 +97,9 @@ pub struct ProcessHost {
 }
 
 impl ProcessHost {
-    /// Starts every instance on `runtime`. A missing program is no error here, because it may
-    /// appear later: [`Sink::left`] and the end of each delivery report it.
+    /// Starts every instance on `runtime`. Succeeds even if the program is missing, because it may
+    /// appear later. [`Sink::left`] and the end of each delivery report that the program is
+    /// missing.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

@@ -9,8 +9,8 @@ use crate::limits;
 /// Restart limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. When they are used up, the instance rests until
-    /// the window is over.
+    /// Maximum number of restarts within `window`. After that many restarts, the instance rests
+    /// until the window is over.
     pub max: u32,
     pub window: Duration,
     /// Delay before the first restart. It doubles with each restart in the window, up to

@@ -6,7 +6,7 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for the type of a value that no example shows, until the whole example is read.
+/// Placeholder for the type of a value, while the part of the example that was read shows no type.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a conversion writes.
@@ -86,7 +86,7 @@ impl ElementDeclaration {
         1 + fields.children.iter().map(Self::size).sum::<usize>()
     }
 
-    /// Permits any order of the children where too many of them are optional.
+    /// Permits the children of an element in any order and number if too many of them are optional.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();
@@ -101,7 +101,7 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes these facets, for a schema that does not compile with them. Returns whether the
+    /// Removes these facets, because the schema does not compile with them. Returns whether the
     /// declaration had any of them.
     pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
         match &mut self.of {

@@ -107,7 +107,7 @@ fn attributes_of(
     declared.collect()
 }
 
-/// Returns a declaration that accepts everything that either declaration accepts.
+/// Returns a declaration that accepts every element that one of the two declarations accepts.
 pub(super) fn merge(
     one: ElementDeclaration,
     other: ElementDeclaration,
@@ -142,7 +142,7 @@ pub(super) fn merge(
     }
 }
 
-/// Makes the fields optional, for an element that also occurs without attributes and children.
+/// Makes all attributes and children optional, for an element that also occurs without them.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -186,11 +186,11 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Number of names up to which each name is searched one by one.
+/// Maximum number of names that are searched without a map.
 const FEW: usize = 8;
 
-/// Returns the index in `known` of each of `names`. Builds a map only if many names have another
-/// order.
+/// Returns the index in `known` for each name in `names`. Builds a map only if there are many names
+/// and their order differs from that of `known`.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;
     let mut next = 0;

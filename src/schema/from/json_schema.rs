@@ -35,9 +35,10 @@ struct JsonSchemaReader<'a> {
     root: &'a Json,
     losses: &'a mut Losses,
     elements: usize,
-    /// Number of values in all enumerations so far. References may repeat an enumeration.
+    /// Number of values in all enumerations so far. An enumeration counts again for each reference
+    /// to it.
     words: usize,
-    /// References that are being followed. Shows a reference that leads to itself.
+    /// References that are being followed. Used to detect a reference that leads back to itself.
     open: Vec<String>,
 }
 
@@ -195,8 +196,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records a loss for each keyword to which `part` and `over` give different values; the value
-    /// of `over` is kept. `word` is the keyword that contains `part`.
+    /// Records a loss for each keyword that has different values in `part` and `over`, because the
+    /// conversion keeps only the value of `over`. `word` is the keyword that contains `part`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -382,7 +383,9 @@ impl JsonSchemaReader<'_> {
         of
     }
 
-    /// Returns the values that both `enum` and `const` permit, without null.
+    /// Returns the permitted values, without null: the value of `const`, or else the values of
+    /// `enum`. If `enum` lacks the value of `const`, records `const` as a loss and returns the
+    /// values of `enum`.
     fn words(&mut self, keys: &Map<String, Json>, path: &str) -> Vec<Json> {
         let listed = keys.get("enum").and_then(Json::as_array);
         let words = match (listed, keys.get("const")) {
@@ -501,7 +504,7 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether null is permitted: by the type, or, without a type, by an enumerated value.
+/// Whether null is permitted. Without a type, null is permitted if it is an enumerated value.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),

@@ -27,8 +27,8 @@ use crate::xml::scan::{BrokenRule, scan_within};
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of optional children of an element whose order is kept. The time to compile their
-/// order grows with the square of their number.
+/// Maximum number of optional children with which an element keeps the order of its children. The
+/// time to compile the order grows with the square of the number of optional children.
 const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that are listed.
 const LOSSES_MAX: usize = 500;
@@ -57,7 +57,7 @@ pub struct ConvertedSchema {
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts that the short form does not express, besides those that the XSD lacks.
+    /// Parts that the XSD expresses and the short form does not.
     pub losses: Vec<String>,
 }
 
@@ -98,8 +98,8 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text`. `name` and `namespace` replace those that the text contains or that the
-/// conversion would generate.
+/// Converts `text`. `name` is the name of a payload that is made from JSON; an example in XML keeps
+/// the name of its root. `namespace` replaces the namespace of the text, or the generated one.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,
@@ -196,7 +196,7 @@ fn parsed_xml(text: &str) -> Result<Element, ConversionError> {
     read.ok_or_else(|| ConversionError::Unreadable("no XML 1.0 with namespaces".to_owned()))
 }
 
-/// Whether a DOCTYPE precedes the root. Also finds it in a text that it makes unparsable.
+/// Whether a DOCTYPE precedes the root element. The text need not be well-formed.
 fn has_doctype(text: &str) -> bool {
     let mut rest = text.trim_start();
     loop {
@@ -232,7 +232,7 @@ impl Losses {
     }
 }
 
-/// Makes a name that XML and the short form permit from any text.
+/// Makes an element name from any text. Both XML and the short form permit the name.
 fn element_name(text: &str, path: &str, losses: &mut Losses) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut name: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(60).collect();

@@ -1,6 +1,7 @@
 //! Converts regular expressions of JSON Schema to patterns of XSD, which match the whole value.
 
-/// Returns the XSD pattern that matches the same texts; `None` if there is none.
+/// Returns an XSD pattern that matches the same texts as a pattern of JSON Schema. Returns `None`
+/// if the pattern cannot be converted.
 pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     let chars: Vec<char> = pattern.chars().collect();
     let mut out = String::new();

@@ -34,8 +34,9 @@ pub fn shorten_doc(doc: &mut String) {
 }
 
 /// Shortens a schema that is too long. First replaces long enumerations and removes documentation,
-/// then removes the alternatives of ordered content and optional properties from the end, then
-/// required properties. The property `content` stays. Returns the number of removed properties.
+/// then simplifies long properties. Then removes from the end optional properties, alternatives of
+/// ordered content, and required properties, in this order. The property `content` stays. Returns
+/// the number of removed properties.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;
@@ -62,8 +63,8 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes properties of an object from the end, if `may_go` permits, until nothing exceeds the
-/// bound.
+/// Removes the last properties of an object for which `may_go` holds, until the schema no longer
+/// exceeds its bound.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {

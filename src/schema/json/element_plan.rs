@@ -36,8 +36,8 @@ pub enum PlanContent {
         key: String,
         value: Box<SimpleTypeOutline>,
     },
-    /// Each child is a property with the child's own name. With `ordered`, the children have the
-    /// order of the list in the XML, whatever the order of the properties.
+    /// Each child is a property with the child's own name. With `ordered`, the children stand in
+    /// the XML in the order of `slots`, whatever the order of the properties.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
@@ -52,7 +52,7 @@ pub enum PlanContent {
     Markup {
         key: String,
     },
-    /// Each instance chooses its type, which JSON cannot express.
+    /// The type is abstract. Each instance chooses a concrete type, which JSON cannot express.
     Abstract,
 }
 
@@ -76,7 +76,7 @@ pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// JSON Schema that replaces the children where they are not described.
+    /// JSON Schema for the places where the children are not described.
     pub undescribed: OnceCell<Json>,
 }
 
@@ -278,7 +278,7 @@ fn distinct(mut slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
-    /// Index of the slot of each element.
+    /// For each element, the index of its property in `slots`.
     known: HashMap<QName, usize>,
     wild: bool,
     listed: bool,
@@ -343,7 +343,8 @@ impl ModelWalk<'_> {
         }
     }
 
-    /// Walks a group. If several names repeat together, their order matters.
+    /// Walks a group. If the group repeats and has elements with several names, their order
+    /// matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);

@@ -68,8 +68,8 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     schema
 }
 
-/// Returns the JSON Schema of a payload as tools before the eighth renderer version had it: without
-/// a bound on its length.
+/// Returns the JSON Schema of a payload in the form that tools had before the eighth renderer
+/// version, without a bound on its length.
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -92,7 +92,7 @@ struct SchemaBuilder<'p, 'm> {
     depth: usize,
     /// Number of elements whose parts are left out.
     left_out: usize,
-    /// Whether the schema is the one before the eighth renderer version.
+    /// Whether the schema has the form of versions before the eighth renderer version.
     is_early: bool,
 }
 
@@ -179,8 +179,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns the schema of an element whose parts are left out. It has the same JSON form as the
-    /// whole schema. An element without children keeps its required properties.
+    /// Returns the schema of an element whose parts are left out. The JSON that the schema permits
+    /// has the same form as with the parts. An element without children keeps its required
+    /// properties.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -273,20 +274,21 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     }
 }
 
-/// Returns the schema of an object with the property for its content and `about` its other
-/// properties.
+/// Returns the schema of an object. `content` is the schema of the property `key`, and `about`
+/// describes the other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));
     schema
 }
 
-/// Returns a string of XML that holds these parts.
+/// Returns the schema of a string that contains XML with these parts.
 fn markup_with(parts: &UndescribedParts) -> Json {
     markup(&parts.in_prose().map(|parts| format!(" {parts}")).unwrap_or_default())
 }
 
-/// Returns a string of XML; `about` continues its description.
+/// Returns the schema of a string that contains XML. `about` continues the description of the
+/// string.
 fn markup(about: &str) -> Json {
     json!({"type": "string", "description": format!("well-formed XML{about}")})
 }

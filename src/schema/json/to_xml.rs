@@ -70,7 +70,7 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    /// Reports a value of the wrong type; in a list, the wrong item.
+    /// Reports a value of the wrong type. For a list, reports the item of the wrong type.
     fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::WrongValue) {
         let path = match wrong.item {
             Some(index) => format!("{path}[{index}]"),

@@ -1,5 +1,5 @@
-//! Simple values in JSON. A number or boolean is native JSON if both notations agree. Every other
-//! value is a string of the characters in the XML.
+//! Simple values in JSON. A number or boolean is native JSON if XML and JSON write it in the same
+//! way. Every other value is a string of the characters in the XML.
 
 use serde_json::{Number, Value as Json};
 
@@ -21,7 +21,7 @@ pub enum JsonType {
 pub struct WrongValue {
     /// Index of the wrong item if the value is a list.
     pub item: Option<usize>,
-    /// The found value and the expected one.
+    /// Description of the found value and of the expected value.
     pub message: String,
 }
 
@@ -115,7 +115,8 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Returns the text of a number or boolean, if the type permits several texts or is a union.
+/// Returns the text of a number or boolean for a type that is not numeric or boolean itself. The
+/// text must be an enumerated value of the type, or fit a member of a union.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

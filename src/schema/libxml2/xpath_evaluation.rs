@@ -12,7 +12,8 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// Local names of payloads, by the elements that contain them, during one evaluation.
+    /// Local names of payloads during one evaluation. The key is the element that contains the
+    /// payload.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
@@ -25,8 +26,8 @@ struct ElementPositions {
 }
 
 impl ElementPositions {
-    /// Returns the positions of an element and its parents among their siblings, from the root's
-    /// child down to `node`.
+    /// Returns the path to `node` from the root: for each level below the root, the position of the
+    /// element on the path among its siblings.
     ///
     /// SAFETY: `node` is an element of a live tree, and the tree is the same in all calls.
     unsafe fn of(&mut self, node: *const c::xmlNode) -> Vec<u32> {
@@ -69,7 +70,8 @@ impl ElementPositions {
     }
 
     /// Finds the first child of `parent` for which `fits` holds, and its position. The search
-    /// starts at the child that was found last, and then at the first child.
+    /// starts at the child that was found last. If it finds nothing there, it starts again at the
+    /// first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(

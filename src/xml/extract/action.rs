@@ -47,8 +47,8 @@ impl ActionReading {
 
 impl TurnWalk<'_> {
     /// Parses the element that the open tag `tag` begins. The namespaces of the tag must be in
-    /// scope. Returns the element and the offset after it. `parent` is the element around a
-    /// text-only element.
+    /// scope. Returns the element and the offset after it. `parent` is the enclosing element; only
+    /// a text-only element uses it to find its own end.
     fn element(
         &mut self,
         tag: &OpenTag,

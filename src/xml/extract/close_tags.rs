@@ -225,8 +225,8 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Searches for a close tag with this name after `from`. Returns whether there may be one. The
-    /// result is exact once the turn has ended.
+    /// Searches for a close tag with this name after `from`. Returns false if there is none. Before
+    /// the turn has ended, always returns true, because a close tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -240,7 +240,8 @@ impl<'a> TurnWalk<'a> {
         self.vain += self.source.len().saturating_sub(from);
     }
 
-    /// Finds the balanced close tag of an element with this name whose content begins at `from`.
+    /// Finds the balanced close tag of an element. The element has this name, and its content
+    /// begins at `from`.
     pub fn matching_close(
         &mut self,
         name: &[u8],
@@ -282,8 +283,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with this name if it is a close tag. Shows whether an element that was
-    /// only mentioned is closed later.
+    /// Returns the next tag with this name if it is a close tag. The caller uses it to find out
+    /// whether an element that seemed only mentioned is closed later.
     pub fn next_close(
         &mut self,
         name: &[u8],
@@ -303,9 +304,9 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. Takes the first balanced close tag that a sibling,
-    /// the close tag of the parent or the end of the turn follows. Without one, takes the first
-    /// unbalanced close tag that is followed in this way.
+    /// Finds the close tag of a text-only child. A close tag fits if it is followed by a sibling,
+    /// the close tag of the parent or the end of the turn. Takes the first balanced close tag that
+    /// fits, or else the first unbalanced one that fits.
     pub fn value_close(
         &mut self,
         name: &[u8],
@@ -372,8 +373,8 @@ impl<'a> TurnWalk<'a> {
         Err(self.unclosed_value(name, from, first, parent))
     }
 
-    /// Returns the reason why a value has no valid end. `first` is the value's first close tag and
-    /// what follows the tag.
+    /// Returns the reason why a value has no valid end. `first` is the first close tag of the
+    /// value, with a description of the text that follows this tag.
     fn unclosed_value(
         &mut self,
         name: &[u8],
@@ -472,7 +473,7 @@ impl<'a> TurnWalk<'a> {
         Ok(follower)
     }
 
-    /// Whether the open tag of an action stands between two offsets. Ignores actions named
+    /// Whether the open tag of an action stands between two offsets. Ignores actions with the name
     /// `except`.
     pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
         let part = self.source.up_to(to);

@@ -1,5 +1,5 @@
-//! Watches the elements around a value during the search for the value's close tag. A value must
-//! not span the close tag of an enclosing element and a later open tag of the same element.
+//! Watches the enclosing elements of a value while its close tag is searched. A value must not
+//! contain both the close tag of an enclosing element and a later open tag of the same element.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
@@ -37,8 +37,8 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to `to`, which must increase from call to call. Returns whether a value
-    /// that ends there would join two elements, because an enclosing element is closed and opened
-    /// again before.
+    /// that ends at `to` would join two elements, because an enclosing element is closed and opened
+    /// again before `to`.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -53,7 +53,7 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether every later end of the value would also join two elements.
+    /// Whether the value would join two elements at every later end, too.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }

@@ -120,8 +120,8 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning that the prompt opened. Returns false until
-    /// this is known; until then, no item is final.
+    /// Decides whether the turn begins inside reasoning that the prompt opened. Returns false while
+    /// more bytes are needed for the decision. Until then, no item is final.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

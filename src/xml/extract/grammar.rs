@@ -29,7 +29,8 @@ impl Default for ExtractLimits {
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`] that are no payload names of this agent, in any letter case.
+    /// The [`REASONING_NAMES`] without those that are payload names of this agent. Compared in any
+    /// letter case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
@@ -61,8 +62,8 @@ impl Hasher for NameHasher {
     }
 }
 
-/// A filter for names with a meaning, by first byte and length. Turns contain many tags without a
-/// meaning, and the filter rejects most of them without hashing.
+/// Rejects most names without a meaning by their first byte and length, without hashing. Turns
+/// contain many tags with such names.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte, a bit mask of the lengths that occur.
@@ -146,7 +147,7 @@ impl ActionGrammar {
         self.reserved.iter().any(|known| known == local)
     }
 
-    /// Whether this is the local name of an action in any namespace.
+    /// Whether an action in some namespace has this local name.
     pub(super) fn has_root_called(&self, local: &str) -> bool {
         self.roots.contains_key(local)
     }
@@ -156,7 +157,8 @@ impl ActionGrammar {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// Like [`Self::means`], but faster and with false positives.
+    /// Whether a root element with this local name may have a meaning. Faster than [`Self::means`],
+    /// but with false positives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }
@@ -167,7 +169,7 @@ impl ActionGrammar {
         self.roots.get(local).is_some_and(|ids| ids.iter().all(qualified))
     }
 
-    /// Whether a name with a meaning begins with `start`.
+    /// Whether the name of an action, of reasoning or of a reserved element begins with `start`.
     pub(super) fn may_become(&self, start: &str) -> bool {
         let names = self.roots.keys().chain(&self.reasoning).chain(&self.reserved);
         let names = names.map(String::as_str).chain(self.known_reasoning.iter().copied());
@@ -201,7 +203,8 @@ impl ActionGrammar {
     }
 
     /// Returns the action of a root element. A name with a namespace must match exactly. A bare
-    /// name is looked up by its local name, which must belong to one action only.
+    /// name is looked up by its local name. If several actions have this local name, the one
+    /// without a namespace is returned.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -223,8 +226,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// Returns the child of `parent` with this name. With `by_local_name`, a bare name is looked up
-    /// by its local name.
+    /// Returns the child of `parent` with this name. With `by_local_name`, a bare name may also
+    /// stand for a child that has a namespace.
     pub(super) fn child(
         &self,
         parent: ShapeId,

@@ -22,8 +22,8 @@ const INDENT_BYTES_MAX: usize = 128;
 const FENCE_MIN: usize = 3;
 
 impl TurnWalk<'_> {
-    /// Classifies the run of backticks or tildes at `at`. `floor` is the offset at which the text
-    /// around actions last began.
+    /// Classifies the run of backticks or tildes at `at`. `floor` is the offset at which the
+    /// current text outside of actions begins.
     pub fn ticks(&mut self, at: usize, floor: usize) -> Result<TickRun, NeedMoreBytes> {
         let source = self.source;
         let Some(tick) = source.byte(at) else { return Ok(TickRun::Text(at + 1)) };
@@ -48,8 +48,8 @@ impl TurnWalk<'_> {
         Ok(self.inline_end(end, end - at)?.map_or(TickRun::Text(end), TickRun::Inline))
     }
 
-    /// Returns the end of the run of backticks at `at`, and the end of the inline code that the run
-    /// opens, if it opens any.
+    /// Returns the end of the run of backticks at `at`. If the run opens inline code, also returns
+    /// the end of that code.
     pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMoreBytes> {
         let end = self.run_end(at, b'`')?;
         Ok((end, self.inline_end(end, end - at)?))
@@ -64,8 +64,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Whether only white space, quote marks and, with `item`, one list marker stand between the
-    /// beginning of the line and `at`.
+    /// Whether a line begins at `at`, apart from white space, quote marks and, with `item`, one
+    /// list marker.
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);
@@ -84,8 +84,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset of the end of a code block whose fence has `length` characters. The block
-    /// ends after the first line that consists of at least as many of these characters, or at the
-    /// end of the turn.
+    /// ends after the first line that consists only of the same character, at least `length` times.
+    /// Without such a line, it ends at the end of the turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
@@ -110,8 +110,9 @@ impl TurnWalk<'_> {
         Ok(source.len())
     }
 
-    /// Returns the offset of the end of inline code that `length` backticks before `from` open. The
-    /// code ends with the next run of exactly as many backticks in the same paragraph.
+    /// Returns the offset of the end of inline code. The code begins at `from`, after a run of
+    /// `length` backticks. It ends with the next run of exactly as many backticks in the same
+    /// paragraph.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);

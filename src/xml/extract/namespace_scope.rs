@@ -36,7 +36,7 @@ impl PrefixScope {
         self.bindings.len()
     }
 
-    /// Drops every binding that was added since the depth was `depth`.
+    /// Drops all bindings that were added since [`Self::depth`] returned `depth`.
     pub fn leave(&mut self, depth: usize) {
         self.bindings.truncate(depth);
     }

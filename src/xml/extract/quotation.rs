@@ -49,8 +49,8 @@ impl QuoteBlocks {
         }
     }
 
-    /// Returns the block around this offset. Returns [`NeedMoreBytes`] while the line of the offset
-    /// or the end of its block is unknown.
+    /// Returns the block around this offset. Returns [`NeedMoreBytes`] while it is unknown whether
+    /// the line of the offset is a quote line, or where the block ends.
     fn holding(
         &self,
         at: usize,
@@ -76,8 +76,8 @@ fn is_quote_line(line: &[u8]) -> bool {
 }
 
 impl TurnWalk<'_> {
-    /// Returns the end of the block of quote lines around `at`, if the line of `at` begins at or
-    /// after `floor`.
+    /// Returns the end of the block of quote lines around `at`. Returns `None` unless the line of
+    /// `at` begins at or after `floor`.
     pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if mutant("act-on-quotations") {
             return Ok(None);
@@ -98,7 +98,7 @@ impl TurnWalk<'_> {
         Ok(begins_within.then_some(block.end.min(source.len())))
     }
 
-    /// Whether quotation marks stand directly before and directly after a byte range.
+    /// Whether quotation marks stand directly before `from` and directly after `to`.
     pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMoreBytes> {
         if !self.follows_mark(from, floor) {
             return Ok(false);
@@ -127,8 +127,9 @@ impl TurnWalk<'_> {
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
-    /// Returns the end of the quotation that begins before the element from `at` to `end`; `None`
-    /// if there is none. The quotation may contain further complete actions.
+    /// Returns the end of the quotation whose opening mark stands directly before the element from
+    /// `at` to `end`. Returns `None` if the element is not quoted. The quotation may contain
+    /// further complete actions.
     pub fn quotation_end(
         &mut self,
         at: usize,

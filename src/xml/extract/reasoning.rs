@@ -27,7 +27,7 @@ pub(super) struct PromptReasoning {
     pub searched_to: usize,
     /// Offset of the end of the last tag before `searched_to`.
     tag_end: usize,
-    /// Whether the first reasoning tag is known, or known to be absent.
+    /// Whether the search has ended, with or without a reasoning tag.
     pub is_decided: bool,
 }
 
@@ -92,8 +92,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether an apparent action joins a draft inside reasoning with a later action. This is so if
-    /// its root element opens again after a close tag of reasoning.
+    /// Whether an apparent action begins with a draft inside reasoning and ends with a later
+    /// action. This is so if the open tag of its root element occurs again after a close tag of
+    /// reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -151,8 +152,7 @@ impl TurnWalk<'_> {
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
     }
 
-    /// Returns the offset after the close tag of a reasoning block at `at`; `None` if there is
-    /// none.
+    /// Returns the offset after the close tag at `at`, if the tag closes this reasoning block.
     fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMoreBytes> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());

@@ -6,8 +6,8 @@ use memchr::memchr3;
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Decides when undecided bytes are rescanned. All scans together cost at most a small multiple of
-/// the turn's length, because each scan costs the number of undecided bytes.
+/// Decides when undecided bytes are scanned again. Each scan costs the number of undecided bytes.
+/// All scans together cost at most a small multiple of the turn's length.
 #[derive(Debug, Default)]
 pub(super) struct RescanLimiter {
     spent: usize,
@@ -22,9 +22,9 @@ impl RescanLimiter {
         self.spent += undecided;
     }
 
-    /// Whether another scan is worth its cost: earlier scans were cheap enough, and the bytes from
-    /// `old` on contain a character that can decide something. The bytes of `turn` before `decided`
-    /// are decided.
+    /// Whether another scan is worth its cost. Earlier scans must have been cheap enough, and the
+    /// bytes of `turn` from `old` on must contain a character that can decide something. The bytes
+    /// before `decided` are already decided.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A root element with a known name: whether it is an action, where it ends, and which part of a
-//! broken action remains.
+//! Parses a root element with a known name: decides whether it is an action, where the action ends,
+//! and how far a broken action extends.
 
 use memchr::memchr3;
 
@@ -60,8 +60,8 @@ impl TurnWalk<'_> {
     }
 
     /// Finds the end of a broken action. The action extends to its close tag, and nothing inside it
-    /// is executed. Without a close tag, it extends to the place where another action must have
-    /// begun, or to the end of the turn.
+    /// is executed. Without a close tag, it extends to the offset at which the defect allows the
+    /// parser to continue, or to the end of the turn.
     fn broken(
         &mut self,
         tag: &OpenTag,
@@ -104,8 +104,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Handles an open tag that text follows. The tag only mentions the action, unless the element
-    /// is closed later.
+    /// Handles an open tag that is followed by text. The action is broken if the element is closed
+    /// later. Otherwise the tag only mentions the action.
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
@@ -124,7 +124,7 @@ impl TurnWalk<'_> {
         )))
     }
 
-    /// Parses a text-only root element. Its end is the last close tag of its name before another
+    /// Parses a text-only root element. The element ends at its last close tag before another
     /// action.
     fn root_text(
         &mut self,
@@ -220,7 +220,7 @@ impl TurnWalk<'_> {
         source.end_or_more().map(|end| end.unwrap_or(RootBoundary::End))
     }
 
-    /// Whether an open tag begins an action and is more than a mention of the action.
+    /// Whether an open tag begins an action instead of only mentioning it.
     fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {

@@ -62,8 +62,7 @@ impl WalkStep {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name`, and returns it if it is new. Beyond the maximum number, every name counts as
-    /// known.
+    /// Adds `name`, and returns it if it is new. Once the list is full, returns no further name.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -81,8 +80,8 @@ impl UnknownRoots {
 }
 
 impl TurnWalk<'_> {
-    /// Decides about the `<`, backtick or tilde at `at`. `floor` is the offset at which the text
-    /// around actions last began.
+    /// Decides about the `<`, backtick or tilde at `at`. `floor` is the offset at which the current
+    /// text outside of actions begins.
     pub fn step(
         &mut self,
         at: usize,
@@ -266,8 +265,9 @@ impl TurnWalk<'_> {
         Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
-    /// Handles a root element that is no action. With a bare name, it is an unknown element, which
-    /// the agent gets back as refused. With a namespace, it is a payload, which the pump refuses.
+    /// Handles a root element that is no action. An element with a bare name is an unknown element,
+    /// which the agent gets back as refused. An element with a namespace is a payload, which the
+    /// pump refuses.
     fn unknown(
         &mut self,
         tag: &OpenTag,
@@ -352,8 +352,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Searches for the close tag of the open tag with this name. Returns whether there may be one,
-    /// or the tag is self-closing.
+    /// Whether the open tag with this name is self-closing or may have a close tag. Searches for
+    /// the close tag.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

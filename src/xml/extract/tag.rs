@@ -40,7 +40,7 @@ pub(super) enum TagOpening {
     Tag(OpenTag),
     /// Characters that only look like markup.
     Text,
-    /// A name that is followed by white space and another `<`, before any `>`.
+    /// The name of a tag that is interrupted: after white space, another `<` stands before any `>`.
     Interrupted(Range<usize>),
     /// A tag that the end of the turn cuts off. Its name may be incomplete.
     Cut(Range<usize>),
@@ -53,8 +53,8 @@ impl TurnBytes<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
-    /// Whether a close tag of this name stands within the next few hundred bytes, as most close
-    /// tags do.
+    /// Whether a close tag with this name stands within the next few hundred bytes. Most close tags
+    /// do.
     pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
         const SOON_BYTES: usize = 256;
         let soon = self.slice(from..self.len().min(from + SOON_BYTES));
@@ -65,8 +65,8 @@ impl TurnBytes<'_> {
         })
     }
 
-    /// Whether the turn ends inside the tag name after the `<` or `</` at `start`, or directly
-    /// after the name.
+    /// Whether the turn ends inside or directly after the tag name. The `<` or `</` of the tag is
+    /// at `start`.
     pub fn is_cut_tag(&self, start: usize) -> bool {
         let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
         self.skip_space(self.name_end(from)) >= self.len()
@@ -197,8 +197,9 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles a `<` in a place where an attribute may stand. If the value before it contains a `<`
-    /// as well, that value probably lacks its closing quote, and the tag ends earlier.
+    /// Handles a `<` in a place where an attribute may stand. If the value of an earlier attribute
+    /// contains a `<` as well, that value probably lacks its closing quote, and the tag may end
+    /// inside the value.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));
@@ -214,7 +215,7 @@ impl TurnBytes<'_> {
         tag.attributes.iter().map(|a| &a.value).find(|value| holds(value)).map(|v| v.start)
     }
 
-    /// Ends a tag whose attributes cannot be parsed at the next `>`.
+    /// Parses the end of a tag whose attributes are faulty: the tag ends at the next `>`.
     fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
         let from = self.suspicious_value(&tag).unwrap_or(fault_at);

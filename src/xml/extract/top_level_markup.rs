@@ -12,9 +12,10 @@ use super::turn_bytes::{CDATA_START, COMMENT_START, NeedMoreBytes};
 
 /// A piece of top-level markup.
 pub(super) enum TopLevelPiece {
-    /// A piece without tags: characters, code, a comment, a quotation or an empty element.
+    /// A piece of text without further tags: characters, code, a comment, a quotation or an empty
+    /// element.
     Literal { end: usize },
-    /// A reasoning block, or an element that stands for a reasoning block.
+    /// A reasoning block, or an empty reasoning element.
     Reasoning { end: usize },
     /// A complete action.
     Action { end: usize },
@@ -26,7 +27,7 @@ pub(super) enum TopLevelPiece {
 
 impl TurnWalk<'_> {
     /// Returns the piece at `at`, which must be a `<`, a backtick or a tilde. `floor` is the offset
-    /// at which the text around actions last began.
+    /// at which the current text outside of actions begins.
     pub fn piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMoreBytes> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {

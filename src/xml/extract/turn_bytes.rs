@@ -10,7 +10,7 @@ use memchr::{memchr, memchr2, memmem};
 #[derive(Clone, Copy)]
 pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
-    /// The valid UTF-8 text from an offset on, with that offset. The text is checked as a whole,
+    /// An offset, and the valid UTF-8 text from this offset on. The text is checked as a whole,
     /// because checking each name costs more.
     text: (usize, &'a str),
     /// Whether the turn has ended.
@@ -35,8 +35,8 @@ const COMMENT_END: &[u8] = b"-->";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NeedMoreBytes;
 
-/// Whether a byte may belong to a markup name. Every byte beyond ASCII may, because names are only
-/// compared with known names.
+/// Whether a byte may belong to a markup name. Every byte beyond ASCII may belong to one, because
+/// names are only compared with known names.
 pub(super) fn is_name_byte(byte: u8) -> bool {
     NAME_BYTES.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
@@ -62,7 +62,7 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> TurnBytes<'a> {
-    /// Creates the view of a turn whose bytes before `decided` are no longer needed.
+    /// Creates the view of a turn. The bytes before `decided` are no longer needed as text.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
         // Searching backwards for an end costs more than searching for a start, and most texts
         // contain neither.
@@ -87,7 +87,7 @@ impl<'a> TurnBytes<'a> {
         Self { bytes, text, ended, last_cdata_end, last_comment_end }
     }
 
-    /// Returns the text up to `end`, as if the turn ended there.
+    /// Returns a view of the bytes before `end`, as if the turn ended there.
     pub fn up_to(&self, end: usize) -> Self {
         Self { bytes: self.slice(0..end), ended: true, ..*self }
     }

@@ -73,9 +73,9 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after the close tag of an unknown element. The search skips code,
-    /// quotations, reasoning and the values of actions. If an action precedes the code that
-    /// contains the only close tag, the element extends to the end of that code, because nothing
-    /// that may be inside an unknown element is executed.
+    /// quotations, reasoning and the values of actions. If the only close tag stands in code or a
+    /// quotation, and an action precedes it, the element extends to the end of the code or
+    /// quotation. The action may then be inside the unknown element, so it must not be executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

@@ -21,7 +21,7 @@ pub(super) enum MarkupKind {
 }
 
 /// A tag, comment or CDATA section with its delimiters, as a byte range. The struct is small,
-/// because one is passed on for every tag.
+/// because the lexer returns one for every tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkupPiece {
     pub kind: MarkupKind,
@@ -64,8 +64,9 @@ impl<'a> MarkupLexer<'a> {
         Self { text: text.as_bytes(), at: start }
     }
 
-    /// Extends the plain start tag that was just returned to its whole element, if the content is
-    /// text without `&` and `>`. Most elements of a payload have such content.
+    /// Extends a start tag to its whole element, if the tag is plain and the content is text
+    /// without `&` and `>`. The lexer must just have returned the tag. Most elements of a payload
+    /// have such content.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;

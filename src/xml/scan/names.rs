@@ -6,8 +6,8 @@ use memchr::memmem::Finder;
 
 use crate::xml::escape::is_xml_char;
 
-/// The first two bytes of U+FFFE and U+FFFF. Made once, because making it costs more than a search
-/// in a short text.
+/// Searches for the first two bytes of U+FFFE and U+FFFF. Created once, because creating a searcher
+/// costs more than a search in a short text.
 static NONCHARACTER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\xEF\xBF"));
 
 /// Splits a qualified name into prefix and local part. Returns `None` if `name` is no qualified

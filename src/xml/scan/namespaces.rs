@@ -11,7 +11,7 @@ use crate::xml::write::XML_NAMESPACE as XML;
 
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
-/// Number of namespaces up to which comparing is faster than hashing.
+/// Maximum number of namespaces for which comparing is faster than hashing.
 const FEW: usize = 8;
 
 /// A namespace, as an index into the namespaces that the text has declared.

@@ -17,15 +17,16 @@ pub struct NestedElement {
     /// Text of the element. Its start tag contains every namespace declaration of its parents that
     /// the element relies on.
     pub text: String,
-    /// Byte range of the added declarations in `text`.
+    /// Byte range in `text` of the added namespace declarations.
     pub added: Range<usize>,
-    /// Byte range, in `text`, of the URI of the added default namespace; `None` if none was added.
+    /// Byte range in `text` of the URI of the added default namespace; `None` if no default
+    /// namespace was added.
     inherited: Option<Range<usize>>,
 }
 
 impl NestedElement {
-    /// Binds the unprefixed names to the namespace `uri`. Returns `None` if these names did not
-    /// inherit their namespace from the parents. `uri` must need no escaping.
+    /// Returns the element with its unprefixed names in the namespace `uri`. Returns `None` if
+    /// these names did not inherit their namespace from the parents. `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;

@@ -12,19 +12,21 @@ use super::tag::{StartTag, is_space};
 use super::{BrokenRule, ScanViolation, ScannedElement, forbidden, names, quoted};
 use crate::ids::PayloadName;
 
-/// Number of attributes from which duplicates are found by hashing.
+/// Number of attributes above which duplicates are found by hashing.
 const FEW: usize = 8;
 
 /// The root elements of a well-formed text.
 #[derive(Debug, Default)]
 pub(super) struct RootElements {
     first: Option<(Range<usize>, PayloadName)>,
-    /// Offset and kind of something beside the first root, such as a second root or text.
+    /// Offset and kind of the first thing beside the first root element, such as a second root
+    /// element or text.
     stray: Option<(usize, &'static str)>,
 }
 
 impl RootElements {
-    /// Returns the only root element of `text`. Fails if there is another root or text beside it.
+    /// Returns the only root element of `text`. Fails if there is no root element, or if another
+    /// one or text stands beside it.
     pub fn into_single(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(
@@ -43,8 +45,8 @@ impl RootElements {
 }
 
 /// Checks `text` from `start` to its end, including forbidden markup and limits. A valid text needs
-/// one pass. After a violation, the earlier stages check the rest of the text, because the first
-/// stage with a violation decides.
+/// one pass. After a violation, the earlier stages check the remaining text, because the violation
+/// of the first stage is reported.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut checker = WellFormednessChecker::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -78,8 +80,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation that decides: the first one that an earlier stage finds from `at` on, or
-/// else `violation`. `bounds` has counted the text up to `counted`.
+/// Returns the violation that is reported: the first violation that an earlier stage finds from
+/// `at` on, or else `violation`. `bounds` has counted the text up to `counted`.
 #[cold]
 fn first(
     text: &str,

@@ -340,8 +340,8 @@ impl NativeTools {
     }
 }
 
-/// Returns the schema of a payload inside a core payload. It names only the payloads; their own
-/// schemas are in the definitions of their tools.
+/// Returns the schema for a payload inside a core payload. It lists only the names of the payloads,
+/// because their schemas are in the definitions of their tools.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \
@@ -357,7 +357,7 @@ fn named_payload(names: &[&str]) -> Json {
     })
 }
 
-/// Joins several findings into one that has the place of the first finding.
+/// Joins several findings into one finding, with the place of the first.
 fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     match found.first() {

@@ -110,8 +110,8 @@ impl RenderedConversation {
         self.segments.last().copied().unwrap_or_default()
     }
 
-    /// Adds a segment: the message of its turn, if it has one, and a user message with the items
-    /// after the turn.
+    /// Adds a segment: the message of its turn, if the segment has a turn, and a user message with
+    /// the items after the turn.
     fn push(
         &mut self,
         turn: Option<&Arc<ModelText>>,
@@ -200,7 +200,7 @@ struct SegmentRenderer<'a> {
     form: &'a ConversationForm,
     turn: Option<&'a ModelText>,
     owed: Vec<PendingToolResult<'a>>,
-    /// Results of the turn's actions, by the index of the action; only if they are not sent as
+    /// Results of the turn's actions, by the index of the action. Empty if the results are sent as
     /// blocks.
     results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
     /// All other texts of the user message.

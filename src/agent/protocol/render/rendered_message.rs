@@ -283,7 +283,8 @@ fn huh(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     RenderedMessage::owned_result(attempted.or(request), None, failure(&lines.join("\n")))
 }
 
-/// Returns the local name of the first tag of a refused payload, even if the rest is malformed.
+/// Returns the local name of the first tag of a refused payload, even if the payload is malformed
+/// after this tag.
 fn root_name(attempt: &str) -> Option<&str> {
     // A native call is recorded in the form `name(arguments)`.
     let call = attempt.split_once('(').map(|(name, _)| name);
@@ -340,7 +341,7 @@ fn failure_text(payload: &str) -> String {
     }
 }
 
-/// Returns the text with exactly one `Error:` at its beginning, even if it had several.
+/// Returns the text with exactly one `Error:` at its beginning, even if `text` begins with several.
 fn failure(text: &str) -> String {
     let mut text = text.trim_start();
     while let Some(rest) = text.strip_prefix("Error:") {

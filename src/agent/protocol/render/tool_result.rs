@@ -1,4 +1,5 @@
-//! The element `<tool_result>`, and the escaping by which no text inside it can close it.
+//! Writes the element `<tool_result>`, and escapes its content so that no text inside the element
+//! can close it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -34,7 +35,8 @@ pub(super) fn tool_result(
 }
 
 /// Returns a payload as the content of `<tool_result>`. The characters of a payload are already
-/// escaped, so only tags named `tool_result` are escaped here: no payload can end the result.
+/// escaped, so only tags named `tool_result` are escaped here. Without this escaping, a payload
+/// could end the result.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {

@@ -186,7 +186,8 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Returns the finding about an unknown element that was meant as a slot; `None` if it was not.
+/// Returns the finding about an unknown element that was meant as a slot. Returns `None` if the
+/// element was not meant as a slot.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

@@ -9,9 +9,9 @@ use crate::limits;
 
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
-/// Hosts of one agent by config. All clones share them.
-/// A reload adds a host and keeps those of earlier configs: the pump reloads at another time, and a
-/// delivery belongs to the config that was in force at its hand-over.
+/// Hosts of one agent, by config. All clones share the hosts. A reload adds a host and keeps those
+/// of earlier configs. The pump reloads at another time, and a delivery belongs to the config that
+/// was in force at its hand-over.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Newest config first. Never held across an await.
@@ -27,8 +27,8 @@ impl ConfiguredHosts {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the host of another config. If there are too many hosts, removes and returns that of
-    /// the oldest config, which the caller must drain.
+    /// Adds the host of another config. If there are too many hosts, removes and returns the host
+    /// of the oldest config. The caller must drain the returned host.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
         let mut hosts = self.all();
         hosts.push_front((config, host));
@@ -38,8 +38,8 @@ impl ConfiguredHosts {
         None
     }
 
-    /// Passes a delivery to the host of its config. Returns the newest config if there is no such
-    /// host.
+    /// Passes a delivery to the host of its config. If no host has this config, returns the newest
+    /// config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let host = {
             let hosts = self.all();

@@ -167,8 +167,8 @@ impl RemoteAgentHost {
         Some(ending).into()
     }
 
-    /// Takes deliveries that have already arrived, because a cancellation that arrived later may
-    /// concern one of them.
+    /// Takes the deliveries that have already arrived. Called before a cancellation is handled,
+    /// because the cancellation may concern one of them.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);

@@ -32,7 +32,7 @@ struct SharedSink {
     client: Client,
     subjects: ListenerSubjects,
     runtime: runtime::Handle,
-    /// Reply subjects of the deliveries whose answers the pump does not have yet. Never locked
+    /// Reply subjects of the deliveries whose answers have not reached the pump yet. Never locked
     /// across an await.
     held: Mutex<HashMap<AttemptKey, String>>,
     /// Notified when the pump has the last answer.
@@ -47,7 +47,8 @@ impl std::fmt::Debug for RemoteSink {
 }
 
 impl RemoteSink {
-    /// Makes a sink over `client`, whose inbox prefix must be that of [`ListenerSubjects::inbox`].
+    /// Makes a sink over `client`. The inbox prefix of `client` must be
+    /// [`ListenerSubjects::inbox`].
     pub fn new(client: Client, subjects: ListenerSubjects, runtime: runtime::Handle) -> Self {
         let held = Mutex::default();
         let idle = Notify::new();
@@ -88,7 +89,7 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Waits until the pump has every answer, or can no longer accept the missing ones.
+    /// Waits until the pump has every answer, or can no longer accept the answers that it lacks.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
