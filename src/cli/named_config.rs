@@ -4,42 +4,16 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use clap::CommandFactory as _;
+
+use super::CommandLine;
+
 /// The config that this command was given.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Verbs of commands that get the `--config` of this command when a message advises them, besides
-/// `key trust`. `key show` gets none, because it is advised for another host.
-const VERBS: [&str; 29] = [
-    "adopt",
-    "answer",
-    "approvals",
-    "approve",
-    "backup",
-    "cancel",
-    "check",
-    "config",
-    "diff",
-    "export",
-    "fork",
-    "host",
-    "models",
-    "nats-config",
-    "promote",
-    "prompt",
-    "record",
-    "refuse",
-    "repair",
-    "run",
-    "search",
-    "send",
-    "sql",
-    "stats",
-    "tail",
-    "thread",
-    "threads",
-    "verify",
-    "workflow",
-];
+/// Commands that take `--config` and are advised for another config than the one of this command:
+/// `key show` for another host, `workflow test` for a file of cases.
+const OTHERS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
 
@@ -90,16 +64,30 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether the text is a command that takes `--config` and does not have that option yet.
+/// Whether the text is a command that takes `--config` and does not name its organism yet.
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
-    let mut words = rest.split_whitespace();
-    let takes = match words.next() {
-        Some("key") => words.next() == Some("trust"),
-        Some(verb) => VERBS.contains(&verb),
-        None => false,
+    let words: Vec<_> = rest.split_whitespace().collect();
+    let is_named = words.iter().any(|word| ["--config", "--data"].contains(word));
+    let is_other = OTHERS.iter().any(|other| words.starts_with(other));
+    !is_named && !is_other && has_config_option(&words)
+}
+
+/// Whether the command that these words begin with has the option, by the definition of the command
+/// line.
+fn has_config_option(words: &[&str]) -> bool {
+    let has_option = |command: &clap::Command| {
+        command.get_arguments().any(|argument| argument.get_long() == Some("config"))
     };
-    takes && !words.any(|word| ["--config", "--data", "test"].contains(&word))
+    let program = CommandLine::command();
+    let mut command = &program;
+    let mut has = false;
+    for word in words {
+        let Some(inner) = command.find_subcommand(word) else { break };
+        command = inner;
+        has |= has_option(command);
+    }
+    has
 }
 
 #[cfg(test)]
@@ -122,6 +110,15 @@ mod tests {
             ),
             ("`organism nats-config` writes", "`organism nats-config --config a/b.toml` writes"),
             ("`organism host` takes turns", "`organism host --config a/b.toml` takes turns"),
+            ("`organism retry --all` tries", "`organism retry --all --config a/b.toml` tries"),
+            (
+                "`organism serve --operate` shows",
+                "`organism serve --operate --config a/b.toml` shows",
+            ),
+            ("`organism workflow show w`", "`organism workflow show w --config a/b.toml`"),
+            ("`organism workflow test w.toml`", "`organism workflow test w.toml`"),
+            ("`organism demo`", "`organism demo`"),
+            ("`organism init`", "`organism init`"),
             ("`organism key`", "`organism key`"),
             ("`organism `", "`organism `"),
             ("`organism thread x --data d`", "`organism thread x --data d`"),
