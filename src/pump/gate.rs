@@ -98,8 +98,8 @@ impl Gate {
         self
     }
 
-    /// Returns this gate for work that continues under its config after a reload. The schemas stay
-    /// the same, and no payload may call a listener that `current` lacks.
+    /// Returns this gate for attempts that keep their config after a reload. The schemas stay the
+    /// same, but no payload may call a listener that `current` lacks.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }
@@ -140,8 +140,8 @@ impl Gate {
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
     }
 
-    /// The listeners that may write the result of a call to this one: itself, and those to which it
-    /// forwards, one after another.
+    /// Returns the listeners that may write the result of a call to `listener`: itself, and all
+    /// listeners to which it forwards, directly or through others.
     pub fn result_senders(&self, listener: &ListenerName) -> Vec<ListenerName> {
         let mut senders = vec![listener.clone()];
         let mut at = 0;
@@ -273,8 +273,9 @@ impl Gate {
     }
 
     /// Resolves a bare name inside a primitive that was itself written with a bare name. By the
-    /// rules of XML the inner name is in the core's namespace, which is never meant. It is looked
-    /// up among the names that the sender may call, like any bare name of an agent.
+    /// rules of XML the inner name is in the core's namespace, which the sender never means. The
+    /// gate looks the name up among the names that the sender may call, like any bare name of an
+    /// agent.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -292,7 +293,7 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks a payload inside a primitive by the rules of all payloads, and that it opens a call.
+    /// Checks a payload inside a primitive by the rules of all payloads. It must also open a call.
     fn check_inner(
         &self,
         sender: &ListenerName,

@@ -31,7 +31,8 @@ pub struct ResidencyLimits {
     /// Maximum number of threads in all trees at rest together.
     pub threads: usize,
     pub keys: usize,
-    /// Number of trees or keys by which a limit must be exceeded before they leave together.
+    /// Number of trees or keys by which a limit must be exceeded before the surplus leaves memory
+    /// together.
     pub batch: usize,
 }
 
@@ -57,8 +58,8 @@ struct RestingTrees {
     /// Sum of the threads in `trees`.
     threads: usize,
     keys: VecDeque<ClientKey>,
-    /// Minimum number of entries for the next write. Above 0 after trees could not leave the last
-    /// time.
+    /// Number of entries at which the next attempt to write begins. Above 0 if some tree could not
+    /// leave memory at the last attempt.
     retry_at: usize,
 }
 
@@ -260,8 +261,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Queues the tree of a record, if it is at rest, and the client keys of the record for leaving
-    /// memory.
+    /// Queues the client keys of a record, and its tree if the tree is at rest, so that they can
+    /// leave memory.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -378,9 +379,9 @@ impl RestingTrees {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. If too few have left (`is_done` is false), delays the
-    /// next attempt until there are half as many entries more. So a working file that cannot be
-    /// written costs each tree a bounded number of examinations.
+    /// Puts back trees that cannot leave yet. If there are any, or nothing could be written
+    /// (`is_done` is false), delays the next attempt until the number of entries has grown by half.
+    /// So a working file that cannot be written costs each tree a bounded number of examinations.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();

@@ -48,7 +48,8 @@ pub struct SnapshotPlan {
     pub journal: Uuid,
     /// Number of records between two snapshots.
     pub records: u64,
-    /// The proof of the records before the snapshot of the start. The next snapshot waits for it.
+    /// Progress of the background proof of the records that precede the snapshot read at the start.
+    /// The next snapshot waits for the end of this proof.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -136,7 +137,7 @@ impl SnapshotPlan {
         }
     }
 
-    /// Returns the position of the present snapshot.
+    /// Returns the position of the latest snapshot, or 0 if there is none.
     fn last_snapshot(&self) -> Position {
         let key = CheckpointKey::read(&self.state).ok().flatten();
         key.map(|key| self.place(&key).position()).unwrap_or_default()
@@ -147,8 +148,8 @@ impl SnapshotPlan {
         SnapshotPlace { state, key, journal: *journal, core_version: CORE_VERSION }
     }
 
-    /// Makes a snapshot at the checkpoint at `position`. Returns `None` if the work was stopped, or
-    /// if the journal has no such checkpoint of this host.
+    /// Makes a snapshot of the state at the checkpoint with this position. Returns `None` if the
+    /// work was stopped, or if the journal has no such checkpoint of this host.
     pub fn make(
         &self,
         position: Position,
@@ -182,7 +183,7 @@ impl SnapshotPlan {
     }
 }
 
-/// The state after a record, with the evidence that was read on the way.
+/// The state after a record, with the evidence for a snapshot that was collected during the replay.
 struct RebuiltState {
     core: ResidentCore,
     heads: TreeHeads,
@@ -193,7 +194,8 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Continues with the state of a draft.
+    /// Begins with the state of the earlier snapshot `base`, or with an empty state if there is
+    /// none.
     fn begin(
         base: Option<(SnapshotEvidence, CommonState, Vec<ThreadId>)>,
         store: RestingStore,

@@ -30,13 +30,14 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time since which the thread's time stands still, because a pause keeps one of its calls
-    /// back.
+    /// Time at which the thread's time limit stopped running, because a pause keeps one of its
+    /// calls back.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
 
-/// Allotment of a thread that a fork takes over from its source, with no tokens or money used yet.
+/// Allotment that a fork takes over for a thread of its source. No tokens or money of it are used
+/// yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +111,7 @@ impl Tree {
     }
 
     /// Charges the usage of a model call in `thread` to the allotments of the thread and its
-    /// ancestors, and to each call whose end cancels one of these threads (its binding call).
+    /// ancestors, and to the open calls to which these threads are bound.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);
@@ -126,8 +127,8 @@ impl Tree {
     }
 }
 
-/// Returns `thread` and the threads above it, nearest first. Only the root of a fork has an
-/// allotment; the budget of the tree limits any other root.
+/// Returns `thread` and the threads above it, nearest first. The root is included, because the root
+/// of a fork may have an allotment.
 pub(super) fn with_ancestors(thread: &ThreadId) -> impl Iterator<Item = ThreadId> + use<> {
     std::iter::successors(Some(thread.clone()), ThreadId::parent)
 }

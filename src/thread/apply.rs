@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version that moves the times of trees without open calls, too, when the clock was set
-/// forward.
+/// First core version in which a forward step of the clock also moves the times of trees without
+/// open calls.
 const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -174,7 +174,8 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Sets the position of the latest record of `tree`, all of whose facts are applied.
+    /// Finishes the latest record of `tree`, after all its facts are applied: sets its position,
+    /// and stops or restarts the times of the tree.
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
@@ -187,9 +188,9 @@ impl State {
         }
     }
 
-    /// Updates which times of `tree` stand still: the times of calls that a pause keeps back, and
-    /// the wall time while the tree waits for people only. Called after all facts of a record are
-    /// applied.
+    /// Stops or restarts the times of `tree`. The times of calls that a pause keeps back stand
+    /// still, and so does the wall time while the tree waits only for people. Called after all
+    /// facts of a record are applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -200,10 +201,10 @@ impl State {
         }
     }
 
-    /// Moves deadlines later. `stood` is the time in which the pump did not run or could not
-    /// continue; it moves the time-outs of calls and holds, but no timer and no wall time.
-    /// `stepped` is the amount by which the system's clock was set forward; it moves all of these
-    /// except timers for a clock time.
+    /// Moves deadlines later by uncounted time. `stood` is the time in which the pump did not run
+    /// or could not continue. It moves only the time-outs of calls and holds. `stepped` is the
+    /// amount by which the system's clock was set forward. It also moves wall times, time limits of
+    /// threads, and all timers except those for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -221,8 +222,8 @@ impl State {
         }
     }
 
-    /// Records the hand-over of an attempt. Its call may be in any thread tree, because a listener
-    /// that has finished a call may next get a call from any other tree.
+    /// Records the hand-over of an attempt. The call may belong to another tree than the record,
+    /// because the end of one call can start the delivery of another tree's call.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
@@ -286,7 +287,7 @@ impl Tree {
         }
     }
 
-    /// Reverts the hand-over of a call, because no listener took it.
+    /// Reverts the hand-over of a call, because no process took the delivery.
     fn revert_hand_over(&mut self, call: CallId) {
         let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
         if let Some(call) = call {

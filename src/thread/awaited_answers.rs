@@ -1,5 +1,5 @@
-//! The answers to an outcome: their order, and whether all have arrived, so that the listener of
-//! the call is woken once.
+//! Keeps the answers to an outcome in their order, and determines when all have arrived, so that
+//! the listener of the call is woken only once.
 
 use std::sync::Arc;
 

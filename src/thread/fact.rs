@@ -27,8 +27,8 @@ pub enum Opener {
         #[serde(rename = "name")]
         name: ListenerName,
     },
-    /// A call of a listener. The call is in another thread if it used `spawn-thread` or
-    /// `send-to-thread`.
+    /// A call of a listener. This call is in another thread than the opened call if the listener
+    /// used `spawn-thread` or `send-to-thread`.
     #[serde(rename = "call")]
     Call {
         #[serde(rename = "name")]
@@ -94,7 +94,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// The decision, as records and tables name it.
+    /// Returns the name of the decision in records and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Approval => "approval",
@@ -102,7 +102,7 @@ impl Hold {
         }
     }
 
-    /// The state of a call that waits for this decision.
+    /// Returns the name of the state in which a held call waits for this decision.
     pub const fn state(self) -> &'static str {
         match self {
             Self::Approval => "waits for an approval",
@@ -137,7 +137,7 @@ pub enum Fact {
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
-    /// A running pump took another config. Work that was in flight ends with the config of its
+    /// A running pump took another config. Attempts in flight end under the config of their
     /// hand-over.
     #[serde(rename = "reloaded")]
     Reloaded {

@@ -1,4 +1,4 @@
-//! Forks: root threads whose history is the history of another root up to one of its records, by
+//! Forks: root threads that share the history of another root thread up to one of its records, by
 //! reference.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
-/// The place in another tree of the same journal at which a fork begins.
+/// The place in another tree at which a fork begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkSource {
     /// Root of the source's tree.
@@ -26,13 +26,14 @@ pub struct ForkSource {
     /// The message at which the fork begins.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// `seq` of this message in its thread.
+    /// `seq` of the message at which the fork begins.
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// Position of the record with this message.
+    /// Position of the record with the message at which the fork begins.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Hash of this record, which covers all records of the source before it.
+    /// Hash of the record with the message at which the fork begins. It covers all earlier records
+    /// of the source.
     #[serde(rename = "hash")]
     pub hash: Digest,
     /// Position of the last record of the source that is history of the fork; 0 if the fork begins
@@ -265,8 +266,8 @@ impl Record {
         self
     }
 
-    /// Returns this record without the messages of the calls that it reopens, because these
-    /// messages are history.
+    /// Returns the record of a fork without the messages of reopened calls, because these messages
+    /// are already in the history.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

@@ -30,7 +30,8 @@ struct ParsedMessage {
 }
 
 impl ParsedMessage {
-    /// Returns the message. Returns `None` if the bytes do not match the digest of its payload.
+    /// Returns the message with its payload bytes. Returns `None` if the bytes do not match the
+    /// digest of the payload.
     fn whole(self) -> Option<Arc<Message>> {
         let Self { mut message, bytes } = self;
         message.payload.restore(&bytes).then(|| Arc::new(message))

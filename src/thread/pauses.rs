@@ -1,7 +1,8 @@
 //! Pauses as plain state: what operators have paused, and the times that stand still meanwhile.
 //!
-//! A pause keeps back a call that it covers and that is not with its listener. The times of such a
-//! call, of the spawned threads that it belongs to, and of its tree stand still.
+//! A pause keeps back each call that it covers, unless the listener already works on the call.
+//! While a call is kept back, its own times stand still, and so do the times of its tree and of the
+//! spawned threads that contain it.
 
 use std::fmt;
 use std::time::Duration;
@@ -42,7 +43,8 @@ impl PauseTarget {
         self.covers(&call.thread, &call.callee)
     }
 
-    /// Returns the thread in whose tree a pause is recorded, and which its signature names.
+    /// Returns the thread in whose tree the pause is recorded. The signature of the pause names
+    /// this thread.
     pub fn home(&self) -> ThreadId {
         match self {
             Self::Thread(thread) => thread.clone(),
@@ -270,7 +272,7 @@ impl Tree {
 }
 
 impl Call {
-    /// Moves later the times that count against this call while it is not with its listener.
+    /// Extends the deadlines of this call that run while no listener works on it.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

@@ -27,8 +27,8 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// The result of a call in the source of a fork, in the form of the record's input. The messages
-/// with these digests contain its payloads.
+/// The result of a call in the source of a fork, in the form of the record's input. The field
+/// `payloads` holds only digests. The record's messages contain the payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
     /// The call of the fork's source that has the result.

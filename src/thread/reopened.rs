@@ -88,7 +88,7 @@ impl ReopenedCall {
 /// The open work of the source at the fork point, with the ids of the fork.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReopenedCalls {
-    /// The calls, each after the one that opened it.
+    /// The calls, each after the call that opened it.
     pub calls: Vec<ReopenedCall>,
     /// The messages of these calls in the order of acceptance, each with the call that it opens, if
     /// any. Their `seq` and times are those of the source.
@@ -103,7 +103,7 @@ pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {
     MessageId(Uuid::new_v5(&source.0, fork.as_str().as_bytes()))
 }
 
-/// Ids of the same messages and calls in a fork and in its source, by the id in the source.
+/// Ids of reopened messages and calls in a fork, by their ids in the source.
 #[derive(Debug, Clone, Default)]
 pub struct ReopenedNames(BTreeMap<MessageId, MessageId>);
 
@@ -128,7 +128,7 @@ impl ReopenedNames {
     }
 
     /// Returns `text` with the ids of the source replaced by those of the fork. Returns `None` if
-    /// it contains no such id.
+    /// `text` contains no id of the source.
     fn in_text(&self, text: &str) -> Option<String> {
         let mut renamed: Option<String> = None;
         for (source, own) in &self.0 {
@@ -185,20 +185,22 @@ impl ReopenedNames {
     }
 }
 
-/// The open calls of a tree, and what a fork does with each.
+/// The open calls of a tree, and how a fork continues each of them.
 struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
-    /// The calls, each with how the fork continues it.
+    /// The reopened calls, each with the way in which the fork continues it.
     calls: BTreeMap<CallId, (ReopenedKind, &'s Call)>,
 }
 
 impl State {
     /// Returns the open work of the tree of `source` as the fork with the root `fork` has it. The
-    /// call `turn` takes the next turn of the fork. Listeners for which `is_answered` holds get
-    /// recorded results. Returns `None` if a fork cannot represent the work: such a listener's call
-    /// is `turn` or lies above it, `turn` is not open, or a group of which the first reply counts
-    /// keeps a fault.
+    /// call `turn` takes the next turn of the fork. Calls to listeners for which `is_answered`
+    /// holds get recorded results.
+    ///
+    /// Returns `None` if a fork cannot represent the work. This is so if `turn` is not open, if
+    /// `turn` or a call above it would get a recorded result, or if a `first` group has kept a
+    /// fault.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -255,7 +257,7 @@ impl Tree {
         })
     }
 
-    /// Whether another thread opened the call and no call's close cancels the call's thread.
+    /// Whether the call was opened from another thread, and its own thread is bound to no call.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

@@ -1,9 +1,9 @@
 //! Trees and client keys as text: the form in which they wait outside memory, and in which a
 //! snapshot holds them.
 //!
-//! A tree is at rest when nothing in it is open. Then only an event that names the tree or one of
-//! its threads can concern it, so it may leave memory until such an event comes. The journal
-//! remains the only lasting record: every text can be derived from it again.
+//! A tree is at rest when nothing in it is open. The tree may then leave memory until an event
+//! names the tree or one of its threads, because no other event can concern it. The journal remains
+//! the only lasting record: every text can be derived from it again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -12,10 +12,10 @@ pub struct RetryAction {
     /// The retried message, or the refused submission.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record with this message.
+    /// Position of the record with the retried message or the refused submission.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Root of the tree of this record.
+    /// Root of the tree that has the record of the retried message or the refused submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// Root of the tree that gets the new message. It differs from `source` if the submission was

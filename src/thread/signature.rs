@@ -163,8 +163,8 @@ impl<'a> DecisionStatement<'a> {
         Self { verb: "retry", call: None, digest: None, preview: None, reason: action, note }
     }
 
-    /// Returns the statement with which an operator subscribes to a thread's live output. It is
-    /// never recorded.
+    /// Returns the statement with which an operator subscribes to a thread's live output. Such a
+    /// statement is never recorded.
     pub fn watch(note: &'a str) -> Self {
         Self { verb: "watch", call: None, digest: None, preview: None, reason: "", note }
     }

@@ -116,7 +116,7 @@ pub struct Tree {
     /// Number of calls in the tree that wait for a person.
     #[serde(rename = "held", default, skip_serializing_if = "is_default")]
     pub held: u64,
-    /// Time since which the tree waits for people only; `None` if it does not.
+    /// Time at which the wall time of the tree stopped; `None` while the wall time runs.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
     /// Position of the tree's latest journal record.
@@ -196,10 +196,10 @@ pub struct KeyUse {
     pub thread: ThreadId,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// Time of the record with the calls.
+    /// Time of the record that accepted the submission.
     #[serde(rename = "time")]
     pub time: Time,
-    /// Value of [`State::stepped`] at that time.
+    /// Value of [`State::stepped`] when the submission was accepted.
     #[serde(rename = "stepped", default, skip_serializing_if = "is_default")]
     pub stepped: Duration,
 }
@@ -322,7 +322,8 @@ pub struct Call {
     /// Actions of the last outcome that are not answered completely.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Slot for the next answer to the last outcome.
+    /// Order number for the next action of the last outcome, or for the next answer without an
+    /// action.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -358,7 +359,7 @@ pub struct Call {
     /// Number of model requests since the last outcome, by route.
     #[serde(rename = "requests", default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<(String, u32)>,
-    /// Time of the first hand-over since a listener last took an attempt of this call.
+    /// Time of the first hand-over since the last outcome or failed attempt of the call.
     #[serde(rename = "offered_since", default, skip_serializing_if = "Option::is_none")]
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
@@ -378,7 +379,8 @@ pub struct Call {
     pub approved: bool,
 }
 
-/// The hold of a call: the kind of decision, and when the hold ends without one.
+/// The hold of a call: the kind of decision, and the time at which the hold ends without a
+/// decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     #[serde(rename = "hold")]

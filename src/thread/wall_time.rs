@@ -1,5 +1,5 @@
 //! Wall time of a tree. It does not run while the tree waits for people only, or while pauses keep
-//! back all that could continue.
+//! back everything that could continue.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use super::state::Tree;
 use crate::clock::Time;
 use crate::mutant::mutant;
 
-/// First core version that stops wall time only while the tree waits for people only. Earlier
-/// versions stopped it while any call of the tree was held.
+/// First core version that stops wall time only while nothing but people can make the tree
+/// continue. Earlier versions stopped wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
 /// First core version that also stops wall time while a call is queued behind a call of the same
@@ -18,13 +18,13 @@ const PEOPLE_ONLY_SINCE: u32 = 27;
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
-    /// Returns the wall time that the tree has used at `now`: the time in which it did not wait for
-    /// people only.
+    /// Returns the wall time that the tree has used at `now`. Time in which the wall time stood
+    /// still does not count.
     pub fn worked(&self, now: Time) -> Duration {
         self.still_since.unwrap_or(now).since(self.started)
     }
 
-    /// Starts or stops the wall time after a record at `time`, by the rule of this core version.
+    /// Starts or stops the wall time after a record at `time`, by the rule of `core_version`.
     /// `is_paused` states whether a pause is in force.
     pub(super) fn follow_people(&mut self, time: Time, core_version: u32, is_paused: bool) {
         let waits_for_people = self.held > 0
@@ -46,8 +46,8 @@ impl Tree {
     }
 
     /// Whether nothing in the tree can continue until a person decides, answers, or resumes what is
-    /// paused. An agent handles one call of a thread at a time. So a call that was never handed
-    /// over waits for an open call of the same listener in the same thread that was handed over.
+    /// paused. An agent handles one call of a thread at a time. So a queued call waits for people
+    /// if an earlier call of the same thread to the same listener waits for people.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;
@@ -84,7 +84,7 @@ impl Call {
         (self.is_ready() || has_timer) && !mutant("stand-still-beside-work")
     }
 
-    /// Whether the call was handed over at least once, or is about to be.
+    /// Whether the call was handed over at least once.
     fn was_offered(&self) -> bool {
         let is_offered = self.handed_over.is_some() || self.offered_since.is_some();
         is_offered || self.turns > 0 || self.failures > 0

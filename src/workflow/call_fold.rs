@@ -94,9 +94,9 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Marks calls whose hand-over is recorded in another tree, where the end of a call made room
-    /// for them. Looks only for calls whose judgement depends on the hand-over. Open calls are
-    /// marked, too, because the report lists them as open.
+    /// Marks calls whose hand-over is recorded in another tree. Another tree records the hand-over
+    /// if the end of one of its calls made room for it. Examines only calls whose undo depends on
+    /// the hand-over. These include open calls, because the report lists them as open.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -144,8 +144,8 @@ impl<'a> CallFold<'a> {
         Some(Self { definition, once, run, threads, undo: None, unread: None })
     }
 
-    /// Creates a fold of a retry's request alone, before [`CallFold::start`]. It begins with the
-    /// state and the threads that the earlier run left.
+    /// Creates a fold of a retry's request alone, before [`CallFold::start`]. The fold begins with
+    /// the state and the threads of the earlier run.
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -179,8 +179,8 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// Returns the opened threads after the first `known`: thread, number of its goal (`None` for
-    /// an undo), and attempt.
+    /// Returns the opened threads except the first `known`, each with the number of its goal
+    /// (`None` for an undo) and its attempt.
     pub fn threads_after(
         &self,
         known: usize,
@@ -205,8 +205,8 @@ impl<'a> CallFold<'a> {
         self
     }
 
-    /// Returns why the records for an undo could not be read. If so, the requests returned so far
-    /// are incomplete.
+    /// Returns the reason why the records for an undo could not be read. After such an error, the
+    /// requests returned so far are incomplete.
     pub fn unread(&self) -> Option<&str> {
         self.unread.as_deref()
     }
@@ -317,9 +317,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must end by themselves if `steps` begin an undo: those
-    /// with an open call that can be undone or that undoes another. They are not cancelled, because
-    /// the undo begins after their end.
+    /// Returns the goal runs whose threads must not be cancelled if `steps` begin an undo. These
+    /// are the goal runs with an open call that can be undone, or that undoes another call. The
+    /// undo begins after their threads have ended by themselves.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -512,7 +512,8 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Whether a payload is the typed output of a run, even if its name is that of a failure.
+    /// Whether a payload is the typed output of a goal run. Such a payload is no failure, even if
+    /// its name is that of a failure.
     fn is_answer(&self, run: &GoalRun, payload: &Element) -> bool {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }
@@ -537,9 +538,9 @@ impl<'a> CallFold<'a> {
 /// Name of the element that stands for a reply without a payload.
 const NOTHING: &str = "nothing";
 
-/// Whether the core may have opened a thread under `label` for a request with `requested`. If the
-/// requested label is taken, the core appends a number, and shortens the label if it would be too
-/// long.
+/// Whether the core may have opened a thread under `label` for a request with the label
+/// `requested`. If the requested label is taken, the core appends a number, and shortens the label
+/// if it would be too long.
 fn is_label_of(label: &str, requested: &str) -> bool {
     let is_numbered = || {
         let (base, number) = label.rsplit_once('-')?;

@@ -85,8 +85,8 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether no later fact can change the result of `was_handed_over` for a call. A closed call
-    /// is not handed over again, but an attempt that the listener still has may be returned.
+    /// Whether the result of `was_handed_over` for a call is final. It may still change for a
+    /// closed call, because an attempt that the listener still has may be returned.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
@@ -133,8 +133,8 @@ pub fn calls_beneath(
     Some((found.calls, up_to))
 }
 
-/// Returns the workflows with a run in these records, which are the listeners that recorded a
-/// definition: only a workflow can.
+/// Returns the workflows with a run in these records. They are the listeners that recorded a
+/// definition, because only a workflow can record one.
 fn workflows(records: &[Record]) -> HashSet<&ListenerName> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let definitions = facts.filter_map(|fact| match fact {

@@ -1,4 +1,4 @@
-//! The checks of a definition. They report everything that is wrong, at once, before anything runs.
+//! The checks of a definition. They report all problems together, before any run.
 
 mod expressions;
 mod mappings;
@@ -23,7 +23,8 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal in two lists, or a member of a list that a goal outside of the list depends on.
+    /// A goal in two lists, or a goal that depends on a member of a list without being in that
+    /// list.
     Membership,
     /// A name without an agent, listener, human or workflow that can do the work.
     UnknownMember,

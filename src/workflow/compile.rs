@@ -80,7 +80,7 @@ pub(super) const ASK_OUTPUT: &str = "output";
 /// Value of the attribute `is` for a human supervisor.
 pub(super) const HUMAN: &str = "human";
 
-/// The words of [`FieldCount`].
+/// The values of [`FieldCount`] with their words in the compiled form.
 pub(super) const COUNTS: [(&str, FieldCount); 3] = [
     ("once", FieldCount::Once),
     ("at-most-once", FieldCount::AtMostOnce),

@@ -86,7 +86,7 @@ impl WorkflowDefinition {
 /// The input of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowInput {
-    /// The payload is generated: the workflow's name with these children.
+    /// The payload is generated. It has the workflow's name and these children.
     Types(ShortType),
     /// A payload of the workflow's schema.
     Payload(Placed<PayloadName>),
@@ -107,7 +107,8 @@ pub enum WorkflowOutput {
 pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
-    /// Goals that must have ended first; `None` for the nearest goal above this one.
+    /// Goals that must have ended before this goal starts. `None` stands for the nearest goal above
+    /// this goal.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals that the document shows; `None` for all goals that this goal depends on.
     pub context: Option<Vec<Placed<GoalId>>>,
@@ -258,7 +259,7 @@ impl ItemFailure {
         [("stop", Self::Stop), ("skip", Self::Skip), ("collect", Self::Collect)];
 }
 
-/// The end of a loop whose last pass did not meet its condition.
+/// Effect of a loop's last pass if it does not meet the loop's condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoopEnd {
     #[default]
@@ -280,7 +281,7 @@ pub struct ChooseBranch {
     pub place: PlaceId,
 }
 
-/// Whether a branch is taken, or a loop ends.
+/// A condition that decides whether a branch is taken, or whether a loop ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalCondition {
     XPath(Placed<String>),
@@ -304,7 +305,7 @@ pub enum AskForm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalOutput {
     Text,
-    /// The payload is generated: the goal's id with these children.
+    /// The payload is generated. Its name is the goal's id, and it has these children.
     Types(ShortType),
     /// A payload of the workflow's schema.
     Payload(Placed<PayloadName>),
@@ -317,7 +318,7 @@ pub enum FailurePolicy {
     Stop,
     Skip,
     Undo,
-    /// Another goal runs in its place.
+    /// This goal runs in place of the failed goal.
     Goal(Placed<GoalId>),
 }
 

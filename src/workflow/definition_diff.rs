@@ -13,7 +13,8 @@ use super::definition::{GoalId, WorkflowDefinition};
 /// One difference: a place in the compiled form, with its value in each definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionChange {
-    /// For example `goal[draft]/agent[writer]/prompt` or `goal[draft]@retry`.
+    /// The place in the compiled form, such as `goal[draft]/agent[writer]/prompt` or
+    /// `goal[draft]@retry`.
     pub path: String,
     /// Value in the first definition; `None` if only the second has the place.
     pub before: Option<String>,

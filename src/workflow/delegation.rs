@@ -29,9 +29,9 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits};
 use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
-/// Returns the delegations that goals of the workflow allow. The delegating agents are those that
-/// carry out a goal with roles and, if delegated tasks may be delegated further, the agents that
-/// receive them.
+/// Returns the delegations that goals of the workflow allow. The agents that carry out a goal with
+/// roles may delegate it. If delegated tasks may be delegated further, so may the agents that
+/// receive these tasks.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -231,8 +231,8 @@ fn task_of(
     Ok((label_of(&roles.to, number), call))
 }
 
-/// Returns the label of a delegation's thread: the agent, and the number of the delegation in its
-/// thread. The labels of parallel delegations therefore do not depend on their speed.
+/// Returns the label of a delegation's thread: the agent's name, and the number of the delegation
+/// in the delegating thread. So the labels of parallel delegations do not depend on their speed.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

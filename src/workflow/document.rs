@@ -11,7 +11,8 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals, each after the outputs of the goals that its own goal depends on.
+    /// Outputs of earlier goals. The output of a goal comes after the outputs of the goals on which
+    /// this goal depends.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that the goal is in, including the present one.
     pub iterations: Vec<IterationEntry>,
@@ -40,7 +41,7 @@ pub struct IterationEntry {
     pub entries: Vec<ContextEntry>,
 }
 
-/// Which pass of which loop a goal runs in.
+/// The loop in which a goal runs, and the number of its pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopPass {
     /// Id of the loop.

@@ -239,7 +239,8 @@ impl DryRun<'_> {
         }
     }
 
-    /// Returns the value of an expression that uses only the input, or a stand-in for any other.
+    /// Returns the value of an expression if the expression uses only the input, otherwise a
+    /// stand-in.
     fn inserted(&self, expression: &str) -> String {
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");

@@ -101,7 +101,8 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     reader.report
 }
 
-/// Returns the shape of each node that `expression` selects, or an open shape if it is not known.
+/// Returns the shape of each node that `expression` selects, or an open shape if the shape is not
+/// known.
 pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };

@@ -1,5 +1,6 @@
-//! Finds literals in an expression that the compared value can never have, and texts beside a truth
-//! value that mean the opposite of what they seem to say. Evaluates nothing.
+//! Finds comparisons with literals that cannot work as intended. Either the compared value can
+//! never match the literal, or a truth value is compared with a text, which reverses the apparent
+//! meaning. Evaluates nothing.
 //!
 //! The search follows comparisons with the functions that organism adds to XPath. It reports
 //! nothing where a value passes through another function.
@@ -19,9 +20,9 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns every literal of `expression` that the result of its function never equals, begins with
-/// or contains, and every literal beside a truth value that means the opposite of what it seems to
-/// say.
+/// Returns the literals of `expression` whose comparison cannot work as intended. The result of the
+/// compared function never equals, begins with or contains such a literal. Or the result is a truth
+/// value, and the comparison means the opposite of what it seems to say.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));

@@ -10,9 +10,9 @@ use crate::thread::ForkSource;
 use super::run_definition::recorded_definition;
 use super::run_retry::RunArchive;
 
-/// Returns the definition that a fork's source recorded for the run of `request`: that of the run
-/// with an equal request, otherwise that of the first run after the fork point. Returns `None` if
-/// there is none.
+/// Returns the definition that a fork's source recorded for the run of `request`. Prefers a run
+/// with an equal request, otherwise takes the first run after the fork point. Returns `None` if no
+/// such run recorded a definition.
 ///
 /// # Errors
 /// Returns the reason why the journal cannot be read.

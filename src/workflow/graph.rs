@@ -97,7 +97,7 @@ impl<'a> GoalGraph<'a> {
         self.definition.goals.get(number)
     }
 
-    /// Returns the list that a goal is in; `None` for a goal in the order of the file.
+    /// Returns the list that a goal is in; `None` for a goal that is in no list.
     pub fn membership(&self, number: usize) -> Option<Membership> {
         self.index.memberships.get(number).copied().flatten()
     }
@@ -111,12 +111,12 @@ impl<'a> GoalGraph<'a> {
         in_list.filter_map(|(id, _)| self.number(&id.value)).collect()
     }
 
-    /// Returns the goal that judges items of this one.
+    /// Returns the goal that judges items of the given goal, if there is one.
     pub fn verifier(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Verify)
     }
 
-    /// Returns the goal that replaces this one after a failure.
+    /// Returns the goal that replaces the given goal after a failure, if there is one.
     pub fn fallback(&self, number: usize) -> Option<usize> {
         self.owned(number, MemberKind::Fallback)
     }
@@ -141,8 +141,8 @@ impl<'a> GoalGraph<'a> {
         None
     }
 
-    /// Returns every goal in the lists of this one, including branches and fallbacks, in the order
-    /// of [`GoalGraph::order`].
+    /// Returns every goal in the lists of the given goal, including branches and fallbacks, in the
+    /// order of [`GoalGraph::order`].
     pub fn beneath(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.members(number);
@@ -157,8 +157,9 @@ impl<'a> GoalGraph<'a> {
         self.index.order.iter().copied().filter(|number| found.contains(number)).collect()
     }
 
-    /// Returns all goals, each after its dependencies and its members. Otherwise they are in the
-    /// order of the file, so that the order does not depend on the speed of goals.
+    /// Returns all goals, each after its dependencies and its members. Goals that do not depend on
+    /// each other are in the order of the file, so that the order does not depend on the speed of
+    /// goals.
     pub fn order(&self) -> &[usize] {
         &self.index.order
     }
@@ -193,8 +194,8 @@ impl<'a> GoalGraph<'a> {
         order
     }
 
-    /// Returns the goals that must have ended before this one starts, without indirect
-    /// dependencies. Includes goals outside of its lists on which its members depend.
+    /// Returns the direct dependencies of a goal: the goals that must have ended before it starts.
+    /// Includes the dependencies of the goal's members, except those within its own lists.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -207,7 +208,7 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns every goal in the lists of this one, at any depth.
+    /// Returns every goal in the lists of the given goal, at any depth.
     fn lists_of(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut pending = vec![number];
@@ -268,7 +269,7 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Like [`GoalGraph::direct_needs`], but empty if lists contain each other.
+    /// Returns the result of [`GoalGraph::direct_needs`], or nothing if lists contain each other.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -332,8 +333,8 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that a goal itself names or follows. Omits the dependencies of its list's
-    /// owner, because the owner waits for its members.
+    /// Returns the goals that a goal itself names or follows. Omits the dependencies of the goal
+    /// that owns its list, because the owner itself waits for the members of the list.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

@@ -209,7 +209,7 @@ impl WorkflowHandler {
     }
 
     /// Returns the definition on which the run of this delivery continues. The first `known`
-    /// messages of the delivery came with earlier ones.
+    /// messages of the delivery already came with earlier deliveries.
     fn definition_of(
         &self,
         request: &Message,
@@ -493,7 +493,7 @@ mod definition_tests {
         WorkflowHandler::new(name("tour"), definitions, &contracts, &schemas, archive)
     }
 
-    /// Holds nothing.
+    /// An archive without a journal: every read fails.
     pub struct EmptyArchive;
 
     impl RunArchive for EmptyArchive {

@@ -97,8 +97,8 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     payload
 }
 
-/// Returns the inputs of a workflow, in order. If a schema declares the payload, these are the
-/// names in `values`, which the gate checks later.
+/// Returns the inputs of a workflow, in order. If a schema declares the payload, the inputs are the
+/// names in `values`. The gate checks them later.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

@@ -267,7 +267,7 @@ pub fn cancel(thread: &ThreadId) -> String {
     format!("<c:cancel-thread xmlns:c=\"{}\" thread_id=\"{thread}\"/>", system::NAMESPACE)
 }
 
-/// Writes the request for a delivery as soon as a thread has ended.
+/// Writes the `wait` that requests the next delivery as soon as a thread has ended.
 pub fn wait() -> String {
     format!("<c:wait xmlns:c=\"{}\" for=\"any\"/>", system::NAMESPACE)
 }

@@ -2,8 +2,8 @@
 //! them.
 //!
 //! A question holds the goal's prompt and the outputs that an agent's document would show. Each
-//! question and each answer is a payload of its own, so that the gate holds an answer to the form
-//! of its question.
+//! question and each answer is a payload of its own, so that the gate checks each answer against
+//! the form of its question.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -83,8 +83,8 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
     of_goals.chain(report).collect()
 }
 
-/// Local name of the payload that lists the calls that were not undone, and of its answer. No goal
-/// may have this name.
+/// Local name of two payloads: the list of calls that were not undone, and the answer to this list.
+/// No goal may have this name.
 pub const REPORT: &str = "undo";
 
 /// Whether a question of this local name is the list of calls that were not undone.

@@ -32,7 +32,8 @@ pub enum CompiledFormError {
     NotCanonical,
 }
 
-/// Reads the definition in a text that [`compile`] has written. All places are the default.
+/// Reads the definition in a text that [`compile`] has written. All places in the result are the
+/// default place.
 ///
 /// # Errors
 /// Fails if the text is no compiled form, or contains something that this program would leave out.

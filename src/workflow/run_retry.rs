@@ -57,8 +57,8 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call of the earlier run.
     pub run: CallId,
-    /// The goal to run again, with every goal that needs it; `None` runs the goals that have
-    /// not ended, and those whose calls were undone.
+    /// The goal to run again, together with every goal that needs it. `None` runs the goals that
+    /// have not ended and the goals whose calls were undone.
     pub from: Option<GoalId>,
 }
 
@@ -94,8 +94,8 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the earlier run before `request`, which retries it. `messages` are
-    /// those of the thread.
+    /// Returns the messages of the earlier run that came before the retry `request`. `messages` are
+    /// all messages of the thread.
     ///
     /// # Errors
     /// Fails if the thread has no such run of the same workflow and caller, or if the run has not

@@ -160,5 +160,5 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum depth of nested lists that is followed.
+/// Maximum depth to which nested lists are followed.
 const LISTS_MOST: usize = 100;

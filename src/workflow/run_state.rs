@@ -416,8 +416,8 @@ impl<'a> WorkflowRun<'a> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Performs one postponed action; returns `false` if there is none. Next passes and failed
-    /// starts are postponed so that they do not recurse.
+    /// Performs one postponed action: the next pass of a loop, or the failure of a goal run that
+    /// could not start. Returns `false` if there is none. Postponed actions avoid recursion.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);

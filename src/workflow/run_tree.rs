@@ -50,8 +50,8 @@ pub struct RunRow {
     pub phase: GoalPhase,
     /// The highest attempt so far; 0 if none was begun.
     pub attempt: u32,
-    /// Number of times that the row's subject has started. `time` and `spent` are sums over all of
-    /// them.
+    /// Number of times that the row's subject has started. `time` and `spent` are sums over all
+    /// these starts.
     pub passes: u32,
     /// Time that the row's subject has taken so far; `None` before it starts.
     pub time: Option<Duration>,
@@ -59,7 +59,7 @@ pub struct RunRow {
     pub now: Vec<RunActivity>,
 }
 
-/// The present activity of a call beneath a goal, with its place.
+/// The present activity of a call beneath a goal, with the thread and the listener of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunActivity {
     pub thread: ThreadId,
@@ -135,7 +135,7 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Sets the messages of the thread before the run, which a retry needs.
+    /// Sets the messages that the thread had before the run. They are needed if the run is a retry.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.watch = self.watch.after(messages);
@@ -179,7 +179,7 @@ impl<'a> RunTree<'a> {
         is_changed
     }
 
-    /// Applies a fact. Returns whether the state of a row other than a goal's has changed.
+    /// Applies a fact. Returns whether a row that is not the row of a goal has changed its state.
     fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {

@@ -21,8 +21,8 @@ pub struct GoalStatus {
     pub phase: GoalPhase,
     /// Pass of the goal's loop, from 1; 0 outside of a loop.
     pub iteration: u32,
-    /// Number of agents or items with a result, and number of all of them. (0, 0) for a goal with
-    /// one run.
+    /// Number of agents or items with a result, and their total number. (0, 0) for a goal with one
+    /// run.
     pub parts: (usize, usize),
     /// Goals for which a waiting goal waits.
     pub waits_for: Vec<GoalId>,
@@ -35,9 +35,9 @@ pub struct RunWatch<'a> {
     once: &'a HashSet<ListenerName>,
     fold: Option<CallFold<'a>>,
     failed: Option<GoalId>,
-    /// Number of opened threads that [`RunWatch::new_threads`] need not return any more.
+    /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,
-    /// Messages of the thread before the run, which a retry needs.
+    /// Messages that the thread had before the run. They are needed if the run is a retry.
     earlier: Vec<Arc<Message>>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> RunWatch<'a> {
         Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
     }
 
-    /// Sets the messages of the thread before the run, which a retry needs.
+    /// Sets the messages that the thread had before the run. They are needed if the run is a retry.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.earlier = messages;
@@ -79,8 +79,8 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Creates a fold of the request alone, before [`CallFold::start`]. A retry takes over results
-    /// from `earlier`, even of goals whose calls were undone, because only the records show undone
-    /// calls.
+    /// from `earlier`. These include results of goals whose calls were undone, because the messages
+    /// do not show undone calls.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;
@@ -104,8 +104,8 @@ impl<'a> RunWatch<'a> {
         Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
     }
 
-    /// Returns the threads that the run has opened since the last call of this function: thread,
-    /// number of its goal (`None` for an undo), and attempt.
+    /// Returns the threads that the run has opened since the last call of this function, each with
+    /// the number of its goal (`None` for an undo) and its attempt.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();

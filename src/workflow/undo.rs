@@ -53,7 +53,7 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether the judgement of a call depends on whether the call was handed over.
+    /// Whether the decision about the undo of a call depends on the hand-over of the call.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -68,7 +68,7 @@ impl UndoRules {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether `thread`, or a thread beneath it, has an open call that undoes another, or that
+    /// Whether `thread`, or a thread beneath it, has an open call that undoes another call, or that
     /// could be undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
@@ -149,8 +149,8 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
     (targets, left)
 }
 
-/// Completed calls that undo other calls, and that an agent or a goal made itself rather than the
-/// undo of a run.
+/// Completed calls that undo other calls and that an agent or a goal made itself, outside the undo
+/// of a run.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -168,7 +168,7 @@ impl<'a> OwnUndos<'a> {
     }
 
     /// Whether one of these calls has undone `call`, which completed at the position `completed`.
-    /// Removes the undoing call, because each undoes only one call.
+    /// If so, removes the undoing call, because each of them undoes only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -290,7 +290,7 @@ enum UndoPhase {
     Undoing(Box<UndoQueue>),
     /// A thread with the list of calls that were not undone was requested.
     Reporting,
-    /// The run has its result. `report` is the message that requested the thread of the list, if
+    /// The run has its result. `report` is the message that requested the thread of the report, if
     /// that thread was opened.
     Over {
         report: Option<MessageId>,
@@ -475,7 +475,8 @@ impl RunUndo {
         Some(self.over(left, None))
     }
 
-    /// Ends the run. `report` is the request for the thread of the list.
+    /// Ends the run. `report` is the request for the thread that sends the list of calls that were
+    /// not undone.
     fn over(&mut self, left: Vec<LeftCall>, report: Option<MessageId>) -> UndoStep {
         self.phase = UndoPhase::Over { report };
         UndoStep::Failed { goal: self.goal.clone(), failure: self.failure.clone(), left }

@@ -83,8 +83,8 @@ impl RunView {
         self.document.evaluate(expression)
     }
 
-    /// Returns the text of the first selected node, or of a value that is no set of nodes; `None`
-    /// if nothing is selected.
+    /// Returns the text of the first selected node. If the value is no set of nodes, returns the
+    /// text of the value. Returns `None` if nothing is selected.
     ///
     /// # Errors
     /// Fails like [`RunView::evaluate`].
@@ -108,7 +108,8 @@ impl RunView {
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
-    /// Returns the value that an output selects: a copy of an element with children, or else text.
+    /// Returns the value that the expression of an output selects: a copy of each element with
+    /// children, and the text of any other node. Returns `None` if nothing is selected.
     ///
     /// # Errors
     /// Fails like [`RunView::evaluate`].
@@ -229,7 +230,8 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// Returns the entry with its original payloads, child for child as in [`element_of`].
+/// Returns the entry as an element with its original payloads. Its children have the same positions
+/// as in [`element_of`].
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

@@ -6,14 +6,14 @@ pub enum BlockShape {
     Braces(LexicalRules),
     Indented,
     Headings,
-    /// By braces if the definition contains one, otherwise by indentation.
+    /// Blocks end by braces if the definition contains a brace, otherwise by indentation.
     Guessed,
 }
 
 /// The lexical rules that distinguish brackets in code from brackets in strings and comments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LexicalRules {
-    /// Whether the end of a complete line may end a statement without `;`.
+    /// Whether a statement without `;` may end at a line break.
     newline_ends: bool,
     /// Characters that begin a comment to the end of the line.
     line_comment: &'static str,
@@ -85,7 +85,8 @@ pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     start - above
 }
 
-/// For each line, whether it begins in code, as opposed to inside a string, comment or fence.
+/// For each line, whether the line begins in code. Otherwise it begins inside a string, comment or
+/// fence.
 pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
     let mut scan = CodeScanner::default();
     let mut fenced = false;
@@ -151,7 +152,7 @@ fn directive_end(lines: &[&str], start: usize) -> usize {
     (start + continued).min(lines.len().saturating_sub(1))
 }
 
-/// Whether a statement without `;` continues on the line after it.
+/// Whether a statement without `;` on `line` continues on the next line.
 fn goes_on(line: &str, next: Option<&str>) -> bool {
     let open_end = line.trim_end().ends_with(['=', ',', '|', '&', '(', '+', '?', ':', '>', '\\']);
     let next = next.map(str::trim_start).unwrap_or_default();

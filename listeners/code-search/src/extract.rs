@@ -156,8 +156,8 @@ fn find(
     })
 }
 
-/// As many whole lines as fit into the limit, and their number. A first line that does not fit is
-/// cut.
+/// Returns as many whole lines as fit into the limit, with their number. A first line that does not
+/// fit is cut.
 fn bounded(lines: &[&str]) -> (String, usize) {
     let mut out = String::new();
     let mut taken = 0;

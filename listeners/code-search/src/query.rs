@@ -198,8 +198,8 @@ fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> O
     }
 }
 
-/// The index after one token, or after the closing bracket if the token at `at` opens one. `None`
-/// at the end of the text, and if the token at `at` is a closing bracket.
+/// Index after the token at `at`. If that token is an opening bracket, the index after its closing
+/// bracket. `None` at the end of the text, and if the token is a closing bracket.
 fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, token) in texts.iter().enumerate().skip(at) {

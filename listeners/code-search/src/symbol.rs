@@ -26,7 +26,7 @@ const RUST: &[&str] = &[
     r"^\s*macro_rules!\s+(?P<name>\w+)",
 ];
 /// Expressions for blocks that contain definitions. Such a block counts as a definition only if no
-/// other one is found.
+/// other definition is found.
 const RUST_IMPL: &[&str] =
     &[r"^\s*(?:unsafe\s+)?impl(?:<.*?>)?\s+(?:.*\bfor\s+)?(?:\w+::)*(?P<name>\w+)"];
 const PYTHON: &[&str] = &[
@@ -60,7 +60,7 @@ const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
 ];
-/// Words that stand before a parenthesis and define nothing.
+/// Words that can stand before a parenthesis although they define nothing.
 const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
 struct LanguageRules {
@@ -151,7 +151,7 @@ fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines
     DefinitionLines { first, last: block::end(lines, line, shape) }
 }
 
-/// Whether a defined name is the wanted one. A heading can also be named by the anchor that
+/// Whether a defined name is the wanted name. A heading can also be named by the anchor that
 /// renderers derive from it.
 fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     if shape != BlockShape::Headings {

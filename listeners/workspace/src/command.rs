@@ -44,7 +44,8 @@ pub struct FinishedCommand {
 
 impl CommandRunner {
     /// Runs a program until it ends or must be stopped. `path` is the name of `directory`. The
-    /// program starts in the directory of the handle, even if the name leads to another one by now.
+    /// program starts in the directory of the handle, even if the name leads to another directory
+    /// by now.
     pub fn run(
         &self,
         command: &[String],

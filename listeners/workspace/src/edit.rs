@@ -1,7 +1,8 @@
 //! Applies one proposal to the content of a file. Works on bytes only, and reads no file.
 //!
-//! Payloads write line ends as `\n`. A file whose lines end with `\r\n` keeps these line ends: it
-//! is searched as if it had `\n`, and inserted text gets the line ends of the lines around it.
+//! Payloads write line ends as `\n`. A file whose lines end with `\r\n` keeps these line ends:
+//! edits match such a file as if its line ends were `\n`, and inserted text gets the line ends of
+//! the lines around it.
 
 use memchr::memmem;
 

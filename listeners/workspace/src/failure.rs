@@ -34,8 +34,8 @@ pub enum FailureCode {
     UnknownLanguage,
     BadPackage,
     UnknownProposal,
-    /// A person has approved the call with a preview that holds no more. Not in the schema: the answer
-    /// is no failed action, but the refusal of the call.
+    /// The preview with which a person approved the call is no longer valid. The schema lacks this
+    /// code, because the answer refuses the call instead of reporting a failed action.
     StalePreview,
     /// A command was running when the listener died, so its result is unknown.
     Interrupted,

@@ -101,8 +101,9 @@ fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Whether no agent may write a file of this name. Git executes files in its own directory without
-/// any approval. Some file systems treat many spellings of a name as the same name.
+/// Whether agents are forbidden to write a file of this name. Git executes files in its own
+/// directory without any approval. Some file systems treat many spellings of a name as the same
+/// name.
 fn is_protected(name: &str) -> bool {
     self_running::is_git(name) || self_running::plain(name).starts_with(TEMPORARY)
 }

@@ -1,8 +1,8 @@
 //! Previews: the effects that a call would have, as a text for the person who decides on it. Writes
 //! nothing.
 //!
-//! The text names the digest of each file before and after, so that it changes with every byte of
-//! them, also where the diff is cut.
+//! The text names the digest of each file before and after the change. So the text differs whenever
+//! a byte of a file differs, even if the diff is cut.
 
 use organism::ids::Digest;
 

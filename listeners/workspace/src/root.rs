@@ -1,7 +1,7 @@
 //! The directory of the workspace. All access to its files goes through this module.
 //!
 //! Each path is opened name by name from an open handle of the directory, without following links.
-//! So nothing that has been opened can be exchanged afterwards.
+//! So no other process can exchange a directory or file that has been opened.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -169,7 +169,8 @@ const BARE_REPOSITORY: &str = ".git";
 /// Git's own directory. No agent may write it.
 const GIT: &str = ".git";
 
-/// Returns the first name in a path because of which a program executes the file on its own.
+/// Returns the first name in a path that marks the file as one that other programs execute on their
+/// own.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));

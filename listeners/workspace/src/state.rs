@@ -129,7 +129,7 @@ impl WorkspaceState {
         sync(&self.dir)
     }
 
-    /// Marks the set as made. After this call it is taken back only on request.
+    /// Marks the set as made. After this call the set is taken back only on request.
     pub fn finish(&self, number: u64) -> io::Result<()> {
         let open = self.open_folder();
         let folder = self.folder(number);

@@ -1,6 +1,6 @@
 //! The supervisor: a process between the listener and a command. When the command or the listener
-//! has ended, the supervisor kills every process that the command has started, also processes that
-//! have left the process group of the command.
+//! has ended, the supervisor kills every process that the command has started, including processes
+//! that have left the process group of the command.
 
 use std::fs;
 use std::io::Write as _;

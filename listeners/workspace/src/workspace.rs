@@ -225,7 +225,8 @@ impl Workspace {
         })
     }
 
-    /// The last set that stands, with the changes that undo it.
+    /// Returns the last set that is neither undone nor itself an undo, with the changes that undo
+    /// it.
     fn planned_undo(
         &self,
         sets: &ChangeSets<'_>,
@@ -375,8 +376,8 @@ impl Workspace {
         let _ = self.state.remember(call.message, answer);
     }
 
-    /// Records that a command of this message begins. Fails if it had already begun: the process
-    /// died meanwhile, and running the command again could repeat its effects.
+    /// Records that a command of this message begins. Fails if the command had already begun before
+    /// the process died, because running it again could repeat its effects.
     fn begin(&self, call: &WorkspaceCall<'_>, index: usize) -> Result<(), ActionFailure> {
         if self.state.has_begun(call.message, index) {
             return Err(interrupted());

@@ -19,8 +19,8 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// Absent listeners, by name. The last delivery to each of them was returned, because no listener
-/// took it. The map is ordered, so that the same events cause the same probes.
+/// Absent listeners, by name: listeners whose last delivery was returned because no process took
+/// it. The map is ordered, so that the same events cause the same probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
@@ -45,8 +45,8 @@ pub(super) enum Admission {
 }
 
 impl Absence {
-    /// Whether the listener has accepted the probe in flight: the probe was not returned within
-    /// [`limits::ABSENT_PROBE_TIMEOUT`].
+    /// Whether the listener counts as having accepted the probe in flight, because the probe was
+    /// not returned within [`limits::ABSENT_PROBE_TIMEOUT`].
     fn has_accepted_probe(&self, now: Time) -> bool {
         self.probe.is_some_and(|(_, since)| since.plus(limits::ABSENT_PROBE_TIMEOUT) <= now)
     }
@@ -140,14 +140,15 @@ impl AbsentListeners {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Returns the times at which the listeners with a probe in flight count as present, unless the
-    /// probe is returned before.
+    /// Returns a time for each probe in flight. At this time, the listener counts as present,
+    /// unless the probe is returned before.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
     }
 
-    /// Adds `by` to all times, because time in which the pump did not run counts for no deadline.
+    /// Moves the probes in flight and the deadlines of waiting calls later by the uncounted time
+    /// `by`.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -186,8 +187,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline of a call's wait for its listener. The wait began at the call's first
-    /// failed delivery; without one, it begins now.
+    /// Sets the deadline of a call's wait for its listener. The wait began with the first hand-over
+    /// since the call's last outcome or failure. If there was no such hand-over, the wait begins
+    /// now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -196,8 +198,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Sets the deadline of a call's wait for its listener again, after a pause in which no time
-    /// counted.
+    /// Resets the deadline of a call's wait for its listener after a pause, because paused time
+    /// does not count.
     pub(super) fn wait_for_listener_again(
         &mut self,
         step: &mut Step,
@@ -209,8 +211,8 @@ impl Core {
         }
     }
 
-    /// Handles a returned delivery, which no listener took: reverts the start of the delivery and
-    /// its attempt number.
+    /// Handles a delivery that was returned because no process took it: reverts the start of the
+    /// delivery and its attempt number.
     pub(super) fn handle_returned_delivery(
         &mut self,
         step: &mut Step,

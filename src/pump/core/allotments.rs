@@ -3,8 +3,8 @@
 //! are bound to the run.
 //!
 //! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, every call that another thread opened in the thread or its subthreads ends as timed out.
-//! The time also runs while a call is held for a person.
+//! over, the calls that other threads opened in it or in its subthreads time out. The time also
+//! runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -144,8 +144,8 @@ impl Core {
     }
 
     /// Returns the time at which the time limit of the call's thread ends the call. Returns `None`
-    /// if no time limit runs, or if the call was opened from its own thread, because such a call
-    /// ends with its opener.
+    /// if no time limit runs. Also returns `None` if the call was opened from its own thread,
+    /// because such a call ends with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -159,9 +159,9 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, ends every call
-    /// that another thread opened in the thread or its subthreads. Outer calls end first, so that
-    /// the order of call ids has no influence on the results.
+    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, times out the calls
+    /// that other threads opened in it or in its subthreads. Outer calls end first, so that the
+    /// order of call ids has no influence on the results.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };

@@ -91,8 +91,8 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
-    /// Returns the operator who made a decision. The signature of a decision is not checked if its
-    /// call is not held, because such a decision changes nothing.
+    /// Returns the operator who made a decision. Checks the signature only if the call is held,
+    /// because any other decision changes nothing.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -262,8 +262,8 @@ impl Core {
     }
 }
 
-/// Returns why an approval does not name the recorded preview of a call. Before a preview has come,
-/// an approval must name none; it then covers only the payload.
+/// Returns the reason why an approval does not match the recorded preview of a call, or `None` if
+/// it matches. If no preview is recorded, the approval must name none and covers only the payload.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
     let note = call.recorded_preview();
     let is_whole =
@@ -284,7 +284,7 @@ fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> 
     }
 }
 
-/// Returns the name of an operator for the text of a payload.
+/// Returns the words that name an operator in the text of a payload.
 pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     if *operator == ListenerName::operator() {
         "the operator".to_owned()

@@ -13,9 +13,9 @@ use crate::thread::{Call, Opener};
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Returns the open calls in threads that are bound to `call` or lie beneath such a thread.
-    /// Each call comes with its bound thread, the deepest threads first. Scans the open calls of
-    /// the tree once.
+    /// Returns the open calls in the threads that are bound to `call` and in their subthreads. Each
+    /// call comes with its bound thread. Calls in the deepest threads come first. Scans the open
+    /// calls of the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
@@ -38,8 +38,8 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels the given calls in bound threads, because the call that their threads are bound to
-    /// is closed and cannot use their results.
+    /// Cancels the given calls in threads that are bound to a closed call, because the closed call
+    /// cannot use their results.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;

@@ -18,8 +18,8 @@ use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 /// amounts are part of the recorded state instead.
 ///
 /// **Invariant:** `turns` contains a call exactly while its callee is an agent and the call is in
-/// flight, queued or held, because each such call will make a model call. A wake reads the size of
-/// the set instead of counting the calls.
+/// flight, queued or held, because each such call will make a model call. The check of the budgets
+/// reads the size of the set instead of counting the calls.
 ///
 /// **Invariant:** a tree without such calls has no entry.
 #[derive(Debug, Clone)]

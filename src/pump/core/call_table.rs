@@ -126,7 +126,8 @@ impl Core {
         Some(running)
     }
 
-    /// Removes a closed call from all parts. Returns the attempt that its listener still works on.
+    /// Removes a closed call from all parts of the core that know it. Returns the attempt that its
+    /// listener still works on.
     pub(super) fn forget_call(
         &mut self,
         call: CallId,
@@ -165,7 +166,7 @@ mod tests {
         AttemptSource { listener: name(listener), call: call(), attempt }
     }
 
-    /// Returns a call whose first attempt is in flight.
+    /// Returns a call table in which the first attempt of one call is in flight, and that attempt.
     fn started() -> (CallTable, Attempt) {
         let mut calls = CallTable::default();
         let attempt = calls.next_attempt(1, call());

@@ -43,8 +43,9 @@ impl Core {
         self.state.keys.get(&(submission.client.clone(), key))
     }
 
-    /// Whether a key is older than the time for which its client's keys are kept. While a call of
-    /// its submission is open, it is kept, so that a retry never starts the same work beside it.
+    /// Whether a key is older than the retention time of its client's keys. A key does not expire
+    /// while a call of its submission is open, so that a retry never starts the same work in
+    /// parallel.
     pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
         let contract = self.contracts.get(client);
         let Some(kept) = contract.and_then(|client| client.keys_for) else { return false };
@@ -53,7 +54,7 @@ impl Core {
         !is_in_use && self.state.key_age(used, time) >= kept
     }
 
-    /// Whether the keys of any client are kept for a time.
+    /// Whether the keys of any client have a retention time.
     pub(super) fn has_key_time(&self) -> bool {
         self.contracts.iter().any(|client| client.keys_for.is_some())
     }

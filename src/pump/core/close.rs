@@ -157,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Closes one call. If that completes a forwarder's call, returns the forwarder's call and its
-    /// result, for the caller to close next.
+    /// Closes one call. If its result completes the call of a forwarder, returns that call and its
+    /// result. The caller must then close that call, too.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -234,8 +234,7 @@ impl Core {
         }
     }
 
-    /// Returns the open calls beneath a call in its own thread, each behind the call that opened
-    /// it.
+    /// Returns the open calls beneath a call in its own thread, each after the call that opened it.
     fn calls_beneath(&self, call: CallId) -> Vec<CallId> {
         let mut next = vec![call];
         let mut found = Vec::new();
@@ -250,8 +249,8 @@ impl Core {
         found
     }
 
-    /// Closes each of `calls` with `close`. Until all are closed, the close of one of them wakes
-    /// neither another one nor a call beneath another one.
+    /// Closes each of `calls` with `close`. Until all are closed, the step wakes none of them and
+    /// no call beneath them.
     pub(super) fn close_all(
         &mut self,
         step: &mut Step,
@@ -417,8 +416,8 @@ impl Core {
     }
 }
 
-/// Returns the `thread-result` for another thread. If the result's payloads do not fit, it states
-/// where they are recorded.
+/// Returns the `thread-result` for another thread. If the result's payloads do not fit, the
+/// `thread-result` states where they are recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::Core;
 use crate::ids::{CallId, ListenerName, ThreadId};
 
-/// Whether a call to `agent` in `thread` from `caller` could never be answered. This is so if the
-/// agent's current call in that thread waits for `caller`, directly or through other calls.
+/// Whether a call to `agent` in `thread` from `caller` could never be answered, because the agent's
+/// current call in that thread waits for `caller`, directly or through other calls.
 pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: &ThreadId) -> bool {
     let mut seen = HashSet::new();
     let mut next: Vec<_> = core.scheduler.holder(agent, thread).into_iter().collect();

@@ -132,7 +132,8 @@ pub enum Event {
         reservation: Reservation,
     },
     Alarm(Alarm),
-    /// The event of [`Alarm::ScheduledRun`], with a trace that the run may begin.
+    /// The request of a schedule's run must be sent (see [`Alarm::ScheduledRun`]). `begun` is the
+    /// trace that the run may begin.
     SendScheduled {
         request: MessageId,
         begun: Option<TraceParent>,
@@ -159,7 +160,8 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
-    /// NATS servers denied operations to programs of this listener, which report them.
+    /// NATS servers denied operations to programs of this listener, and the programs report the
+    /// denials.
     Denied {
         listener: ListenerName,
         /// Each different operation, such as `subscribe organism.desk.to.search`.
@@ -167,9 +169,9 @@ pub enum Event {
         /// Number of reports.
         count: u64,
     },
-    /// Time has passed that counts for no deadline, such as time in which the process stood still.
+    /// Time that counts for no deadline has passed, for example because the process stood still.
     Standstill(Standstill),
-    /// An interval has ended in which `busy` refusals to one client were counted.
+    /// The interval for counting `busy` refusals to one client has ended.
     Busy(BusyCount),
     /// The alert monitor reports an alert.
     Alert {
@@ -294,8 +296,8 @@ pub enum Alarm {
     ScheduledRun {
         request: MessageId,
     },
-    /// The recorded event that waits in this call of a fork may be the next in the order of the
-    /// source.
+    /// The recorded event that waits for this call of a fork may now be the next one in the order
+    /// of the source.
     Recorded {
         call: CallId,
     },
@@ -309,7 +311,7 @@ pub enum Receipt {
         thread: ThreadId,
         calls: Vec<CallId>,
         again: bool,
-        /// Whether at least one of these calls waits for an approval.
+        /// Whether at least one of the opened calls waits for an approval.
         held: bool,
     },
     Refused {
@@ -326,7 +328,7 @@ pub enum Receipt {
 #[derive(Debug)]
 pub enum Effect {
     Deliver(Delivery),
-    /// Cancels a delivery whose result its caller no longer awaits.
+    /// Cancels a delivery, because its caller no longer awaits the result.
     Withdraw {
         listener: ListenerName,
         call: CallId,

@@ -127,9 +127,9 @@ impl Core {
         }
     }
 
-    /// Fails a call that has used up its consecutive failed rounds; otherwise delays the next round
-    /// of the call. Returns whether it did either. Rounds of agents are not bounded here, because
-    /// model calls pace them.
+    /// Fails a call that has used up its consecutive failed rounds. Otherwise, after several failed
+    /// rounds, delays the next round. Rounds of agents are not delayed, because model calls pace
+    /// them. Returns whether the call failed or its next round was delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);

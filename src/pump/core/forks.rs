@@ -66,7 +66,8 @@ pub struct CallRecollection {
 }
 
 impl CallRecollection {
-    /// Whether the gate passes each reply today, of the listener or of one to which it forwards.
+    /// Whether `gate` now passes each reply, as a reply of the listener or of a listener to which
+    /// it forwards.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {
@@ -249,7 +250,8 @@ impl Core {
         }
     }
 
-    /// Whether a call waits for the search of its fork's source, so that it must not be delivered.
+    /// Whether a call must not be delivered yet, because the search of its fork's source has not
+    /// ended.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -279,8 +281,8 @@ impl Core {
         }));
     }
 
-    /// Processes the result that a search found for a call in the source, if any. The result waits
-    /// for its place in the order of the source.
+    /// Processes the end of the search for a call's result in the source. A found result waits for
+    /// its place in the order of the source.
     pub(super) fn recalled(
         &mut self,
         step: &mut Step,
@@ -299,7 +301,7 @@ impl Core {
     }
 
     /// Ends a call of a fork with the result that the source has for it. If the source has none,
-    /// the call continues: with its listener if the operator named the listener, otherwise with a
+    /// the call goes to its listener if the operator named the listener. Otherwise it is held for a
     /// person.
     pub(super) fn take_recalled(
         &mut self,

@@ -48,8 +48,9 @@ impl Core {
     }
 }
 
-/// Refuses payloads that do not fit `goal`: an answer to a goal if there is no goal or `goal` names
-/// another payload as its answer, and a delegation with another payload than `goal` names for it.
+/// Refuses answers and delegations that do not fit `goal`. An answer fits only if `goal` permits
+/// its payload as the answer. A delegation fits only if its payload is the one that `goal` names
+/// for delegations. Without a goal, neither fits.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;

@@ -122,7 +122,8 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Number of held calls of this client at this listener, if one more would exceed the bound.
+    /// Returns the number of held calls of this client at this listener if one more would exceed
+    /// the bound. Returns `None` if the bound permits one more, or if the config requires no hold.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

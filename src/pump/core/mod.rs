@@ -145,8 +145,8 @@ impl Core {
         Self { state, ..self }
     }
 
-    /// Returns a core with the recorded state of this one and another config, as after a restart.
-    /// Must be called before the boot.
+    /// Returns a core with the recorded state of this core but with another config, as after a
+    /// restart. Must be called before the boot.
     #[must_use]
     pub fn restarted(&self, contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
         Self { state: self.state.clone(), ..Self::new(contracts, limits, config) }

@@ -11,7 +11,7 @@ use crate::limits;
 /// start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenWork {
-    /// For each thread with open calls, the callees of these calls, with the number of calls each.
+    /// Number of open calls, by thread and callee.
     pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
     /// Number of held calls.
     pub held: usize,

@@ -42,8 +42,8 @@ pub(super) struct OutcomeContext {
     pub receives_refusals: bool,
     /// `seq` of the first message that follows from this outcome.
     pub first_seq: u64,
-    /// Number of messages of the thread that the listener's delivery contained or that it had seen
-    /// before.
+    /// Number of messages of the thread that the listener has seen, in this delivery or an earlier
+    /// one.
     pub shown: u32,
 }
 
@@ -386,8 +386,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer if its listener instance is not handling the attempt that the answer
-    /// names. Records the refusal. No attempt is affected, not even the named one.
+    /// Refuses an answer that names an attempt which the answering listener instance does not
+    /// handle. Records the refusal. No attempt is affected, not even the named one.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,

@@ -1,7 +1,8 @@
-//! Pauses: while one is in force, no call that it covers is handed over, and no timer or time limit
-//! of such a call fires. Work in flight ends by itself, unless the operator also cancels it.
+//! Pauses. While a pause is in force, the calls that it covers are not handed over, and their
+//! timers and time limits do not fire. Work in flight ends by itself, unless the operator also
+//! cancels it.
 //!
-//! Alarms of a paused call have no effect. The resume sets all of them again.
+//! Alarms of a paused call have no effect. The resume sets these alarms again.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -41,7 +42,7 @@ pub enum PauseRuling {
     Unchanged {
         in_flight: u32,
     },
-    /// There is no such thread, or the config has no such listener.
+    /// The target is a thread that does not exist, or a listener that the config does not have.
     UnknownTarget,
     Refused(Refusal),
 }
@@ -215,8 +216,8 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Sets again the alarms of a call that was paused, except those of its timers and threads. Any
-    /// of these alarms may have fired during the pause, without effect.
+    /// Resets the alarms of a call after a pause, because an alarm that fired during the pause had
+    /// no effect. Does not reset the alarms of timers and of time limits of threads.
     fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
         self.extend_preview(step, id);
         let Some(call) = self.state.call(id) else { return };
@@ -230,8 +231,8 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits of threads in which a call has ended during a pause,
-    /// because the times of the other calls there may run again.
+    /// Resets the alarms for time limits of threads if the step has closed a call of a tree that a
+    /// pause covers. The time of a thread may run again once its paused call is closed.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {

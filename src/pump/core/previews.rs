@@ -1,7 +1,7 @@
-//! Previews: while a call is held for an approval, its listener shows what it would do.
+//! Previews: while a call is held for an approval, its listener shows what the call would do.
 //!
 //! A preview is no attempt: it uses the attempt number 0 of its epoch, changes no count of the call
-//! and never ends the call. If none comes in time, the person decides about the bytes alone.
+//! and never ends the call. If no preview comes in time, the person decides by the payload alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::system::ErrorCode;
 use crate::thread::{Call, Fact, Hold, Input, Map, Verdict};
 use crate::trace::SpanId;
 
-/// The previews that are requested or will be. Rebuilt after every boot from the held calls, never
+/// Previews that are requested or queued. Rebuilt after every boot from the held calls, never
 /// recorded.
 ///
 /// **Invariant:** each entry of `in_flight` occupies one place of its listener's capacity.
@@ -56,7 +56,7 @@ impl Previews {
         running.map(|(call, running)| (*call, running.attempt, &running.listener))
     }
 
-    /// Returns the thread of the call whose preview a listener works on.
+    /// Returns the thread of `call` if a listener works on its preview.
     pub fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
         self.in_flight.get(&call).map(|running| &running.thread)
     }
@@ -289,7 +289,7 @@ impl Core {
         self.withdraw_preview(step, call);
     }
 
-    /// Gives a preview that could not be requested during a pause its whole time again.
+    /// Restarts the time of a preview that could not be requested during a pause.
     pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let time = self.contracts.get(&open.callee).and_then(|contract| contract.previews);
@@ -323,9 +323,9 @@ impl Core {
         }
     }
 
-    /// Whether a call must not be delivered: its approval names a preview, and its listener no
-    /// longer declares previews, so it would not compare the two. A listener that has answered once
-    /// has compared them before.
+    /// Whether a call must not be delivered, because its approval names a preview and its listener
+    /// no longer declares previews. Such a listener would not check that the preview is still
+    /// valid. A listener that has answered the call once has already checked it.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -1,8 +1,8 @@
 //! Recorded events of forks: results of calls, and turns, that the source of the fork has.
 //!
 //! Recorded events take effect one after another in the order of the source, each when nothing else
-//! in the fork can continue. So parallel work meets where it met in the source, whatever its speed,
-//! and an agent whose course is the same gets the same prompts.
+//! in the fork can continue. So the results of parallel work come in the order of the source,
+//! whatever its speed. An agent that acts as in the source gets the same prompts.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ impl RecordedEvent {
     }
 }
 
-/// The recorded events that wait for their place in the order, by fork. After a boot, they are
-/// rebuilt by repeating their searches and attempts.
+/// The recorded events that wait for their place in the order, by fork. After a boot, the events
+/// are rebuilt, because their searches and attempts are repeated.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// The waiting events of each fork, by their position in the source and their call in the fork.
@@ -104,7 +104,8 @@ impl Core {
         self.follow_recorded(step, &fork);
     }
 
-    /// Whether events of this fork wait for their place in the order. During a drain, none waits.
+    /// Whether recorded events of this fork must take effect in the order of the source. During a
+    /// drain, they take effect at once.
     pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
         let tree = self.state.trees.get(fork);
         !self.draining
@@ -145,8 +146,9 @@ impl Core {
         }
     }
 
-    /// Whether no open call of a fork can continue before the next recorded event: an event waits
-    /// for each call that is handed over, and no search runs for any other call.
+    /// Whether no open call of a fork can continue before the next recorded event. A call can
+    /// continue if it is handed over and no event waits for it, or if the search for its result
+    /// still runs.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

@@ -2,7 +2,7 @@
 //!
 //! Everything that is queued, or comes later, follows the new config, as after a restart. A
 //! delivery in flight continues: its attempt is neither aborted nor counted as failed. A listener
-//! that the new config lacks may end the deliveries that it has, and gets no more.
+//! that the new config lacks may finish its deliveries in flight, and gets no further ones.
 
 use std::sync::Arc;
 
@@ -72,8 +72,9 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Resumes the calls that no listener works on, as a start with this config would. Queued calls
-    /// of other listeners stay in their queues.
+    /// Fails the calls without a delivery in flight whose listener is removed or lacks an approved
+    /// preview, as a start with this config would. Requests the missing previews of the others.
+    /// Queued calls stay in their queues.
     fn pick_up_queued_calls(&mut self, step: &mut Step) {
         let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
         let idle = calls.filter(|call| call.handed_over.is_none());

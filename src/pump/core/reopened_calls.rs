@@ -16,8 +16,8 @@ use crate::thread::{
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens the open work of a fork's source again, for the client of the fork. The call `edited`
-    /// does not continue by itself. Returns the calls that this client waits for.
+    /// Reopens the work that was open in the source at the fork point, for the client of the fork.
+    /// The call `edited` does not continue by itself. Returns the calls that the client waits for.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Starts a call again. The config may no longer have its listener.
+    /// Starts a reopened call from its request, unless the config no longer has its listener.
     fn start_again(&mut self, step: &mut Step, call: CallId) {
         let callee = self.state.call(call).map(|open| open.callee.clone());
         if callee.is_some_and(|callee| self.contracts.get(&callee).is_some()) {

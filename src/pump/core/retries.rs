@@ -48,7 +48,7 @@ pub enum RetryRuling {
     Refused(Refusal),
 }
 
-/// The place of a retry in its tree.
+/// The client and the peers of a retry that may begin.
 struct RetryPlace {
     /// The client that gets the result.
     client: ListenerName,
@@ -272,8 +272,8 @@ impl Core {
     }
 
     /// Returns the thread that gets the new message. A client's message continues the root thread.
-    /// A listener's call gets its own subthread: its caller already has a result, and nothing new
-    /// may appear in what that caller remembers.
+    /// A listener's call gets its own subthread. Its caller already has a result, so nothing new
+    /// may appear in the memory of the caller.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -1,8 +1,9 @@
 //! Schedules: plans their times, begins their runs, and records the result of each planned time.
 //!
 //! Each planned time that has come is one record in `sess-organism`. A separate step sends the
-//! request of its run, as a submission of the schedule's client, because that record belongs to
-//! another tree. If the pump dies between the two, the next boot sends the request.
+//! request of its run, as a submission of the schedule's client, because the record of the request
+//! belongs to another tree. If the pump dies between the two steps, the next boot sends the
+//! request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl Schedules {
 }
 
 impl Core {
-    /// Makes this core plan and run `schedules`. A core without schedules leaves recorded ones
+    /// Makes this core plan and run `schedules`. A core without schedules leaves recorded schedules
     /// unchanged.
     #[must_use]
     pub fn with_schedules(self, schedules: Schedules) -> Self {
@@ -100,8 +101,8 @@ impl Core {
     }
 
     /// Continues a run that an earlier pump began and whose request was not sent. Records the run
-    /// as refused if the config no longer has the schedule, or as missed if it is too late and
-    /// missed runs are skipped.
+    /// as refused if the config no longer has the schedule, or as missed if the run is too late and
+    /// the schedule skips missed runs.
     fn continue_run(
         &mut self,
         step: &mut Step,
@@ -130,8 +131,8 @@ impl Core {
         self.schedule_note(step, name, event, None);
     }
 
-    /// Handles [`Alarm::Schedule`]: takes the planned time if it has come. During a drain does
-    /// nothing, so that the next boot handles the time as missed.
+    /// Handles [`Alarm::Schedule`]: takes the planned time if it has come. Does nothing during a
+    /// drain, so that the next boot handles the time as missed.
     pub(super) fn schedule_alarm(&mut self, step: &mut Step, timer: TimerId) {
         let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
         let mut planned = self.state.schedules.iter();

@@ -164,9 +164,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. Two requests do not. One
-    /// is a request that arrives while an earlier one runs. The other is a request of a client that
-    /// belongs to a listener: such a listener could renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. A request does not reset
+    /// them while an earlier request runs. It also does not reset them if its client belongs to a
+    /// listener, which could otherwise renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -367,7 +367,8 @@ fn shorten(id: &mut String) {
 /// Text for every thread that the sender may not write to.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// Returns the refusal by `rule` of a whole submission, which replaces the gate's verdict.
+/// Returns the refusal of a whole submission by `rule`. This refusal replaces the gate's verdict on
+/// the payload.
 fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

@@ -1,4 +1,4 @@
-//! Labels of subthreads: the suggested label, one with a number where it is taken, or a generated one.
+//! Labels of subthreads: the suggested label, with a number if it is taken, or a generated label.
 
 use std::collections::BTreeSet;
 

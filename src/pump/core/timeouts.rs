@@ -173,7 +173,7 @@ mod tests {
         Attempt { epoch: 1, n }
     }
 
-    /// Returns three calls with deadlines 10, 20 and 30 µs.
+    /// Returns the deadlines of three calls: 10, 20 and 30 µs.
     fn armed() -> Timeouts {
         let mut timeouts = Timeouts::default();
         for n in [3_u8, 1, 2] {

@@ -1,5 +1,5 @@
-//! The messages that a closed call leaves undelivered. **Rule:** a fault never answers a fault: each of
-//! them gets a disposition, and nothing is sent back.
+//! The messages that a closed call leaves undelivered. **Rule:** a fault never answers a fault.
+//! Each undelivered message gets a disposition, and nothing is sent back.
 
 use std::sync::Arc;
 

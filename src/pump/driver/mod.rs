@@ -78,8 +78,8 @@ pub(super) enum PumpCommand {
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
     Alert(Box<handle::RecordAlert>),
-    /// Handle the deadlines that have passed. Queued behind all commands that were in the inbox at
-    /// that time.
+    /// Handle the deadlines that have passed. Queued when a deadline passes, behind all commands
+    /// that are in the inbox by then.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
     /// Accept no more submissions, and respond when no delivery is in flight.

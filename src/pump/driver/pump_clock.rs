@@ -98,16 +98,17 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Adds the time since `since` to the uncounted time: the journal accepted no records, because
-    /// its disk was full or its server unreachable, so all input had to wait.
+    /// Adds the time since `since` to the uncounted time, because all input had to wait while the
+    /// journal accepted no records (disk full, or server unreachable).
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns and resets the uncounted time since the previous call. Returns `None` if it is too
-    /// short for a record, or if the clock is frozen, because no deadline comes nearer then.
+    /// Returns and resets the uncounted time since the previous call. Returns `None` if this time
+    /// is too short for a record, or if the clock is frozen, because no deadline comes closer while
+    /// it is frozen.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

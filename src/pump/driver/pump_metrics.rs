@@ -36,7 +36,7 @@ pub struct PumpMetrics {
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
-    /// The proof of the records before the snapshot that the start read.
+    /// Progress of the background proof of the records that precede the snapshot read at the start.
     proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
@@ -121,8 +121,9 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns the records that are not proved yet: the position before which the start proved
-    /// nothing, and the position up to which the background proof has come.
+    /// Returns the limits of the records that are not proved yet. The first position is that of the
+    /// first record that the start itself proved. The second is that of the last record that the
+    /// background proof has proved so far.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))

@@ -34,7 +34,8 @@ pub(crate) struct ConfigExchange {
     /// All hosts of the new config, including those that stay.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
     pub retire: Arc<RetireHost>,
-    /// Callback between the last delivery under the earlier config and the first under the new one.
+    /// Callback that runs between the last delivery under the earlier config and the first delivery
+    /// under the new config.
     pub switch: Box<dyn FnOnce() + Send>,
 }
 
@@ -206,8 +207,8 @@ impl Pump {
         }
     }
 
-    /// Checks as [`Pump::recheck`] does a submission that was first checked after `generation`
-    /// reloads.
+    /// Checks a submission again if a reload has happened since its first check. `generation` is
+    /// the number of reloads before the first check.
     pub(super) fn recheck_submission(&self, submission: &mut Submission, generation: u64) {
         if !self.has_reloaded || generation == self.gates.generation() {
             return;

@@ -15,7 +15,7 @@ pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 struct GatesInForce {
     /// Number of reloads since the start of the pump.
     generation: u64,
-    /// Shared, because each answer takes a copy.
+    /// The gate in force. Shared, because the check of each answer holds a copy of the pointer.
     current: Arc<Gate>,
     earlier: EarlierGates,
 }
@@ -38,7 +38,8 @@ impl SharedGate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).generation
     }
 
-    /// The gate for the answer to an attempt.
+    /// The gate for the answer to an attempt: an earlier one if the attempt was handed over before
+    /// a reload.
     pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match gates.earlier.of_attempt(call, attempt) {

@@ -1,5 +1,5 @@
 //! The sink that hosts report to. It checks answers at the gate on the host's thread instead of the
-//! pump's.
+//! pump's thread.
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;

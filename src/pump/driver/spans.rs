@@ -76,7 +76,7 @@ impl PumpSpans {
     }
 
     /// Ends the spans of deliveries that the record ends. Must be called after the record's
-    /// refusals are assigned.
+    /// refusals are assigned to these spans.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.end_delivery(*call, *attempt, Some("timeout"));

@@ -1,5 +1,5 @@
-//! Callers that wait for receipts, results and the waits of a tree, and the requested stop of the
-//! pump.
+//! Keeps the callers that wait for receipts, results and the waits of a tree. Also keeps the
+//! requested stop of the pump.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The gates of attempts that were in flight when another config came into force. Each attempt ends
-//! with the schemas of its hand-over.
+//! The gates of attempts that were in flight when another config came into force. The answer to
+//! each attempt is checked with the schemas that were in force at its hand-over.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps gates when another config comes into force, whose contracts are `current`. The
-    /// attempts in `in_flight` keep the gate that they have: an earlier one, or `before`. Attempts
-    /// that have ended are dropped.
+    /// Keeps the gate of each attempt in `in_flight` when a config with the contracts `current`
+    /// comes into force: its earlier gate if it has one, otherwise `before`. Drops the gates of
+    /// attempts that have ended.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

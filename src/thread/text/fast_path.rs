@@ -1,6 +1,5 @@
-//! A fast path for the outcomes of listeners, which are nearly all records. It parses only the
-//! exact form that organism writes, without a general JSON parser. [`super::read`] parses every
-//! other form.
+//! A fast path for records of outcomes, which are nearly all records. It parses only the exact form
+//! that organism writes, without a general JSON parser. [`super::read`] parses every other form.
 
 use std::borrow::Cow;
 

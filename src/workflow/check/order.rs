@@ -190,8 +190,8 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Reports settings that a goal that judges items cannot have, because its failure is the failure
-/// of the item.
+/// Reports settings that a verifier of items cannot have, because the verifier's failure counts as
+/// the failure of the item.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,

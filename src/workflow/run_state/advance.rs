@@ -157,7 +157,8 @@ impl WorkflowRun<'_> {
         self.state.is_over = true;
     }
 
-    /// Starts the next member of a loop, the next pass, or ends the loop.
+    /// Starts the next member of a loop. After the last member, records the outputs of the pass and
+    /// judges the loop's condition.
     pub(super) fn next_of_loop(&mut self, number: usize) {
         let Some(goal) = self.graph.goal(number) else { return };
         let GoalForm::Loop { until, .. } = &goal.form else { return };
@@ -248,7 +249,7 @@ impl WorkflowRun<'_> {
     }
 
     /// Evaluates a condition, or sends it to its judge. Returns `None` while the judge decides.
-    /// `position` is that of the branch.
+    /// `position` is the position of the branch in its choice.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

@@ -106,8 +106,8 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal. For a goal in a loop without an output in the current
-    /// pass, this is the output of the previous pass, if the goal may still run.
+    /// Returns the latest output of a goal. If a goal in a loop has no output in the current pass
+    /// but may still run in it, returns the output of the previous pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());

@@ -7,9 +7,9 @@ use super::super::graph::GoalGraph;
 use super::{GoalState, RunState};
 
 impl RunState {
-    /// Returns the state of a new run that takes over results of this one: those of every ended
-    /// goal, without the goals `again` and their dependents. The members of a list follow the
-    /// list's owner.
+    /// Returns the state of a new run that takes over results of this run. The new run takes over
+    /// the result of each ended goal, except the goals `again` and their dependents. The members of
+    /// a list follow the list's owner.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())
@@ -33,8 +33,8 @@ impl RunState {
     }
 }
 
-/// Returns the outermost goal whose lists contain this one, directly or indirectly; the goal itself
-/// if it is in no list.
+/// Returns the outermost goal whose lists contain `goal`, directly or indirectly; `goal` itself if
+/// it is in no list.
 fn owner_of_all(graph: &GoalGraph<'_>, goal: usize) -> usize {
     let mut owner = goal;
     let mut seen = 0;

@@ -1,12 +1,12 @@
-//! Previews: what is shown changes nothing, and an approved preview is the only one that is carried
-//! out.
+//! Previews: a preview changes nothing, and a call does nothing if the approved preview is out of
+//! date.
 
 use std::fs;
 use std::path::Path;
 
 use super::{Room, action, own, replace, set, shell, substring};
 
-/// Every file of the room with its content, of the workspace and of its state.
+/// Returns all files of the workspace and of its state directory, with their contents.
 fn everything(room: &Room) -> Vec<(String, Vec<u8>)> {
     fn walk(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
         for entry in fs::read_dir(directory).unwrap() {
