@@ -45,7 +45,7 @@ impl Drop for Program {
     }
 }
 
-/// `threads` messages of 1 KB are in flight at any time.
+/// Measures for `span`, with `threads` messages of 1 KB in flight at any time.
 pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
     let admin = server.admin();
     let stream = json!({ "name": STREAM, "subjects": [KEPT], "storage": "file",
@@ -95,8 +95,8 @@ async fn drive(options: &Options, threads: usize, span: Duration) -> Bare {
     Bare { per_second, micros: median_of(times.into_iter()) }
 }
 
-/// The forwarder process: one connection and one thread, with any number of messages awaiting their
-/// acknowledgement.
+/// The forwarder process. It has one connection and one thread, and does not wait for the
+/// acknowledgement of one message before it publishes the next.
 pub fn forward() {
     let server = std::env::var("BENCH_NATS").unwrap();
     let options =

@@ -27,8 +27,8 @@ pub fn of_all() -> OfAll {
     Some((times[3] + times[4], times[..8].iter().sum()))
 }
 
-/// Share of the cores that was in use since then, from 0 to 1; `None` if the system does not report
-/// it.
+/// Share of all cores that was in use since `before` was read, from 0 to 1; `None` if the system
+/// does not report it.
 pub fn busy_since(before: OfAll) -> Option<f64> {
     let ((idle_before, before), (idle, now)) = (before?, of_all()?);
     Some(1.0 - (idle - idle_before) as f64 / (now - before).max(1) as f64)

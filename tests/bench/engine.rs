@@ -22,11 +22,11 @@ use super::relay::listener;
 use super::workflows::{Shape, chain_of, each_of, organism_of, run_once};
 
 const GOALS: usize = 2_000;
-/// The run beside which the cost of a goal in the long run is judged.
+/// Goals of the short run, with whose cost per goal the long run is compared.
 const FEW_GOALS: usize = 200;
 
-/// Microseconds for each goal of a run of 2,000, beside those in a run of 200: items of one goal,
-/// and goals of one definition after the other.
+/// Microseconds of the engine per goal in a run of 2,000 goals, compared with a run of 200. One
+/// figure has the items of one goal, the other has goals of one definition in sequence.
 pub fn goals(bench: &mut Bench) {
     for (name, shape) in
         [("engine_items", each_of as fn(usize) -> Shape), ("engine_chain", chain_of)]
@@ -37,7 +37,7 @@ pub fn goals(bench: &mut Bench) {
     }
 }
 
-/// Median microseconds of the engine for each goal.
+/// Median microseconds of the engine per goal.
 fn of(shape: Shape, goals: usize, runs: usize) -> f64 {
     let place = directory("flow");
     let config = organism_of(&place, &shape.turns, Duration::ZERO, &shape.text);
@@ -72,8 +72,8 @@ fn handler(config: &Config) -> WorkflowHandler {
     WorkflowHandler::new(listener("fan"), definitions, contracts, schemas, Arc::new(NoRuns))
 }
 
-/// Delivers one message after the other, as a pump does with a run that is never idle. Microseconds
-/// of the handler.
+/// Delivers one message after the other, as a pump does with a run that is never idle. Returns the
+/// processor time of the handler in microseconds.
 fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
     let mut micros = 0.0;
     for count in 1..=messages.len() {
@@ -95,7 +95,7 @@ fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
     micros
 }
 
-/// There are no earlier runs.
+/// A source of earlier runs that has none.
 struct NoRuns;
 
 impl RunArchive for NoRuns {

@@ -36,12 +36,13 @@ impl Figures {
         Self { lines: Vec::new() }
     }
 
-    /// `floor`: the result of the disk and libxml2 alone, in the same unit.
+    /// Adds a figure and prints it. `floor` is the result of the disk and libxml2 alone, in the
+    /// same unit.
     pub fn add(&mut self, name: &str, value: f64, unit: &str, floor: Option<f64>) {
         self.add_of(name, None, value, unit, floor);
     }
 
-    /// A figure without a floor whose value is near one.
+    /// Adds a figure that has no floor and a small value, and prints it with two decimals.
     pub fn add_small(&mut self, name: &str, value: f64, unit: &str) {
         println!("{name:<24}{value:>12.2} {unit:<12}");
         let line = serde_json::json!({
@@ -50,7 +51,7 @@ impl Figures {
         self.lines.push(line.to_string());
     }
 
-    /// Prints every class; the figure is the worst class by `badness`.
+    /// Prints every class, and adds the class with the highest `badness` as the figure.
     pub fn add_worst(
         &mut self,
         name: &str,
@@ -106,7 +107,8 @@ pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The value that this share of `values` does not exceed, such as 0.95.
+/// The percentile of `values` at `share`: with a share of 0.95, the value that 95 % of them do not
+/// exceed.
 pub fn percentile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len() - 1;

@@ -18,8 +18,8 @@ use super::{floor, plain};
 
 const ATTACKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/attacks");
 const ADD: &str = r#"<add xmlns="urn:org:calc:v1">"#;
-/// Minimum size of the generated files that are measured. The cost of a refusal of smaller files is
-/// mostly that of its message.
+/// Minimum size of the generated files that are measured. In a smaller file, the refusal costs
+/// little more than writing its message.
 const LARGE: usize = 256 << 10;
 
 pub fn run(bench: &mut Bench) {

@@ -7,19 +7,20 @@ use super::start;
 
 const THREADS: usize = 64;
 
-/// Speed after a million messages, beside that after ten thousand.
+/// Speed on a journal with a million messages, compared with ten thousand.
 pub fn messages(bench: &mut Bench) {
     grown(bench, "relay_growth", [10_000, 1_000_000], ROUNDS);
 }
 
-/// Speed after a hundred thousand threads of one exchange each, beside that after a thousand.
+/// Speed on a journal with a hundred thousand threads of one exchange each, compared with a
+/// thousand.
 pub fn threads(bench: &mut Bench) {
     // An exchange is a call and its result: two records.
     grown(bench, "relay_growth_threads", [2_000, 200_000], 0);
 }
 
-/// The speed on the second journal, relative to the first. Measurements of both alternate, so that
-/// changes of the disk affect both.
+/// Adds the speed of the relay on a long journal, with the speed on a short journal as its floor.
+/// Runs on the two journals alternate, so that changes of the disk affect both.
 fn grown(bench: &mut Bench, name: &str, records: [usize; 2], rounds: usize) {
     if bench.quick {
         return;

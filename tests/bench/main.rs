@@ -1,7 +1,7 @@
-//! Cost of the message path beside the floor beneath it: `make bench`.
+//! Cost of the message path, compared with the floor beneath it: `make bench`.
 //!
-//! Every figure is the median of several runs. Each stands beside a floor measured in the same run,
-//! because the disk of a shared machine varies.
+//! Every figure is the median of several runs. Its floor is measured in the same run, because the
+//! disk of a shared machine varies.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

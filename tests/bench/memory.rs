@@ -29,12 +29,13 @@ pub fn idle(bench: &mut Bench) {
     add(bench, "rss_idle", running());
 }
 
-/// Ten thousand idle root threads after one exchange each.
+/// Memory of ten thousand idle root threads after one exchange each.
 pub fn at_rest(bench: &mut Bench) {
     add(bench, "rss_10k_threads", rested(THREADS));
 }
 
-/// Bytes that stay in memory of each finished root thread, beyond the first ten thousand.
+/// Bytes of memory that each finished root thread keeps. The first ten thousand threads are not
+/// counted.
 pub fn finished(bench: &mut Bench) {
     match (rested(THREADS), rested(THREADS_MANY)) {
         (Some(few), Some(many)) => {
@@ -45,7 +46,7 @@ pub fn finished(bench: &mut Bench) {
     }
 }
 
-/// A hundred answers of 8 MB each that stream in simultaneously, beside the memory for answers of
+/// Memory of the program while a hundred answers of 8 MB each stream in, compared with answers of
 /// 200 KB.
 pub fn streams(bench: &mut Bench) {
     match (streamed(PIECES), streamed(PIECES * 64)) {
@@ -57,7 +58,7 @@ pub fn streams(bench: &mut Bench) {
 }
 
 const STREAMS: usize = 100;
-/// Bytes of text in every stream, in pieces of about a KB.
+/// Number of pieces of text in every stream, of about a KB each.
 const PIECES: usize = 64;
 
 const SLOW: &str = r#"
@@ -83,8 +84,8 @@ concurrency = 100
 timeout = "300s"
 "#;
 
-/// Maximum memory of the program after a hundred streams with this number of noise pieces were
-/// read, in MB.
+/// Peak memory of the program in MB after it has read a hundred streams with `noises` pieces of
+/// noise each.
 fn streamed(noises: usize) -> Option<f64> {
     let place = directory("streams");
     let server = Server::start();
@@ -127,7 +128,7 @@ fn add(bench: &mut Bench, name: &str, megabytes: Option<f64>) {
     }
 }
 
-/// Memory in MB; `None` without `/proc`.
+/// Memory of the idle program in MB; `None` without `/proc`.
 fn running() -> Option<f64> {
     let mut running = start::run_demo(&directory("idle"));
     let megabytes = resident(&running);
@@ -135,7 +136,7 @@ fn running() -> Option<f64> {
     megabytes
 }
 
-/// Memory of this program after this number of root threads with one exchange each, in MB.
+/// Memory of a program in MB after one exchange in each of `threads` root threads.
 fn rested(threads: usize) -> Option<f64> {
     let mut child = ModeProcess::start("rest", &[("BENCH_THREADS", &threads.to_string())]);
     child.wait_for("at rest");

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Killed when dropped.
+/// A child process that is killed when this value is dropped.
 pub struct ModeProcess {
     pub process: Child,
     lines: BufReader<ChildStdout>,
@@ -18,7 +18,7 @@ impl ModeProcess {
         Self { process, lines }
     }
 
-    /// Returns when the process has reported that state.
+    /// Waits until the process reports `state`.
     pub fn wait_for(&mut self, state: &str) {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
@@ -40,7 +40,7 @@ impl Drop for ModeProcess {
     }
 }
 
-/// Reports a state, and stays in it until the input ends.
+/// Reports `state`, and keeps the process alive until its input ends.
 pub fn stay(state: &str) {
     println!("{state}");
     std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -22,12 +22,13 @@ use super::workflows::{Shape, call, chain_of, models_of, organism_of};
 const GOALS: usize = 10;
 const RUNS_MANY: usize = 1_000;
 const RUNS_FEW: usize = 100;
-/// Messages in the journal of the start after a kill.
+/// Number of messages in the journal with which the organism starts again after a kill.
 const MESSAGES: usize = 100_000;
-/// Pause of the turn during which the process is killed.
+/// Duration of the model's turn during which the process is killed.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Most memory that this program ever held while this many runs of ten goals were open at once.
+/// Peak memory of the program while a thousand runs of ten goals are open at once, compared with
+/// fewer runs.
 pub fn memory(bench: &mut Bench) {
     match (most(RUNS_FEW), most(RUNS_MANY)) {
         (Some(few), Some(many)) => {
@@ -64,8 +65,8 @@ pub fn open() {
     });
 }
 
-/// Milliseconds from the start of an organism, on a journal of 100,000 messages, to the next step of
-/// a run that was in a model's turn when the process was killed.
+/// Milliseconds from the start of an organism to the next step of a run whose process was killed
+/// during a turn of a model. The journal has 100,000 messages.
 pub fn resume_after_kill(bench: &mut Bench) {
     let place = directory("resumed");
     start::fill(&place, MESSAGES, ROUNDS);
@@ -128,7 +129,7 @@ fn last_position(place: &Path) -> Position {
     JournalReader::open(&place.join("data")).unwrap().last().unwrap()
 }
 
-/// Whether a message to the agent is on record after that position.
+/// Whether a message to the agent was recorded after `position`.
 fn has_called_since(place: &Path, position: Position) -> bool {
     has_since(place, position, |from, to| to == "worker" && from != "worker")
 }

@@ -1,6 +1,8 @@
-//! `provider_openai`, `provider_anthropic`: processor time of reading a streamed answer of 2,000
-//! tokens from a socket, in the reading thread, without a prompt and without use of the text.
-//! `extract_share`: the same with extraction of actions from the text, beside the same without.
+//! Processor time of reading a streamed answer of 2,000 tokens from a socket, measured in the
+//! thread that reads.
+//!
+//! `provider_openai` and `provider_anthropic` have no prompt and do not use the text.
+//! `extract_share` compares reading with and without extraction of actions from the text.
 
 use std::sync::Arc;
 
@@ -51,7 +53,8 @@ fn reads(bench: &mut Bench, name: &str, wire: &Wire) {
     bench.figures.add(name, value, "us CPU", Some(floor));
 }
 
-/// Turns with and without extraction alternate, so that nothing else differs between them.
+/// Cost of turns with extraction, compared with turns without. The two kinds alternate, so that
+/// nothing else differs between them.
 pub fn extract_share(bench: &mut Bench) {
     let (grammar, tokens) = turns::reply(TOKENS);
     let classes = [OPENAI, ANTHROPIC].map(|wire| {
@@ -69,7 +72,7 @@ pub fn extract_share(bench: &mut Bench) {
     bench.figures.add_worst("extract_share", "us CPU", &classes, |class| class.value / class.floor);
 }
 
-/// A client of the model of a server.
+/// A client that calls the model of a local server.
 struct Caller {
     server: Server,
     model: RemoteModel,

@@ -19,8 +19,8 @@ use organism::pump::driver::Handle;
 use super::figures::{Bench, median, median_of};
 use super::floor::{TASK, TASK_SCHEMA, directory};
 
-/// Rounds of one call: enough that the opening of the call does not matter, and few enough that the
-/// repeated messages of each delivery do not matter either.
+/// Number of rounds in each call. More rounds would make each delivery repeat too many messages,
+/// and fewer would give the opening of the call too much weight.
 pub const ROUNDS: usize = 8;
 
 pub const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
@@ -60,7 +60,8 @@ pub fn process_t64(bench: &mut Bench) {
     bench.figures.add("relay_process_t64", value, "messages/s", Some(bench.floors.rows));
 }
 
-/// Speed with the follower of the index at full load, beside that without it. Both alternate.
+/// Speed while the follower of the index is at full load, compared with the speed without it. Runs
+/// of both kinds alternate.
 pub fn indexed(bench: &mut Bench) {
     let runs: Vec<[f64; 2]> = (0..bench.runs)
         .map(|_| {
@@ -76,7 +77,7 @@ pub fn indexed(bench: &mut Bench) {
     bench.figures.add("relay_indexed", of(0), "messages/s", Some(of(1)));
 }
 
-/// Keeps the follower of the index from its work, as another process that writes would.
+/// Stops the follower of the index by holding its lock, as another process that writes would.
 fn unindexed(place: &Path) -> std::fs::File {
     let data = place.join("data");
     std::fs::create_dir_all(&data).unwrap();
@@ -85,7 +86,7 @@ fn unindexed(place: &Path) -> std::fs::File {
     lock
 }
 
-/// Number of hops of 64 threads in that time, without an index.
+/// Number of hops of 64 threads during `span`, without an index.
 pub fn hops(host: &str, span: Duration) -> u64 {
     let place = directory("relay");
     let _lock = unindexed(&place);
@@ -155,7 +156,7 @@ fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder
     })
 }
 
-/// Number of calls before the time ended.
+/// Calls that were made during a run, and its duration.
 pub struct Played {
     /// Duration of each call in microseconds.
     calls: Vec<f64>,
@@ -249,7 +250,8 @@ pub fn commanded(command: &[String], threads: usize) -> String {
     format!("command = {command}\ninstances = {instances}")
 }
 
-/// `hosting`: the config lines that run both listeners; `more`: further sections.
+/// Writes and loads the config of the relay. `hosting` has the config lines that run both
+/// listeners; `more` has further sections.
 pub fn config(place: &Path, hosting: &str, more: &str) -> Config {
     std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
     let text = format!(

@@ -1,6 +1,6 @@
-//! Memory of agents. `turn_1000`: processor time of reading and rendering turn 1,000 of a thread,
-//! beside turn 10 of the same thread. `tree_1000`: processor time of reading ten turns of each of
-//! 1,000 subthreads, per turn, beside 100 subthreads.
+//! Processor time of reading from the memory of agents. `turn_1000`: reading and rendering turn
+//! 1,000 of a thread, compared with turn 10 of the same thread. `tree_1000`: reading a turn in a
+//! tree of 1,000 subthreads with ten turns each, compared with 100 subthreads.
 
 use organism::agent::PastTurn;
 use organism::bus::Delivery;
@@ -59,8 +59,8 @@ pub fn tree_1000(bench: &mut Bench) {
     bench.figures.add("tree_1000", many, "us CPU a turn", Some(few));
 }
 
-/// Processor time of a turn's reading in a tree of `threads` subthreads, which take their turns one
-/// after another, in microseconds.
+/// Processor time of reading one turn in a tree of `threads` subthreads, in microseconds. The
+/// subthreads take their turns one after another.
 fn subthreads(threads: u64) -> f64 {
     let place = directory("tree");
     let (data, state) = (place.join("data"), place.join("state"));

@@ -13,7 +13,7 @@ use super::floor::directory;
 use super::nats::{Server, Settings};
 use super::relay::{self, Played};
 
-/// A server that syncs before each acknowledgement, or one that syncs later.
+/// Whether a server syncs its files before each acknowledgement, or later.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sync {
     Lazy,
@@ -67,7 +67,7 @@ fn many(bench: &mut Bench, name: &str, sync: Sync) {
     bench.figures.add(name, value, "messages/s", Some(floor));
 }
 
-/// Runs of both alternate, on one server.
+/// Runs the relay and the floor in alternation, on one server.
 fn beside(bench: &Bench, sync: Sync, threads: usize) -> (Vec<Played>, Vec<Bare>) {
     let server = sync.server();
     let runs = (0..bench.runs).map(|_| {

@@ -44,13 +44,14 @@ pub fn million(bench: &mut Bench) {
     }
 }
 
-/// `organism check` on the config of the demo.
+/// Duration of `organism check` on the config of the demo.
 pub fn check(bench: &mut Bench) {
     let value = median(bench.runs, checked);
     bench.figures.add("cold_start_check", value, "ms", None);
 }
 
-/// `organism run` with the same config, in an empty directory, until it is ready.
+/// Duration from the start of `organism run` in an empty directory, with the config of the demo,
+/// until it is ready.
 pub fn run(bench: &mut Bench) {
     let value = median(bench.runs, ready);
     bench.figures.add("cold_start_run", value, "ms", None);
@@ -74,7 +75,7 @@ fn on_journal(records: usize, runs: usize) -> f64 {
     })
 }
 
-/// Duration in milliseconds.
+/// Duration of one `organism check` in milliseconds.
 fn checked() -> f64 {
     let mut check = organism(&directory("cold"), "check");
     let began = Instant::now();
@@ -84,7 +85,7 @@ fn checked() -> f64 {
     1e3 * took.as_secs_f64()
 }
 
-/// Duration in milliseconds.
+/// Duration of one start of `organism run` in milliseconds.
 fn ready() -> f64 {
     let place = directory("cold");
     let began = Instant::now();
@@ -146,7 +147,7 @@ fn config(place: &Path) -> Config {
     relay::config(place, &relay::commanded(&["true".to_owned()], THREADS), "")
 }
 
-/// The journal of a relay with this number of rounds in each call, each call in a separate thread.
+/// Writes the journal of a relay. Each call has `rounds` rounds and a separate thread.
 pub fn fill(place: &Path, records: usize, rounds: usize) {
     let config = config(place);
     project::begin(&config.directories(), false).unwrap();
@@ -155,7 +156,8 @@ pub fn fill(place: &Path, records: usize, rounds: usize) {
     journal.close(now).unwrap();
 }
 
-/// As [`fill`], the journal on JetStream that the config names, with short calls. Returns it open.
+/// Fills the journal on JetStream that `config` names, as [`fill`] does with a local one. Returns
+/// the open journal.
 pub fn fill_stream(config: Config, records: usize, rounds: usize) -> StreamJournal {
     project::begin(&config.directories(), false).unwrap();
     let StorageConfig::JetStream { servers, journal } = &config.storage else {
@@ -168,7 +170,7 @@ pub fn fill_stream(config: Config, records: usize, rounds: usize) -> StreamJourn
     journal
 }
 
-/// Appends the records of a relay. Returns the time of the last one.
+/// Appends the records of a relay. Returns the time of the last record.
 fn append(config: Config, journal: &mut dyn Journal, records: usize, rounds: usize) -> Time {
     let mut relay = Relay::new(config, journal, rounds);
     while relay.records < records {
@@ -183,7 +185,7 @@ fn append(config: Config, journal: &mut dyn Journal, records: usize, rounds: usi
     relay.now
 }
 
-/// The relay without hosts: the step of the pump alone, answered at once.
+/// The relay without hosts: the pump's core takes its steps, and each delivery is answered at once.
 struct Relay {
     core: Core,
     now: Time,

@@ -48,14 +48,14 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// The messages of a question: question, answer, and its turn with a thought; for each lookup,
-    /// the turn, a thought, the call and its result.
+    /// Number of messages in the thread. A question makes four: the question, the answer, its turn
+    /// and a thought. A lookup makes four: its turn, a thought, the call and its result.
     pub const fn messages(self) -> usize {
         self.questions * (4 + 4 * self.looks)
     }
 }
 
-/// A thread in a separate journal.
+/// A thread in a journal of its own.
 pub struct Story {
     place: PathBuf,
 }

@@ -26,7 +26,7 @@ const THREADS: usize = 64;
 /// Successors that take a stream over, one after another.
 const STANDBYS: usize = 5;
 
-/// Duration on a stream of a million records, beside that on a hundred thousand.
+/// Duration of a takeover on a stream of a million records, compared with a hundred thousand.
 pub fn ready(bench: &mut Bench) {
     let records = if bench.quick { [2_000, 20_000] } else { [100_000, 1_000_000] };
     let [short, long] = records.map(taken_over);
@@ -56,7 +56,7 @@ fn taken_over(records: usize) -> f64 {
     median_of(times.into_iter())
 }
 
-/// A host with directories of its own, whose journal is that stream.
+/// The config of a host with separate directories, whose journal is `stream`.
 fn host(name: &str, server: &Server, stream: &str) -> Config {
     let journal = format!(
         "[nats]\nurl = \"{}\"\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\

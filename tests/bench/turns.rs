@@ -22,7 +22,7 @@ impl Class {
         self.turns.iter().map(|(_, text)| text.len()).sum()
     }
 
-    /// MB/s of the floor over the same texts.
+    /// Speed of the floor over the same texts, in MB/s.
     pub fn plain(&self) -> f64 {
         plain::megabytes_per_second(self.bytes(), || {
             self.turns.iter().map(|(_, text)| plain::count(text.as_bytes())).sum()
@@ -82,7 +82,7 @@ fn fill(unit: &str) -> String {
     unit.repeat(TURN_BYTES / unit.len())
 }
 
-/// The valid turns of the corpus, each repeated up to a long turn.
+/// The valid turns of the corpus. Each text is repeated until the turn is long.
 fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
     let cases = CASES.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
     let good = cases.filter(|case| {
@@ -100,14 +100,14 @@ fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
 /// Approximate characters of a token.
 const TOKEN_CHARS: usize = 4;
 
-/// Prose with thinking before it and an action after it, of this number of tokens.
+/// A reply of this number of tokens: thinking, then prose, then an action.
 pub fn reply(tokens: usize) -> (Arc<ActionGrammar>, Vec<String>) {
     let room = tokens * TOKEN_CHARS - THINKING.len() - CALLS.len();
     let prose: String = PROSE.chars().cycle().take(room).collect();
     (tools(), in_tokens(&[THINKING, &prose, CALLS].concat()))
 }
 
-/// Thinking followed by a report in prose, of this number of tokens.
+/// A reply of this number of tokens: thinking, then a report in prose.
 pub fn report(tokens: usize, name: &str) -> Vec<String> {
     let room = tokens * TOKEN_CHARS - THINKING.len() - 2 * name.len() - "<></>".len();
     let prose = PROSE.replace('<', "&lt;").replace(" & ", " &amp; ");

@@ -21,7 +21,8 @@ use super::start::name;
 const FEW: usize = 10_000;
 const MANY: usize = 1_000_000;
 const MANY_QUICK: usize = 110_000;
-/// A pump has at most 100,000 messages in flight, and a thread with a timer has one.
+/// Number of threads that wait for a timer. A waiting timer is a message in flight, and a pump has
+/// at most 100,000 of them.
 const MANY_TIMERS: usize = 90_000;
 /// Number of clients that send at once.
 const CLIENTS: usize = 64;
@@ -67,7 +68,7 @@ fn add(bench: &mut Bench, figure: &str, word: &str, many: usize) {
     }
 }
 
-/// Memory of a process in which this number of threads wait, in MB.
+/// Memory of a process with `threads` waiting threads, in MB.
 fn waiting(word: &str, threads: usize) -> Option<f64> {
     let threads = threads.to_string();
     let variables = [("BENCH_THREADS", &*threads), ("BENCH_WORD", word)];
@@ -78,7 +79,7 @@ fn waiting(word: &str, threads: usize) -> Option<f64> {
     megabytes
 }
 
-/// The child process: opens the threads, and stays until its input ends.
+/// The child process: opens the threads, and keeps them waiting until its input ends.
 pub fn wait() {
     let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
     let word = std::env::var("BENCH_WORD").unwrap();

@@ -1,4 +1,4 @@
-//! The web view: how soon a page begins, and what live pages take from the relay.
+//! The web view: time to the first byte of a page, and the cost of live pages for the relay.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,13 +15,13 @@ use super::figures::{Bench, median_of, percentile};
 use super::floor::directory;
 use super::{large, relay};
 
-/// Requests of one kind of page.
+/// Number of requests for each kind of page.
 const REQUESTS: usize = 200;
-/// Live pages at once.
+/// Number of live pages that are open at once.
 const LIVE_PAGES: usize = 50;
 const THREADS: usize = 64;
 
-/// A web view on threads of its own, as `organism run --web` has it, with a session.
+/// A web view with a session. It runs on threads of its own, as in `organism run --web`.
 struct BenchedView {
     at: SocketAddr,
     cookie: String,
@@ -59,7 +59,7 @@ impl BenchedView {
         Self { at, cookie, view: Some(view), runtime: Some(runtime) }
     }
 
-    /// A connection as a browser keeps one.
+    /// Opens a connection for several requests, as a browser does.
     fn connect(&self) -> PageConnection {
         let stream = BufReader::new(TcpStream::connect(self.at).unwrap());
         PageConnection { stream, head: format!("Host: {}\r\n{}", self.at, self.cookie_line()) }
@@ -77,21 +77,22 @@ impl Drop for BenchedView {
     }
 }
 
-/// A connection with a session, over which one page after the other is loaded.
+/// A connection with a session, over which pages are loaded one after the other.
 struct PageConnection {
     stream: BufReader<TcpStream>,
     head: String,
 }
 
 impl PageConnection {
-    /// A page, and the milliseconds to its first byte.
+    /// Loads a page. Returns its text, and the milliseconds to its first byte.
     fn page(&mut self, path: &str) -> (String, f64) {
         let (status, page, took) = self.answer(path, "");
         assert!(status.starts_with("HTTP/1.1 200"), "{path}: {status}");
         (page, took)
     }
 
-    /// The status line of an answer, its body, and the milliseconds to its first byte.
+    /// Loads a page with further header lines. Returns the status line, the body, and the
+    /// milliseconds to the first byte.
     fn answer(&mut self, path: &str, head: &str) -> (String, String, f64) {
         // Several small writes would wait for the acknowledgement of the first, as no browser does.
         let request = format!("GET {path} HTTP/1.1\r\n{}{head}\r\n", self.head);
@@ -116,7 +117,7 @@ impl PageConnection {
     }
 }
 
-/// The answer to a request over a connection of its own.
+/// The answer to a request over a new connection.
 fn request(at: SocketAddr, path: &str, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(at).unwrap();
     let head = format!("POST {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n{head}");
@@ -126,15 +127,15 @@ fn request(at: SocketAddr, path: &str, head: &str, body: &str) -> String {
     answer
 }
 
-/// Paths of the links on a page that begin with a text.
+/// Paths of the links on a page that begin with `begin` and have no query.
 fn links(page: &str, begin: &str) -> Vec<String> {
     let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
     let links = links.filter(|link| link.starts_with(begin) && !link.contains('?'));
     links.map(str::to_owned).collect()
 }
 
-/// Time to the first byte of each kind of page, which 95 of 100 requests do not exceed, over one
-/// connection, and after the view has proved the record.
+/// Time to the first byte of each kind of page (95th percentile). All requests use one connection,
+/// and begin after the view has proved the record.
 pub fn pages(bench: &mut Bench) {
     let (data, words) = large::data_and_words(bench);
     let served = BenchedView::on(data);
@@ -167,8 +168,8 @@ pub fn pages(bench: &mut Bench) {
     }
 }
 
-/// The rate of the relay with live pages, beside that without. Both alternate: first at full load,
-/// then with half as many calls in a second.
+/// Speed of the relay with live pages open, compared with the speed without. Runs of both kinds
+/// alternate, first at full load, then with half as many calls per second.
 pub fn relay_live(bench: &mut Bench) {
     let measure = |interval: Option<Duration>| {
         let runs: Vec<[f64; 2]> = (0..bench.runs)
@@ -201,7 +202,8 @@ fn rate(span: Duration, interval: Option<Duration>, is_live: bool) -> f64 {
     relay.hops_per_second()
 }
 
-/// Opens the pages as soon as there is a thread, and counts what they load until the end.
+/// Opens the live pages as soon as there is a thread. The thread returns the number of loads until
+/// the end of the run.
 fn start_readers(place: &Path, has_ended: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let data = place.join("data");
     let has_ended = Arc::clone(has_ended);
@@ -226,7 +228,8 @@ fn start_readers(place: &Path, has_ended: &Arc<AtomicBool>) -> std::thread::Join
     })
 }
 
-/// Loads a page after each growth, as its script does. Returns how often.
+/// Loads a page again whenever the record has grown, as the script of the page does. Returns the
+/// number of loads.
 fn read_live(view: &BenchedView, path: &str, has_ended: &AtomicBool) -> usize {
     let mut stream = TcpStream::connect(view.at).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();

@@ -42,7 +42,7 @@ pub const ANTHROPIC: Wire = Wire {
     end: "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 };
 
-/// Sends its answer to this number of requests.
+/// A local server that sends one answer to each of a number of requests.
 pub struct Server {
     pub url: String,
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl Server {
         Self { url, address, serving }
     }
 
-    /// The floor: the bytes of the answer, without parsing.
+    /// The floor: reads the bytes of the answer without parsing them.
     pub fn read(&self) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -73,14 +73,14 @@ impl Server {
         assert!(stream.read_to_end(&mut heard).unwrap() > 0);
     }
 
-    /// All requests have been answered.
+    /// Waits until all requests are answered.
     pub fn join(self) {
         self.serving.join().unwrap();
     }
 }
 
 impl Wire {
-    /// One HTTP chunk for each token, as servers flush them.
+    /// The answer as HTTP, with one chunk for each token, as real servers flush it.
     fn answer(&self, tokens: &[String]) -> Vec<u8> {
         let mut out = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
             Transfer-Encoding: chunked\r\n\r\n"

@@ -44,7 +44,7 @@ fn recording(turns: &[Json]) -> String {
     toml::to_string(&json!({ "recorded": "made up for the bench", "turn": turns })).unwrap()
 }
 
-/// The lines of a model `m` that plays these turns, and the files that they name.
+/// Writes the files of a recording. Returns the config lines of a model `m` that plays it.
 pub fn models_of(place: &Path, turns: &[Json], delay: Duration) -> String {
     std::fs::write(place.join("words.xsd"), SCHEMA).unwrap();
     std::fs::write(place.join("recording.toml"), recording(turns)).unwrap();
@@ -81,13 +81,13 @@ pub async fn call(handle: &Handle, payload: &str, expected: &str) {
     }
 }
 
-/// Cost of calls, one after the other.
+/// Cost of calls that were made one after the other.
 struct Taken {
     millis: Vec<f64>,
     cpu_micros: f64,
 }
 
-/// Starts the organism, makes one call that is not measured, and then this number of calls.
+/// Starts the organism, makes one call that is not measured, and then measures `count` calls.
 fn calls(config: Config, natives: Natives, count: usize, payload: &str, expected: &str) -> Taken {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -123,7 +123,7 @@ fn finder() -> Natives {
     HashMap::from([(listener("finder"), build)])
 }
 
-/// Median milliseconds of this number of delays, one after the other, as the timer keeps them.
+/// Median duration in milliseconds of `delays` delays in sequence, as long as the timer makes them.
 fn millis_of(delays: u32) -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     median(CALLS / 4, || {
@@ -137,7 +137,8 @@ fn millis_of(delays: u32) -> f64 {
     })
 }
 
-/// Adds the times beyond the delays of the critical path, for recordings without and with delays.
+/// Measures calls without and with delays of the model. The floor of calls with delays is
+/// `delays_in_a_row` delays in sequence, the critical path.
 fn add_overhead(
     bench: &mut Bench,
     name: &str,
@@ -206,7 +207,7 @@ pub struct Shape {
     pub turns: Vec<Json>,
     pub text: String,
     pub request: String,
-    /// A part of its output.
+    /// Text that the output contains.
     pub expected: String,
 }
 
@@ -214,7 +215,7 @@ const FAN: &str = "[clients.client]\npeers = [\"fan\"]\n\
     [agents.worker]\nmodel = \"m\"\nconcurrency = 100\n\
     [workflows.fan]\nschema = \"words.xsd\"\ninput = \"items\"\n";
 
-/// One goal for each of this number of items, a hundred at once.
+/// A run with one goal for each of `items` items, at most a hundred at once.
 pub fn each_of(items: usize) -> Shape {
     let turns = (1..=items).map(|item| turn("worker", &format!("work_{item}"), 1, "done"));
     let text = format!(
@@ -231,7 +232,7 @@ pub fn each_of(items: usize) -> Shape {
     }
 }
 
-/// This number of goals, one after the other.
+/// A run of `goals` goals, one after the other.
 pub fn chain_of(goals: usize) -> Shape {
     let turns = (1..=goals).map(|goal| turn("worker", &format!("g{goal}"), 1, "done"));
     let mut text = format!("{FAN}[workflows.fan.goals]\n");
@@ -251,8 +252,8 @@ pub fn run_once(config: Config, shape: &Shape) {
     calls(config, HashMap::new(), 0, &shape.request, &shape.expected);
 }
 
-/// Processor time of the whole organism for each goal of a run of 2,000 items, beside that in a run
-/// of 200.
+/// Processor time of the whole organism per goal in a run of 2,000 items, compared with a run of
+/// 200.
 pub fn goals_2000(bench: &mut Bench) {
     let micros_a_goal = |items: usize, calls_made: usize| {
         let Shape { turns, text, request, expected } = each_of(items);

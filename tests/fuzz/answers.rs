@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::driver::Dice;
 
-/// Number of connections to one address, because the system reserves the ports of closed ones for a
-/// while.
+/// Maximum number of connections to one address. The system reserves the ports of closed
+/// connections for a while, so a new address follows.
 const CONNECTIONS_MAX: u32 = 5_000;
 
 /// A client, and a server whose answers are the input.
@@ -41,8 +41,8 @@ impl Provider {
         Self { runtime, client, listener, connections: 0 }
     }
 
-    /// The result must not depend on the cuts. A complete answer must be complete without the bytes
-    /// after it, and no prefix of it may be.
+    /// Checks that the cuts between chunks do not change the result. A complete answer must be
+    /// complete without the bytes after it, and none of its prefixes may be complete.
     pub fn http(&mut self, bytes: &[u8]) -> String {
         let whole = self.answer(&[bytes]);
         let mut dice = Dice::new(
@@ -69,7 +69,7 @@ impl Provider {
         }
     }
 
-    /// `None` if the client reports a broken answer.
+    /// The answer that the client reads; `None` if the client reports it as broken.
     fn answer(&mut self, pieces: &[&[u8]]) -> Option<FuzzedAnswer> {
         let Self { runtime, client, listener, connections } = self;
         runtime.block_on(async {
@@ -139,7 +139,7 @@ fn events<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Events {
     found
 }
 
-/// The events of a stream by the text of the standard, line by line.
+/// The events of a stream, read line by line as the standard says.
 fn reference(bytes: &[u8]) -> Events {
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut found = Events::new();
@@ -172,7 +172,8 @@ fn reference(bytes: &[u8]) -> Events {
     found
 }
 
-/// In one piece, byte by byte and with any cuts, the parser must return the events of the standard.
+/// Checks that the parser returns the events of the standard, whether the input comes in one piece,
+/// byte by byte or in other cuts.
 pub fn sse(bytes: &[u8]) -> String {
     let expected = reference(bytes);
     assert_eq!(events(std::iter::once(bytes)), expected);

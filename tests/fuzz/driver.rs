@@ -10,7 +10,8 @@ use crate::campaign::Campaign;
 
 /// Maximum length of mutated inputs; inputs of the corpus may be longer.
 const BYTES_MAX: usize = 64 * 1024;
-/// Mutated inputs that had a new outcome and are mutated further.
+/// Maximum number of mutated inputs that are kept for further mutation, because their outcome was
+/// new.
 const POOL_MAX: usize = 500;
 
 /// Fragments of the languages that the targets parse.

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 use crate::driver::Dice;
 use crate::stage::{data, name};
 
-/// If the gate accepts a text, libxml2 must accept it, and the gate must accept the written form
-/// with the same meaning.
+/// Checks each text that the gate accepts: libxml2 must accept it, and the gate must accept its
+/// written form with the same meaning.
 pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     let mut said = String::new();
     for sender in ["client", "desk", "calc", "nobody"] {
@@ -46,7 +46,8 @@ pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     said
 }
 
-/// Names of every kind: with children, with text alone, reasoning, and with a namespace.
+/// A grammar with names of every kind: with children, with text alone, with a namespace, and for
+/// reasoning.
 pub fn grammar() -> Arc<ActionGrammar> {
     let turn = r#"{
         "known_tags": {
@@ -79,8 +80,8 @@ fn extracted<'a>(
     extractor.finish()
 }
 
-/// In one piece, byte by byte and in chunks of any size, the result is equal, and every action is
-/// one element.
+/// Checks that the result is the same for the whole input, byte by byte and in chunks of any size,
+/// and that every action is one element.
 pub fn extract(grammar: &Arc<ActionGrammar>, bytes: &[u8]) -> String {
     let whole = extracted(grammar, std::iter::once(bytes));
     let seed = bytes.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(*byte));
@@ -113,7 +114,7 @@ impl Loader {
         Self { home: tempfile::tempdir().unwrap(), compiler: SchemaCompiler::default() }
     }
 
-    /// A schema either has problems, or has a valid example and all derived values.
+    /// Checks that a schema either has problems, or has a valid example and all derived values.
     pub fn schema(&mut self, bytes: &[u8]) -> String {
         let path = self.home.path().join("fuzzed.xsd");
         std::fs::write(&path, bytes).unwrap();
@@ -154,7 +155,7 @@ impl Vault {
         Self { home, sound: hashes }
     }
 
-    /// Damage must be reported, and every readable record must equal the written one.
+    /// Checks that damage is reported, and that every readable record equals the written record.
     pub fn journal(&mut self, bytes: &[u8]) -> String {
         for stale in ["-wal", "-shm"] {
             std::fs::remove_file(self.home.path().join(format!("{DATABASE}{stale}"))).ok();
@@ -204,7 +205,7 @@ impl FuzzSetup {
         Self { home, around: ConfigEnvironment { directory, ..ConfigEnvironment::default() } }
     }
 
-    /// A config is valid, or has at least one problem with a text.
+    /// Checks that a config is valid, or has at least one problem with a text.
     pub fn config(&mut self, bytes: &[u8]) -> String {
         std::fs::write(self.home.path().join("organism.toml"), bytes).unwrap();
         match load(Path::new("organism.toml"), &self.around) {

@@ -1,11 +1,11 @@
-//! A line for each campaign. The line is printed and, with `ORGANISM_CAMPAIGNS=FILE`, appended to
-//! that file, also if the campaign fails.
+//! Reports of test campaigns, one line each. The line is printed and, with
+//! `ORGANISM_CAMPAIGNS=FILE`, appended to that file, even if the campaign fails.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// Writes the line when dropped.
+/// A campaign that writes its line when it is dropped.
 pub struct Campaign {
     name: String,
     begun: Instant,
@@ -17,7 +17,8 @@ impl Campaign {
         Self { name: name.into(), begun: Instant::now(), notes: Vec::new() }
     }
 
-    /// Its size, the injected faults with their counts, and the measurements.
+    /// Adds a note to the line, such as the size, an injected fault with its count, or a
+    /// measurement.
     pub fn note(&mut self, what: impl Into<String>) {
         self.notes.push(what.into());
     }

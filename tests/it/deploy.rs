@@ -89,7 +89,7 @@ fn the_units_start_commands_that_there_are_and_systemd_takes_them() {
     assert!(help.out.contains("--config"), "{help:?}");
 }
 
-/// The compose files name existing files, and publish no port.
+/// The files that the compose files mount exist, and the compose files publish no port.
 #[test]
 fn the_compose_files_name_what_there_is_and_publish_nothing() {
     for name in ["one", "three"] {

@@ -1,5 +1,5 @@
-//! The examples of the docs, carried out as they stand there: `TUTORIAL=write` writes new outputs
-//! into the pages that differ by more than ids, times and the like.
+//! Runs the examples of the docs as the pages show them. With `TUTORIAL=write`, new outputs are
+//! written into the pages if they differ by more than values such as ids and times.
 
 pub mod blocks;
 mod configs;

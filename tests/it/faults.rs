@@ -1,8 +1,9 @@
 //! Failures of the process, the power supply, the disk or the directory, tested on the whole
-//! product. Afterwards the clients' ledger, the record and the effects of the listeners must agree.
+//! product. After each failure, the clients' ledger, the record and the effects of the listeners
+//! must agree.
 //!
-//! A test that the machine does not permit, because it needs tracing or mounting, is skipped with a
-//! line on standard error.
+//! Some tests need tracing or mounting. Where the machine does not permit it, they are skipped with
+//! a line on standard error.
 
 mod disk;
 mod holders;
@@ -49,13 +50,13 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     Err(format!("`{program} {}`: {}", arguments.join(" "), said.trim()))
 }
 
-/// A file system for one test, which is unmounted when this is dropped.
+/// A file system for one test, which is unmounted when this value is dropped.
 struct Mounted {
     at: PathBuf,
 }
 
 impl Mounted {
-    /// `options` and the source, as arguments of `mount`.
+    /// Mounts a file system at `at`. `arguments` are the options of `mount` and the source.
     fn new(arguments: &[&str], at: &Path) -> Result<Self, String> {
         std::fs::create_dir_all(at).unwrap();
         let arguments: Vec<&str> = arguments.iter().copied().chain(at.to_str()).collect();

@@ -93,7 +93,7 @@ impl Lines {
     }
 }
 
-/// Every variant has a case.
+/// Checks that every variant has a case.
 #[track_caller]
 fn covers(all: &[&str], cases: impl Iterator<Item = &'static str>) {
     let cases: Vec<_> = cases.collect();

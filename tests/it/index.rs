@@ -45,7 +45,7 @@ const VIEWS: [&str; 18] = [
     "about",
 ];
 
-/// Answers a query from the index, which is brought up to date before.
+/// Brings the index up to date, and answers a query from it.
 fn with_index<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use jsonschema::Validator;
 use serde_json::Value as Json;
 
-/// The validator of a command's JSON, from its file. `None` if the command has no schema.
+/// The validator for the JSON of a command; `None` if the command has no schema.
 pub fn validator(command: &str) -> Option<Arc<Validator>> {
     static VALIDATORS: OnceLock<Mutex<HashMap<String, Option<Arc<Validator>>>>> = OnceLock::new();
     // Lock: shared by all tests, because a schema takes long to compile.
@@ -21,7 +21,7 @@ pub fn validator(command: &str) -> Option<Arc<Validator>> {
     validator.clone()
 }
 
-/// The command of these arguments, if its output is JSON: one word, or two.
+/// Name of the command in `arguments`, which has one word or two; `None` if its output is not JSON.
 fn command_of(arguments: &[&str]) -> Option<String> {
     if !arguments.contains(&"--json") && !arguments.contains(&"jsonl") {
         return None;
@@ -32,8 +32,8 @@ fn command_of(arguments: &[&str]) -> Option<String> {
     known(&words).or_else(|| known(words.get(..1)?))
 }
 
-/// Asserts that each value of a command's output is what the schema of the command says (issue 17,
-/// 4.7). Output without JSON, and an end that a closed pipe cut off, is not looked at.
+/// Asserts that each value of a command's output follows the schema of the command (issue 17, 4.7).
+/// Output without JSON is ignored, and so is a last line that a closed pipe cut off.
 pub fn assert_described(arguments: &[&str], output: &str) {
     let Some(command) = command_of(arguments) else { return };
     let validator = validator(&command).unwrap();

@@ -1,5 +1,5 @@
-//! The memory of listeners: a thread that is read step by step equals the thread that is read at
-//! once, and nothing else is read.
+//! The memory of listeners: a thread that is read step by step equals the same thread read at once,
+//! and no other records are read.
 
 mod growing;
 
@@ -54,7 +54,7 @@ fn threads(reader: &JournalReader) -> BTreeSet<ThreadId> {
     opened.collect()
 }
 
-/// Positions of the tree of `thread`, oldest first.
+/// Positions of the records of the thread's tree, oldest first.
 fn positions(reader: &JournalReader, thread: &ThreadId) -> Vec<Position> {
     let tree = reader.tree(&thread.root(), None).unwrap();
     tree.iter().map(|sealed| sealed.record.position).collect()

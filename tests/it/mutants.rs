@@ -640,7 +640,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];
 
-/// A guard that runs longer waits for something that its mutant removed.
+/// Time-out of a guard. A guard that runs longer waits for something that its mutant removed.
 const GUARD_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Runs one test in a separate process.
@@ -666,8 +666,9 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Runs every guard with each of its mutants, which must fail. With `ORGANISM_TORTURE` also without
-/// a mutant; otherwise the suite itself shows that the guard passes.
+/// Lists the guards to run. Each guard runs with each of its mutants, and must fail. With
+/// `ORGANISM_TORTURE` it also runs without a mutant; otherwise the suite itself shows that it
+/// passes.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     let guards: BTreeSet<_> = GUARDS.iter().map(|(_, guard)| *guard).collect();
     let sound = guards.into_iter().filter(|_| torture()).map(|guard| (guard, None));

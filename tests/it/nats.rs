@@ -31,7 +31,8 @@ pub fn program() -> PathBuf {
     installed
 }
 
-/// Runs the server until standard input ends, so that it also ends with a crashed test.
+/// Shell script that runs the server until standard input ends, so that the server also ends with a
+/// crashed test.
 const KEEPER: &str = r#"
 program=$1 config=$2 directory=$3
 "$program" --config "$config" >"$directory/log" 2>&1 </dev/null &
@@ -49,13 +50,13 @@ pub struct Settings {
     pub more: &'static str,
 }
 
-/// A server, killed when this is dropped.
+/// A server that is killed when this value is dropped.
 pub struct Server {
     home: TempDir,
     settings: Settings,
     /// Whether a config file sets the server's address.
     is_written: bool,
-    /// 0 until the server has chosen a port, which then remains.
+    /// Port of the server, which it chooses and then keeps; 0 before.
     port: AtomicU16,
     keeper: Mutex<Option<(Child, ChildStdin)>>,
 }
@@ -212,7 +213,7 @@ fn copy_directory(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// A file as the server's config names it: includes are relative to the config.
+/// Path of a file for an `include` in the server's config, relative to that config.
 pub fn included(path: &Path) -> String {
     let temporary = std::env::temp_dir();
     let below =
@@ -264,7 +265,7 @@ impl Admin {
         serde_json::from_slice(&self.0.request(question).unwrap()).unwrap()
     }
 
-    /// As [`Admin::ask`], for a request that must succeed.
+    /// Sends a JetStream request like [`Admin::ask`], and panics if it fails.
     pub fn must(&self, what: &str, body: &Value) -> Value {
         let answer = self.ask(what, body);
         assert!(answer.get("error").is_none(), "{what}: {answer}");
@@ -291,14 +292,15 @@ impl Admin {
     }
 }
 
-/// Exit code of `verify` for a sound journal. A projection alone proves nothing.
+/// Exit code of `verify` for a sound journal. With `ORGANISM_TEST_NATS` it differs, because a
+/// projection alone proves nothing.
 pub fn proof_code() -> i32 {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() { 5 } else { 0 }
 }
 
-/// Variables of the environment that put the journals of all organisms in `directory` on JetStream,
-/// if `ORGANISM_TEST_NATS` is set. Its value is the address of a server, or `own` to start one. The
-/// tests then check the same properties on JetStream.
+/// Environment variables that put the journals of all organisms in `directory` on JetStream. They
+/// are set if `ORGANISM_TEST_NATS` is, whose value is the address of a server, or `own` to start
+/// one. The same tests then check JetStream.
 pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
     let Ok(wanted) = std::env::var("ORGANISM_TEST_NATS") else { return Vec::new() };
     let address = if wanted == "own" { shared().address() } else { wanted };

@@ -118,7 +118,7 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(PATIENCE, what, look)
 }
 
-/// As [`until`], with a given time-out.
+/// Polls until the condition holds, and panics after `patience`.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
@@ -130,7 +130,8 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// A config with an echo, a listener that holds its answer until it is released, and a chain.
+/// A config with a listener that echoes, a listener that holds its answer until a test releases it,
+/// and a chain.
 pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -195,12 +196,12 @@ pub const COPIES_KEY: &str = "ORGANISM_JOURNAL__CHECKPOINTS";
 /// A directory with a config, its listeners and its journal.
 pub struct House {
     directory: TempDir,
-    /// Whether the journal is where its config states, whatever the other journals of the test run
-    /// use.
+    /// Whether the journal is where the config states. Other journals may be on JetStream for a
+    /// whole test run.
     settled: bool,
 }
 
-/// Output and exit code of a command.
+/// Output and exit code of a command that has ended.
 #[derive(Debug)]
 pub struct CommandOutput {
     pub code: Option<i32>,
@@ -209,7 +210,7 @@ pub struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// The lines of its standard output as JSON.
+    /// The lines of the standard output, as JSON.
     pub fn json(&self) -> Vec<Json> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         self.out.lines().map(line).collect()
@@ -239,8 +240,8 @@ impl House {
         house
     }
 
-    /// As [`House::with`], for a test of one kind of journal. On JetStream, houses with the same
-    /// stream are hosts of one organism.
+    /// Creates a house like [`House::with`], whose journal is where its config states. On
+    /// JetStream, houses with the same stream are hosts of one organism.
     pub fn settled(config: &str) -> Self {
         let house = Self { settled: true, ..Self::with(config) };
         if config.contains("store = \"jetstream\"") {
@@ -253,12 +254,13 @@ impl House {
         house
     }
 
-    /// The file with the id of the journal that this host knows in a stream.
+    /// The file in which this host stores the id of a stream's journal.
     pub fn stream_note(&self, stream: &str) -> PathBuf {
         self.state().join(format!("{stream}.organism"))
     }
 
-    /// Adopts the journal of another project or host.
+    /// Runs `organism adopt`, with which this project takes over the journal of another project or
+    /// host.
     pub fn adopt(&self) {
         let adopted = self.organism(&["adopt"]);
         assert_eq!(adopted.code, Some(0), "{adopted:?}");
@@ -286,12 +288,12 @@ impl House {
         self.default_directory("state")
     }
 
-    /// The directory for copies of its checkpoints.
+    /// The directory for copies of this house's checkpoints.
     pub fn copies(&self) -> PathBuf {
         self.path("copies")
     }
 
-    /// The handshake that commands of this house send over the control socket.
+    /// The handshake with which commands of this house begin a connection to the control socket.
     pub fn handshake(&self) -> Handshake {
         let checked = self.organism(&["check", "--json"]).out;
         let checked: Json = serde_json::from_str(&checked).unwrap();
@@ -368,8 +370,8 @@ impl House {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Asserts that `organism verify` accepts the journal. With `REPLAY_ALL=1`, every record is also
-    /// decided again.
+    /// Asserts that `organism verify` accepts the journal. With `REPLAY_ALL=1`, it also decides
+    /// every record again.
     pub fn verified(&self) {
         if std::env::var("REPLAY_ALL").is_ok() {
             let replayed = self.organism(&["replay"]);
@@ -398,7 +400,8 @@ impl House {
         }
     }
 
-    /// The exit code of `verify` for a sound journal: a projection by itself proves nothing.
+    /// Exit code of `verify` for a sound journal. It differs for a projection, which proves nothing
+    /// by itself.
     pub fn proof_code(&self) -> i32 {
         if self.is_projection() { 5 } else { 0 }
     }
@@ -415,7 +418,7 @@ impl House {
     }
 }
 
-/// A running `organism run`, which is killed at the end of the test at the latest.
+/// A running `organism run`. It is killed at the end of the test, if it still runs.
 pub struct Running {
     pub child: Child,
 }

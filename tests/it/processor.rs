@@ -1,4 +1,4 @@
-//! Processor time of a thread: limits on it also hold on a busy machine.
+//! Processor time of a thread. A limit on it also holds on a busy machine.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Simulation of everything that can fail around a pump, from a seed: the pure core with a
+//! Simulation of everything that can fail around a pump, from a seed. It runs the pure core with a
 //! simulated journal, clock, model, person, clients, operators and six listeners. Each boundary has
-//! faults: the action is omitted, is done in part, or is done and its answer lost.
+//! faults: an action is omitted, is done in part, or is done and its answer is lost.
 //!
-//! Two faults need real files or a real server, and have their own seeded campaigns: a forged tail
-//! (`organism::forged_tails`) and a shortened stream (`organism::pumps::shorter`). Processes that
-//! forge at the control socket have one, too (`organism::forgers`).
+//! Three faults need real files, servers or processes, and have seeded campaigns of their own: a
+//! forged tail (`organism::forged_tails`), a shortened stream (`organism::pumps::shorter`), and
+//! processes that forge at the control socket (`organism::forgers`).
 //!
 //! `SIMULATION_SEEDS` sets the number of seeds, `SIMULATION_SEED` the first one. Each seed gives
 //! one run, which is always the same.
@@ -63,7 +63,7 @@ fn a_seed_runs_exactly_as_it_did_before() {
     }
 }
 
-/// Requirement: trees at rest leave memory and come back, and nothing on record shows it.
+/// Requirement: the records do not show whether trees at rest have left memory and come back.
 #[test]
 fn the_records_are_the_same_whether_trees_at_rest_leave_memory_or_not() {
     for seed in 0..100 {

@@ -25,7 +25,8 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A directory beside `config/`, so that the same relative paths of listeners and schemas hold.
+/// A project directory with a copy of what the configs need, so that the same relative paths of
+/// listeners and schemas hold.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in ["listeners", "schemas"] {
@@ -91,7 +92,7 @@ fn definition(name: &str) -> WorkflowDefinition {
     definitions.find(|one| one.name.value.as_str() == name).unwrap()
 }
 
-/// `line:column code message` of each problem of a changed definition.
+/// Describes each problem of a changed definition as `line:column code message`.
 fn problems(name: &str, changes: &[(&str, &str)]) -> String {
     let mut text = definition_text(name);
     for (from, to) in changes {
@@ -199,7 +200,7 @@ fn documents(name: &str, inputs: &[(&str, &str)]) -> String {
     documents.iter().map(|one| format!("== {}\n{}\n", one.title, one.text)).collect()
 }
 
-/// The documents of the golden file, with outputs replaced as in a dry run.
+/// A dry run prints the documents of the golden file, with placeholders for outputs.
 #[test]
 fn a_dry_run_prints_the_golden_documents_of_the_essay() {
     let inputs = [("topic", "city parking"), ("readers", "town councillors"), ("words", "800")];
@@ -735,7 +736,8 @@ fn a_placeholder_with_single_braces_is_noted() {
     assert_eq!(notes("{{input/words}} words {as/json} {x} { input } on"), [""; 0]);
 }
 
-/// Each call that its listener can undo may be undone in a thread of its own.
+/// The threads that undo calls count among the threads of a run, because each call that can be
+/// undone may be undone in a separate thread.
 #[test]
 fn threads_that_undo_count_among_the_threads_of_a_run() {
     let notes = |children: u32| {

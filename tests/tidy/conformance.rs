@@ -31,7 +31,7 @@ const ONE_KIND: [(&str, &str); 17] = [
 const SIGNS: [&str; 6] =
     ["House::", "Stage::start(", "World::", "Kept::", "Place::new()", "house()"];
 
-/// The words of a list in the script.
+/// The words of the list `name` in `.ci/conformance`.
 fn list(name: &str) -> Vec<String> {
     let script = read(".ci/conformance");
     let (_, rest) = script.split_once(&format!("\n{name}=(")).expect("a list");
@@ -39,7 +39,7 @@ fn list(name: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The path of the tests in the file.
+/// Module path of the tests in a file.
 fn module(path: &str) -> String {
     let path = Path::new(path.trim_start_matches("tests/it/")).with_extension("");
     path.display().to_string().replace('/', "::")

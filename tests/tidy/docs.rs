@@ -139,7 +139,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Links of a page to anchors that its target does not have.
+/// Links of a page to headings that do not exist on the linked page.
 fn broken_anchors(path: &str, text: &str, page: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut wrong = Vec::new();

@@ -6,8 +6,8 @@ use crate::nothing;
 use crate::source::words;
 use crate::tree::{File, product, root};
 
-/// Each module of `src/` with its floor. On floors marked so, a module may also use those that are
-/// listed before it on the same floor.
+/// Each module of `src/` with its floor. On a floor with `Neighbours::Earlier`, a module may also
+/// use the modules that are listed before it on that floor.
 const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     (
         "ground",
@@ -128,7 +128,7 @@ fn module_path(path: &str) -> Vec<&str> {
     inside.split('/').filter(|part| *part != "mod").collect()
 }
 
-/// First segments of paths from the crate's root, with their offsets.
+/// First segment of each path that starts at the crate's root, with the offset of the path.
 fn used(file: &File) -> Vec<(String, usize)> {
     let code = &file.code;
     let mut found = Vec::new();

@@ -128,7 +128,7 @@ pub fn members(code: &str, item: &DeclaredItem) -> Vec<Member> {
     body_of(code, item).map_or_else(Vec::new, |(start, end)| listed(code, start, end, kind))
 }
 
-/// From after the opening brace to the closing one.
+/// Range of an item's body, from after the opening brace to the closing brace.
 fn body_of(code: &str, item: &DeclaredItem) -> Option<(usize, usize)> {
     let open = item.at + code[item.at..].find(['{', ';'])?;
     code[open..].starts_with('{').then(|| (open + 1, closing(code, open) - 1))
@@ -201,7 +201,7 @@ fn past_attributes(code: &str, mut from: usize, to: usize) -> (usize, bool) {
     }
 }
 
-/// Length up to the bracket that closes the first one.
+/// Length of the text up to the bracket that closes its first bracket.
 fn bracketed(text: &str) -> usize {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate() {

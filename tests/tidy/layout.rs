@@ -7,7 +7,7 @@ use crate::tree::{File, product};
 
 const QUESTIONS: &[&str] = &["is_", "has_", "can_", "may_"];
 
-/// Types that a question may return. Its answer may be unknown, or fail to be found.
+/// Types that a question may return. With `Option<bool>`, the answer may be unknown.
 const ANSWERS: &[&str] = &["bool", "Option<bool>"];
 
 /// The names of the rules that code breaks, each with the offset of the offence.
@@ -39,7 +39,7 @@ fn broken_rules(code: &str) -> Vec<(&'static str, usize)> {
     broken
 }
 
-/// Whether a function returns the answer to a question. `rest` begins within the function's name.
+/// Whether a function returns an answer to a question. `rest` begins within the function's name.
 fn is_answer(rest: &str) -> bool {
     let after = rest.find('(').and_then(|at| after_parentheses(&rest[at..]));
     let head = after.and_then(|after| after.split(['{', ';']).next()).unwrap_or_default();
@@ -51,8 +51,8 @@ fn is_answer(rest: &str) -> bool {
     ANSWERS.contains(&returned.as_str()) || is_result
 }
 
-/// Whether a text begins with `let (a, b) = (x, y);`. The tuple of a function or of a `match` is
-/// allowed.
+/// Whether a text begins with `let (a, b) = (x, y);`. A tuple that a function or a `match` returns
+/// is allowed.
 fn binds_a_tuple(text: &str) -> bool {
     let value = text.strip_prefix("let ").and_then(after_parentheses);
     let value = value.and_then(|rest| rest.trim_start().strip_prefix('='));
@@ -60,7 +60,7 @@ fn binds_a_tuple(text: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(';'))
 }
 
-/// The text after the parentheses that it begins with.
+/// Returns the text after the parentheses with which `text` begins.
 fn after_parentheses(text: &str) -> Option<&str> {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate() {

@@ -6,14 +6,14 @@ use crate::nothing;
 use crate::source::{Function, functions, line_of, words};
 use crate::tree::{File, files, product, read, rust};
 
-/// The module of the binding of libxml2, with its submodules.
+/// The module that binds libxml2. Its submodules belong to it.
 const UNSAFE_MODULE: &str = "src/schema/libxml2";
 
 const DUMPING_GROUNDS: &[&str] =
     &["utils", "util", "common", "helpers", "types", "manager", "misc"];
 
-/// `path` and the reason why it may sleep. While a test polls another process, there is no event to
-/// wait for; it must wait for an observed condition, never for a time.
+/// Files that may sleep, each with the reason. While a test polls another process, there is no
+/// event to wait for. It must wait for an observed condition, never for a time.
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
     ("tests/data/organism/booker.py", "looks for the file that holds its answer"),
@@ -26,7 +26,7 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/it/organism/kill/clients.rs", "looks for the next process in place of a killed one"),
 ];
 
-/// `path` and the reason why it may contain a path of a machine.
+/// Files that may contain a path of a machine, each with the reason.
 const MACHINE_PATHS: &[(&str, &str)] = &[
     ("tests/it/config/command.rs", "an environment made up by the test"),
     ("tests/it/config/good.rs", "an environment made up by the test"),
@@ -58,7 +58,7 @@ const HOSTS: &[&str] = &[
     "127.0.0.1",
 ];
 
-/// Reserved for examples by RFC 2606, RFC 5737 and RFC 6761.
+/// Hosts that are reserved for examples by RFC 2606, RFC 5737 and RFC 6761.
 const EXAMPLE_HOSTS: &[&str] = &[
     "example",
     "example.com",

@@ -36,8 +36,8 @@ fn python_packages_are_installed_by_hash_and_run_nothing_of_their_own() {
 
 const KIT: &str = "listeners/typescript";
 
-/// Faults of a lock file of npm: packages without a hash, with a script of their own, or with the address
-/// of one registry.
+/// Faults of a lock file of npm: packages without a hash, packages with an install script, and
+/// packages with the address of one registry.
 fn faults_of_lock(lock: &str) -> Vec<String> {
     let lock: serde_json::Value = serde_json::from_str(lock).expect("it is JSON");
     let packages = lock["packages"].as_object().expect("it has packages");

@@ -54,7 +54,7 @@ fn forbidden<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Offence> {
     found
 }
 
-/// First cells of the glossary's table.
+/// Words that the glossary explains: the first cell of each row of its table.
 fn glossary(text: &str) -> BTreeSet<String> {
     let cells = text.lines().filter_map(|line| line.strip_prefix("| **"));
     cells.filter_map(|cell| cell.split("**").next()).map(str::to_owned).collect()

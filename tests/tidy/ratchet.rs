@@ -1,9 +1,9 @@
 //! Rules that are newer than the tree: `tests/tidy/today/` lists the offences from before each
 //! rule, and the lists only shrink.
 //!
-//! A line is a key, followed by the number of offences if it is not one. A new offence fails. A
-//! line without an offence fails, too: delete it, or run `TIDY_SHRINK=1 cargo test --locked -p
-//! organism --test tidy`, which deletes all such lines. Nothing adds a line.
+//! A line is a key, followed by the number of its offences if there are several. A new offence
+//! fails the test. A line without an offence fails the test, too: delete it, or run `TIDY_SHRINK=1
+//! cargo test --locked -p organism --test tidy`, which deletes all such lines. Nothing adds a line.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn written(counts: &Counts) -> String {
     lines.collect()
 }
 
-/// Offences that are not listed.
+/// Offences that are in the code but not in the list.
 fn added(listed: &Counts, found: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let excess = found.iter().filter_map(|(key, places)| {
         let known = listed.get(key).copied().unwrap_or_default();

@@ -9,10 +9,10 @@ const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 const README_LINES_MAX: usize = 150;
 
-/// `path` and the reason why it may be longer.
+/// Files that may be longer, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// `path::function` and the reason why it may be longer.
+/// Functions that may be longer, as `path::function`, each with the reason.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
 /// Lines of code, without test modules.

@@ -1,6 +1,6 @@
 //! A minimal scanner of Rust code, which blanks comments, literals and test modules.
 
-/// The code with everything else blanked; line numbers do not change.
+/// Blanks everything in `text` that is not product code; line numbers do not change.
 pub fn code(text: &str) -> String {
     without_test_modules(&without_text(text))
 }
@@ -63,7 +63,7 @@ fn block_comment(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// `r"…"`, `r#"…"#`, with `b` or `c` before.
+/// Length of a raw string literal such as `r"…"`, `r#"…"#` or `br"…"`; `None` for other code.
 fn raw_string(rest: &[u8]) -> Option<usize> {
     let prefix = rest.iter().take_while(|b| matches!(b, b'b' | b'c' | b'r')).count();
     let hashes = rest[prefix..].iter().take_while(|b| **b == b'#').count();
@@ -89,7 +89,7 @@ fn string(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// A character literal; `None` for a lifetime.
+/// Length of a character literal; 0 for a lifetime.
 fn character(rest: &[u8]) -> usize {
     let text = std::str::from_utf8(rest).unwrap_or_default();
     let mut chars = text.char_indices().skip(1);
@@ -121,7 +121,7 @@ fn without_test_modules(code: &str) -> String {
     out
 }
 
-/// Offset after the brace that closes the one at `open`.
+/// Offset after the closing brace of the block that opens at `open`.
 pub fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -171,7 +171,7 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Offsets of a whole word.
+/// Offsets at which `word` occurs as a whole word.
 pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
     code.match_indices(word).map(|(at, _)| at).filter(move |at| {

@@ -252,7 +252,7 @@ fn handed_over(call: MessageId, n: usize) -> Fact {
     Fact::HandedOver { call: CallId(call), attempt: attempt(n) }
 }
 
-/// The record with the number of the attempt whose outcome it is.
+/// Returns the record with `n` as the number of the attempt whose outcome was received.
 fn with_attempt(mut record: Record, n: usize) -> Record {
     for fact in &mut record.facts {
         if let Fact::OutcomeReceived { attempt: own, .. } = fact {
@@ -303,7 +303,7 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// A rank below `bound`, each about as frequent as its reciprocal.
+    /// A random rank below `bound`. The frequency of a rank is about its reciprocal.
     fn rank(&mut self, bound: usize) -> usize {
         let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         ((bound as f64).powf(share) as usize - 1).min(bound - 1)

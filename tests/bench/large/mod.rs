@@ -27,15 +27,16 @@ use generate::LargeJournal;
 
 const MESSAGES: usize = 1_000_000;
 const MESSAGES_QUICK: usize = 50_000;
-/// Disk for each message: the journal, the index, and the index while it is made.
+/// Disk space that is needed per message: for the journal, the index, and temporary files while the
+/// index is made.
 const BYTES_PER_MESSAGE: usize = 3_000;
 /// Runs of one query.
 const QUERIES: usize = 20;
-/// Words of each decile of frequency.
+/// Number of words that are searched from each decile of frequency.
 const WORDS: usize = 100;
 
 thread_local! {
-    /// Written once for all figures of a run.
+    /// The journal, which is written once and serves all figures of a run.
     static JOURNAL: OnceCell<LargeJournal> = const { OnceCell::new() };
 }
 
@@ -74,13 +75,13 @@ pub fn remove() {
     });
 }
 
-/// Bytes of a database and its write-ahead log.
+/// Size of a database with its write-ahead log, in bytes.
 fn bytes(file: &Path) -> f64 {
     let wal = PathBuf::from(format!("{}-wal", file.display()));
     [file, &wal].iter().filter_map(|file| file.metadata().ok()).map(|file| file.len() as f64).sum()
 }
 
-/// Disk for each message, and the share of each table.
+/// Size of the journal per message.
 pub fn disk(bench: &mut Bench) {
     let (size, messages) = with_journal(bench, |journal| {
         (bytes(&journal.data().join("journal.db")), journal.messages as f64)
@@ -88,7 +89,8 @@ pub fn disk(bench: &mut Bench) {
     bench.figures.add("large_disk", size / messages, "bytes a message", None);
 }
 
-/// Speed of making the index, its size beside the journal, and the memory of that process.
+/// Speed of making the index, its size relative to the journal, and the peak memory of the process
+/// that makes it.
 pub fn rebuild(bench: &mut Bench) {
     let (rate, size, rss) = with_journal(bench, |journal| {
         let file = journal.data().join(index::INDEX_DATABASE);
@@ -105,8 +107,8 @@ pub fn rebuild(bench: &mut Bench) {
     bench.figures.add_small("large_index_size", size, "journals");
 }
 
-/// Makes the index of the journal in the second argument. Prints the seconds, and the peak memory
-/// in MB.
+/// Makes the index of the journal whose directory is the second argument. Prints the duration in
+/// seconds and the peak memory in MB.
 pub fn make_index() {
     let data = PathBuf::from(std::env::args().nth(2).unwrap());
     let began = Instant::now();
@@ -123,8 +125,8 @@ fn peak_memory() -> f64 {
     peak.unwrap_or(0.0) / 1e3
 }
 
-/// Time and memory of opening the journal and its state, without a snapshot and from one, and the
-/// time and the size of making one.
+/// Time and memory of opening the journal and its state, first without a snapshot and then from
+/// one; also the time of making the snapshot, and its size.
 pub fn start(bench: &mut Bench) {
     let figures = with_journal(bench, |journal| {
         let whole = started(journal);
@@ -144,7 +146,8 @@ pub fn start(bench: &mut Bench) {
     }
 }
 
-/// Seconds of a start in a process of its own, and its peak memory in MB.
+/// Opens the journal in a separate process. Returns the duration in seconds and the peak memory in
+/// MB.
 fn started(journal: &LargeJournal) -> Vec<f64> {
     let program = std::env::current_exe().unwrap();
     let mut started = Command::new(program);
@@ -153,8 +156,8 @@ fn started(journal: &LargeJournal) -> Vec<f64> {
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// Opens the journal in the arguments as a pump does. Prints the seconds, and the peak memory in
-/// MB.
+/// Opens the journal whose directories are the second and the third argument, as a pump does.
+/// Prints the duration in seconds and the peak memory in MB.
 pub fn open() {
     let [data, state] = [2, 3].map(|at| PathBuf::from(std::env::args().nth(at).unwrap()));
     let began = Instant::now();
@@ -167,7 +170,8 @@ pub fn open() {
     println!("{took} {}", peak_memory());
 }
 
-/// Makes a snapshot at the last checkpoint. Returns the seconds, and the bytes of its files.
+/// Makes a snapshot at the last checkpoint. Returns the duration in seconds and the size of the
+/// snapshot in bytes.
 fn with_snapshot(journal: &LargeJournal) -> (f64, f64) {
     let reader = JournalReader::open(&journal.data()).unwrap();
     let plan = SnapshotPlan {
@@ -195,7 +199,7 @@ fn command(journal: &LargeJournal, args: &[&str]) -> Command {
     command
 }
 
-/// Milliseconds of a command.
+/// Duration of a command in milliseconds.
 fn took(journal: &LargeJournal, args: &[&str]) -> f64 {
     let began = Instant::now();
     let code = command(journal, args).status().unwrap().code();
@@ -204,7 +208,7 @@ fn took(journal: &LargeJournal, args: &[&str]) -> f64 {
     1e3 * began.elapsed().as_secs_f64()
 }
 
-/// The time that 95 of 100 runs of a command do not exceed.
+/// Adds the duration of a command as a figure: the 95th percentile of its runs, in milliseconds.
 fn add_query(bench: &mut Bench, figure: &str, args: &[&str]) {
     let runs = if bench.quick { 5 } else { QUERIES };
     let value = with_journal(bench, |journal| {
@@ -216,7 +220,7 @@ fn add_query(bench: &mut Bench, figure: &str, args: &[&str]) {
     bench.figures.add_small(figure, value, "ms");
 }
 
-/// The page of `threads`, with each filter, and with a filter and a status or time in addition.
+/// Duration of `threads`: without a filter, with each filter, and with two filters.
 pub fn threads(bench: &mut Bench) {
     let (common, rare) = with_journal(bench, |journal| {
         (journal.words[0].clone(), journal.words[journal.words.len() - 1].clone())
@@ -250,7 +254,7 @@ pub fn threads(bench: &mut Bench) {
     add_query(bench, "large_threads_errors", &["threads", "--errors"]);
 }
 
-/// The first page of a thread of common size, and of the longest.
+/// Duration of showing the first page of a thread of common size, and of the longest thread.
 pub fn thread(bench: &mut Bench) {
     let samples = with_journal(bench, |journal| journal.samples.clone());
     for (figure, thread) in ["large_thread", "large_thread_long"].into_iter().zip(samples) {
@@ -258,7 +262,8 @@ pub fn thread(bench: &mut Bench) {
     }
 }
 
-/// Words of each decile of frequency, a word that does not occur, and words within a tree.
+/// Duration of searches: for words of each decile of frequency, for a word that does not occur, and
+/// for a word within one tree.
 pub fn search(bench: &mut Bench) {
     let count = if bench.quick { 5 } else { WORDS };
     let deciles = with_journal(bench, |journal| {

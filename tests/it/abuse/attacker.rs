@@ -117,7 +117,7 @@ fn listeners(delivered: &Delivered) -> Vec<(ListenerName, NativeHostBuilder)> {
     answers.map(listener).into_iter().collect()
 }
 
-/// A person who decides on held calls, by turns in each possible way.
+/// A person who decides on held calls, and takes each kind of decision in turn.
 struct Operator {
     handle: Handle,
     data: std::path::PathBuf,
@@ -146,7 +146,7 @@ impl Operator {
         }
     }
 
-    /// The calls that were held since the last look.
+    /// Calls that were held since this function last read the journal.
     fn held(&mut self) -> Vec<(MessageId, String)> {
         let reader = JournalReader::open(&self.data).unwrap();
         let last = reader.last().unwrap();

@@ -179,8 +179,7 @@ async fn no_forgery_passes_for_the_core_or_another_sender_in_any_spelling() {
     }
 }
 
-/// Texts with a forgery that are recorded under a sender: messages with the sender's own payload
-/// names, and refusals.
+/// Counts a sender's recorded texts that contain a forgery: accepted messages and refusals.
 fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     let facts = || records.iter().flat_map(|record| &record.facts);
     let kept = judge::messages(records)
@@ -195,7 +194,7 @@ fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     (kept.count(), refused.count())
 }
 
-/// Messages that contain a forgery and are not their sender's own payload in its own thread.
+/// Messages that contain a forgery, but are not a payload of the sender's own in its own thread.
 fn misattributed(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     for message in judge::messages(records) {
@@ -231,8 +230,8 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// The part of the model's prompt that shows the forgeries of others. Each must be one well-formed
-/// block that is a result and cannot be closed from inside, or that names its true sender.
+/// The blocks of the model's prompt that show forgeries of other senders. Each block must be
+/// well-formed. It must name its true sender, or be a result that its content cannot close.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,

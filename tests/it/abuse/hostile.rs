@@ -17,8 +17,8 @@ use crate::campaign::Campaign;
 use crate::organism::House;
 
 const CANARY: &str = "CANARY-7d1f";
-/// Factor by which a verdict may exceed its time limit here, because the journal, an unoptimized
-/// build and other processes slow it down.
+/// Factor by which a verdict may exceed its time limit in this test, because the journal, an
+/// unoptimized build and other processes slow it down.
 const ROOM: f64 = 5.0;
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ accepts = ["lie"]
 replies = ["{urn:org:calc:v1}add"]
 "#;
 
-/// An element of type string, in its own schema.
+/// A schema of one namespace that declares these elements, all of type string.
 fn words(namespace: &str, names: &[&str]) -> String {
     let element = |name: &&str| format!("<xs:element name=\"{name}\" type=\"xs:string\"/>");
     let elements: String = names.iter().map(element).collect();
@@ -93,7 +93,7 @@ fn words(namespace: &str, names: &[&str]) -> String {
     )
 }
 
-/// The text as the turn of a model, if a model can write it.
+/// Returns the text as the turn of a model; `None` if no model can write it.
 fn as_turn(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     (text.len() <= 1 << 20 && !text.contains('\0')).then_some(text)

@@ -35,7 +35,8 @@ pub fn assert_kept(records: &[Record]) -> ThreadCounts {
     total
 }
 
-/// As [`assert_kept`], and verifies the hash chain, for a house whose organism has stopped.
+/// Asserts that everything is settled, that every property holds and that the hash chain is valid,
+/// after the organism of a house has stopped.
 #[track_caller]
 pub fn assert_house_kept(house: &House) -> ThreadCounts {
     house.verified();

@@ -13,7 +13,8 @@ use crate::organism::{CommandOutput, House, Running, until};
 
 const NS: &str = "urn:example:hostile";
 
-/// A misbehaviour of a listener, the exit code of `send`, and a text of the answer to its caller.
+/// Each misbehaviour of a listener, with the exit code of `send` and a text from the answer that
+/// the caller gets.
 const WAYS: [(&str, i32, &str); 18] = [
     ("killed-before", 0, ">well<"),
     ("killed-after", 0, ">well<"),
@@ -38,9 +39,8 @@ const WAYS: [(&str, i32, &str); 18] = [
 /// Misbehaviours that end with the listener's time-out.
 const HANGS: [&str; 4] = ["silent", "half-and-hang", "slow", "stopped"];
 
-/// A house with one listener for each misbehaviour, each a process with little memory, and one
-/// correct listener. `timeout` is the time-out of listeners that hang; the others answer however
-/// long that takes.
+/// A house with one correct listener, and a listener with little memory for each misbehaviour.
+/// `timeout` applies to listeners that hang; the others have two minutes.
 fn house(ways: &[&str], timeout: &str) -> House {
     let peers: Vec<String> = ways.iter().map(|way| format!("\"at-{way}\"")).collect();
     let mut config = format!(
@@ -82,7 +82,7 @@ fn payload(way: &str) -> String {
     format!("<{way} xmlns=\"{NS}\">go</{way}>")
 }
 
-/// Lines of `message attempt`, as a listener logged them.
+/// Effects that a listener logged, as lines of `message attempt`.
 fn effects(house: &House, way: &str) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path(&format!("effects-{way}"))).unwrap_or_default();
     noted.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
@@ -129,7 +129,7 @@ fn every_misbehaving_listener_gives_its_caller_a_result_and_the_record_adds_up()
     refused_answers_are_on_record(&judge::records(&house));
 }
 
-/// A separate root id for each misbehaviour.
+/// The id of a separate root thread for each misbehaviour.
 fn thread(way: &str) -> String {
     format!("sess-{:0<12}", way.replace('-', ""))
 }

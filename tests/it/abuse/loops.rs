@@ -218,7 +218,7 @@ model = "recorded"
 max_iterations = 50
 "#;
 
-/// Runs all these loops at once in a real organism, while an uninvolved client is served.
+/// Runs loops and storms at once in a real organism. An uninvolved client is served meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loops_and_storms_in_a_running_organism_end_and_delay_no_other_client() {
     let mut campaign = Campaign::new("loops and storms, running");

@@ -7,9 +7,10 @@ use super::judge;
 use crate::campaign::Campaign;
 use crate::organism::{House, until_within};
 
-/// Most of a wait is the start of the sending command, beside five hundred other starts.
+/// Time-out of one `send`. Most of it is for the start of the command beside five hundred starts of
+/// listeners.
 const ROOM: Duration = Duration::from_secs(20);
-/// Waits until every process has restarted.
+/// Time-out of the wait until every process has restarted.
 const BACK: Duration = Duration::from_secs(180);
 const TALK: &str = "urn:example:talk";
 

@@ -13,7 +13,8 @@ use server::{Server, noise, text};
 
 const STREAMS: usize = 100;
 const FEW: usize = 8;
-/// Bytes of the text and of the extractor's copy, each with the half by which a buffer grew.
+/// Memory that the organism may keep for each byte of a text: for the text itself and for the
+/// extractor's copy, with room for the growth of both buffers.
 const ROOM: usize = 6;
 
 const CONFIG: &str = r#"
@@ -47,8 +48,8 @@ fn house(server: &Server) -> House {
     house
 }
 
-/// Maximum memory of the organism in bytes, after this number of simultaneous streams was read to
-/// the end.
+/// Peak memory of the organism in bytes, after it has read this number of simultaneous streams to
+/// their end.
 fn most_held(house: &House, running: &Running, server: &Server, streams: usize) -> usize {
     // The server sends each file once.
     let folder = tempfile::tempdir_in(house.path("")).unwrap();

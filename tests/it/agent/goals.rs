@@ -17,7 +17,7 @@ const WAYS: [ActionTransport; 3] =
 const DOCUMENT: &str = "<workflow name=\"w\">\n\n<current-goal id=\"a\">\nIs &lt;/goal&gt; \
                         &amp;amp; ok?\t\r\n]]>\n</current-goal>\n\n</workflow>";
 
-/// The result of a run whose goal gets exactly these turns.
+/// Plays these turns of a goal. Returns how the run ended, and the text of its result.
 fn answered(options: AgentOptions, turns: Vec<Reply>) -> (Closing, String) {
     let mut options = options;
     options.max_iterations = u32::try_from(turns.len()).unwrap();
@@ -156,7 +156,8 @@ fn the_prompt_of_a_goal_says_that_the_text_is_the_answer() {
     }
 }
 
-/// The result of a run whose goal only `answer` of the desk answers, and the requests of its turns.
+/// Plays turns of a goal that the payload `answer` alone can answer. Returns the text of the
+/// result, and the model requests.
 fn answered_as(
     options: AgentOptions,
     turns: Vec<Reply>,
@@ -171,7 +172,7 @@ fn answered_as(
     (Element::read(&texts[0]).unwrap().text(), requests)
 }
 
-/// A turn that writes this `answer`, in the way of a transport.
+/// A turn that writes an `answer` with these children, in the form of a transport.
 fn typed(way: ActionTransport, children: &[(&str, &str)]) -> Reply {
     let inner: String =
         children.iter().map(|(name, text)| format!("<{name}>{text}</{name}>")).collect();

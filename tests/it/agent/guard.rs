@@ -34,7 +34,7 @@ fn staged(transport: ActionTransport, window: u64, turns: Vec<Says>) -> (Stage, 
     (Stage::with(options, model.clone()), model)
 }
 
-/// Answers of peers: the given text for each named payload, and `nothing` for others.
+/// Makes each peer answer with the given text for the payload that it receives, or with `nothing`.
 fn finds(
     word: &'static str,
     texts: Vec<(&'static str, String)>,
@@ -193,7 +193,7 @@ fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
     }
 }
 
-/// F14: an answer without a limit is bounded by its reservation.
+/// F14: where a model has a context window but no limit for answers, the request limits the answer.
 #[test]
 fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
     for (window, bounded, expected) in
@@ -226,7 +226,7 @@ fn a_forced_last_turn_has_a_notice_even_if_notices_are_off() {
     assert!(said(&heard[1]).contains("Your context window is full"), "{}", said(&heard[1]));
 }
 
-/// A model that streams a part, breaks off, and then answers or fails.
+/// A model whose first streams break off. Afterwards it answers, or fails.
 #[derive(Debug)]
 struct Faltering {
     breaks: u32,
@@ -265,7 +265,7 @@ impl ModelProvider for Faltering {
     }
 }
 
-/// F14: tries that broke off are charged, whether the last one answers or not.
+/// F14: streams that broke off are charged, whether the model answers in the end or fails.
 #[test]
 fn an_answer_that_broke_off_is_paid_for() {
     let prompt = first_size(ActionTransport::Xml);

@@ -55,7 +55,8 @@ impl Injection {
     }
 }
 
-/// One turn calls for a reply, for a failure, and for one reply from each of two peers.
+/// A turn with three actions: one is answered by a reply, one by a failure, and one by a reply from
+/// each of two peers.
 fn asks() -> Says {
     Says::Acts(vec![
         ("extract", json!({"file_path": "reply"})),
@@ -64,7 +65,8 @@ fn asks() -> Says {
     ])
 }
 
-/// The model requests before and after these results.
+/// Plays a turn whose results are the injection. Returns the model requests before and after the
+/// results.
 fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, ModelRequest, String) {
     let model = Scripted::new(transport, vec![asks(), Says::Ends("done")]);
     let heard = Arc::clone(&model);
@@ -94,9 +96,8 @@ struct ShownResult {
     text: String,
 }
 
-/// The elements of a text, each `<tool_result …>…</tool_result>`. They are found twice, by a scan
-/// for brackets and by two parsers. A payload in an element is parsed as XML; other content is
-/// text.
+/// The `<tool_result …>` elements of a text. A scan for brackets and two parsers must find the same
+/// elements. A payload in an element is parsed as XML; other content is text.
 fn elements(text: &str) -> Vec<ShownResult> {
     let whole = format!("<all>{text}</all>");
     assert_eq!(schemas().parse_check(whole.as_bytes()), Ok(()), "{text}");

@@ -158,8 +158,8 @@ fn beginning(options: &AgentOptions) -> String {
     head_of(&request) + &messages_of(&request)
 }
 
-/// Texts on the ends of tasks, which the fifth version introduced: an answer as text, and a final
-/// with several texts.
+/// Prompt texts about the end of a task, which the fifth version introduced: for an answer as text,
+/// and for a final with several texts.
 fn ends_of_tasks(version: RendererVersion) -> String {
     let mut out = String::new();
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {

@@ -63,7 +63,7 @@ pub struct Stage {
     now: Time,
     deliveries: VecDeque<Delivery>,
     submissions: u128,
-    /// The end of each call of the client, with its result.
+    /// How each call of the client ended, with its result.
     pub results: Vec<(Closing, Vec<String>)>,
     /// Turns of the agent, in order.
     pub turns: Vec<Turn>,
@@ -107,7 +107,7 @@ pub fn researcher(transport: ActionTransport) -> AgentOptions {
     options
 }
 
-/// As a workflow generates it for a goal with roles.
+/// Schema of the delegate payload, as a workflow generates it for a goal with roles.
 const DELEGATE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:d="NAMESPACE" targetNamespace="NAMESPACE">
   <xs:element name="delegate">
     <xs:annotation><xs:documentation>Gives a task to another agent in a role.</xs:documentation></xs:annotation>
@@ -128,13 +128,13 @@ impl Stage {
         Self::of(contracts, schemas(), options, model)
     }
 
-    /// With a workflow beside it, which sends the researcher this document as a goal, and replies
-    /// `found` with the text of the answer.
+    /// Creates a stage with a workflow, which sends the researcher `document` as a goal. The
+    /// workflow replies `found` with the text of the answer.
     pub fn with_goal(document: &str, options: AgentOptions, model: SharedModel) -> Self {
         Self::with_goal_for(document, None, options, model)
     }
 
-    /// As [`Stage::with_goal`]; `answer` is the only payload that answers the goal.
+    /// Creates a stage with a goal for the researcher, which only the payload `answer` can answer.
     pub fn with_goal_for(
         document: &str,
         answer: Option<PayloadName>,
@@ -144,7 +144,7 @@ impl Stage {
         Self::with_goal_of(document, answer, None, options, model)
     }
 
-    /// As [`Stage::with_goal`]; the researcher may delegate it to roles.
+    /// Creates a stage with a goal for the researcher, who may delegate it to roles.
     pub fn with_roles(document: &str, options: AgentOptions, model: SharedModel) -> Self {
         let roles = GoalRoles {
             payload: delegate_name(&listener("flow"), "report"),
@@ -268,7 +268,7 @@ impl Stage {
         self.agent = self.new_agent();
     }
 
-    /// Makes an agent with these options that keeps nothing of the thread yet.
+    /// Makes an agent that has these options and keeps nothing of the thread yet.
     fn new_agent(&self) -> ModelAgent {
         let records = Arc::new(self.records.clone());
         ModelAgent::new(self.options.clone(), self.model.clone(), records)
@@ -414,7 +414,7 @@ impl Stage {
         self.notes().iter().map(|note| PastTurn::read(note).unwrap()).collect()
     }
 
-    /// Digests of all payloads of the agent that were accepted or refused.
+    /// Digests of the agent's accepted payloads, and of the refused payloads.
     pub fn digests(&self) -> (Vec<Digest>, Vec<Digest>) {
         let (mut accepted, mut refused) = (Vec::new(), Vec::new());
         for fact in self.facts() {

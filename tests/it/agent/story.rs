@@ -115,7 +115,7 @@ impl Story {
         self.step(&[said])[0]
     }
 
-    /// A turn of `agent`, rendered from `position`, with the messages of its record.
+    /// Adds a turn of `agent`, rendered from `position`, and the messages that its record accepts.
     pub fn turn(
         &mut self,
         agent: &str,
@@ -128,7 +128,7 @@ impl Story {
         self.turn_with(thread, agent, call, position, raw, messages)
     }
 
-    /// A turn of `agent` in the given thread, with a record that contains only the turn.
+    /// Adds a turn of `agent` in the given thread. Its record contains nothing else.
     pub fn turn_in(
         &mut self,
         thread: &str,
@@ -159,7 +159,7 @@ impl Story {
         self.step(&all)[1..].to_vec()
     }
 
-    /// Moves the agent's window in the last record, as the answer to its last message.
+    /// Adds a new window of the agent to the last record, which answers the agent's last message.
     pub fn window(&mut self, agent: &str, kept: u32) {
         let before = self.seq(ROOT);
         let fact = Fact::Window { agent: listener(agent), thread: thread(ROOT), before, kept };

@@ -14,8 +14,8 @@ use crate::docs::blocks::block;
 const JUDGEMENT: &str =
     "<judgement><decision>ship</decision><reason>a &lt; b, c > d</reason></judgement>";
 
-/// The result of a call with this first turn and an empty second turn, and the finding codes of the
-/// first turn.
+/// Plays this turn and an empty second turn. Returns how the call ended, its result, and the
+/// finding codes of the first turn.
 fn judged(way: ActionTransport, turn: Reply) -> (Closing, String, Vec<String>) {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply("stop"))]);
     let mut options = researcher(way);
@@ -30,7 +30,7 @@ fn judged(way: ActionTransport, turn: Reply) -> (Closing, String, Vec<String>) {
     (*how, texts.concat(), codes)
 }
 
-/// A turn of `xml-final` with this text in its slot.
+/// Plays a turn of `xml-final` that has this text in its slot.
 fn slotted(inner: &str) -> (Closing, String, Vec<String>) {
     let text = format!("<NONCE-FINAL format=\"xml\">{inner}</NONCE-FINAL>");
     judged(ActionTransport::XmlFinal, reply(&text))

@@ -11,8 +11,8 @@ use super::stage::{Stage, researcher};
 const WAYS: [ActionTransport; 3] =
     [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
 
-/// The result of a call with this first turn and an empty second turn, or `None` if the first turn
-/// did not end the call; and the finding codes of the first turn.
+/// Plays this turn and an empty second turn. Returns the result of the call, if the first turn
+/// ended it, and the finding codes of the first turn.
 fn answered(way: ActionTransport, by: FinalMode, turn: Reply) -> (Option<String>, Vec<String>) {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply(""))]);
     let mut options = researcher(way);

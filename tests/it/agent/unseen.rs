@@ -1,4 +1,4 @@
-//! The messages that an agent did not get to see of its thread, with the reasons.
+//! Messages of a thread that an agent did not see, with the reasons.
 
 use expect_test::{Expect, expect};
 use organism::agent::history::{self, UnseenReason, Viewpoint};
@@ -17,7 +17,7 @@ fn ask(story: &mut Story) -> MessageId {
     story.say(story_message("desk", "researcher", MessageKind::Call, QUESTION))
 }
 
-/// The messages that the prompt of the next turn of `call` does not show, a line for each.
+/// Lists the messages that the next prompt of `call` does not show, one line for each.
 fn check(story: &Story, call: MessageId, memory: MemoryScope, stubs: &[MessageId], expect: Expect) {
     let agent = listener("researcher");
     let thread = thread(ROOT);
@@ -135,8 +135,8 @@ fn messages_of_other_threads_are_no_messages_of_this_one() {
     check(&story, call, MemoryScope::Thread, &[], expect![""]);
 }
 
-/// The first record of a fork hides from an agent that it is in a fork, and nothing else that the core
-/// sends to the agent there.
+/// A prompt hides the core's statement that the thread is a fork, and shows its other messages in
+/// the first record of the fork.
 #[test]
 fn the_first_record_of_a_fork_hides_only_that_it_is_one() {
     const CORE: &str = "https://xml-pipeline.org/ns/core/v1";

@@ -25,7 +25,8 @@ fn format(name: &str) -> FinalFormat {
     }
 }
 
-/// Result of a first turn: the final if the turn ended the task, and otherwise the reason.
+/// Plays a first turn. Returns the final if the turn ended the task, and otherwise the reason why
+/// it did not.
 fn first(way: ActionTransport, format_name: &str, turn: Reply) -> String {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply("stop"))]);
     let mut options = researcher(way);

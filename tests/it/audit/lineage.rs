@@ -9,7 +9,8 @@ use super::{ROOT, researched};
 use crate::journal::Place;
 use crate::journal::script::{Script, name, thread};
 
-/// A journal with a fork at the end of the researched thread, which `change` has changed.
+/// A journal with a fork at the end of the researched thread. `change` may falsify what the fork
+/// states.
 fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Place {
     let place = researched();
     let reader = place.reader();
@@ -43,7 +44,7 @@ fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Pl
     place
 }
 
-/// Why the journal is not proved; `None` if it is.
+/// Reason for which the journal is not proved; `None` if it is proved.
 fn broken(place: &Place) -> Option<String> {
     let options = VerifyOptions { state: Some(place.state()), ..VerifyOptions::default() };
     let report = verify_with(&place.data(), &options, &mut |_, _| {}).unwrap();

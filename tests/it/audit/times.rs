@@ -22,7 +22,8 @@ fn time_of(place: &Place, position: u64) -> String {
     place.reader().existing_record(Position(position)).unwrap().record.time.to_string()
 }
 
-/// Issue 17, 4.5: `tail` shows what was recorded from a time on and before another, and stops there.
+/// Issue 17, 4.5: `tail` with `--since` and `--until` shows the records between two times, and
+/// stops.
 #[test]
 fn tail_shows_what_was_recorded_between_two_times() {
     let place = researched();
@@ -49,8 +50,7 @@ fn tail_shows_what_was_recorded_between_two_times() {
     }
 }
 
-/// Issue 17, 4.5: `export` writes what was recorded from a time on and before another, with the
-/// dispositions of now.
+/// Issue 17, 4.5: `export` writes the records between two times, with the dispositions of now.
 #[test]
 fn an_export_has_what_was_recorded_between_two_times() {
     let place = researched();

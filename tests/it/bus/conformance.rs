@@ -57,7 +57,7 @@ fn test_kit(options: &[&str], listener: &Command) -> String {
     test_with("<do xmlns=\"urn:test\">echo hello</do>", options, listener)
 }
 
-/// Runs the conformance kit on a listener with this request, which must pass.
+/// Runs the conformance kit on a listener with this request. All checks must pass.
 fn test_with(payload: &str, options: &[&str], listener: &Command) -> String {
     let request = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(request.path(), payload).unwrap();
@@ -308,7 +308,8 @@ fn a_time_has_a_unit_and_a_wrong_one_is_explained() {
     }
 }
 
-/// In an organism, a program has no variable that makes it flush.
+/// A program that does not flush fails, even if a variable of the author's shell makes it flush:
+/// the organism does not set that variable.
 #[test]
 fn a_program_that_flushes_in_its_authors_shell_alone_fails() {
     let request = request();

@@ -96,7 +96,7 @@ impl Example {
         &self.command[0]
     }
 
-    /// Writes the program and the schema. Returns the command, with the whole path of each file.
+    /// Writes the program and the schema. Returns the command with the full path of each file.
     fn write(&self, folder: &Path) -> Vec<String> {
         std::fs::write(folder.join("greeter.xsd"), schema()).unwrap();
         std::fs::write(folder.join(&self.file), &self.program).unwrap();
@@ -150,7 +150,8 @@ async fn runs(example: &Example) {
     example.assert_conforms(folder.path(), &command);
 }
 
-/// Runs the example of this language, unless its interpreter is not there and not required.
+/// Runs the example of this language, if its interpreter is installed. Fails if a required
+/// interpreter is missing.
 async fn example_runs(language: &str) {
     let examples = examples();
     let example = examples.iter().find(|example| example.language == language).unwrap();
@@ -159,8 +160,8 @@ async fn example_runs(language: &str) {
     }
 }
 
-/// Whether an interpreter is installed. One that is not installed is noted as skipped, and must not
-/// be required.
+/// Whether an interpreter is installed. Notes a missing interpreter as skipped, and panics if it is
+/// required.
 pub fn is_there_to_run(language: &str, interpreter: &str) -> bool {
     if is_installed(interpreter) {
         return true;
@@ -184,7 +185,8 @@ fn the_page_has_an_example_in_each_language() {
     assert_eq!(languages, ["Python", "TypeScript", "Go", "Ruby", "Perl", "bash"]);
 }
 
-/// Without `typescript` in the project, `npx tsc` fetches a package of another name.
+/// The page installs `typescript` before it runs `npx tsc`, which would otherwise fetch an
+/// unrelated package.
 #[test]
 fn the_page_installs_the_compiler_before_it_compiles() {
     let page = page();

@@ -58,7 +58,7 @@ async fn an_end_within_a_frame_is_described_although_a_child_holds_the_output() 
     assert_eq!(detail, "exited with code 3, 5 bytes into an unfinished frame");
 }
 
-/// A listener of a kit, started as by a host, with one delivery of this text.
+/// Starts a listener of a kit as a host does, and sends it one delivery with this text.
 fn kit_at_work(language: KitLanguage, text: &str) -> Child {
     let mut kit = language
         .listener("obedient")

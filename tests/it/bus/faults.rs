@@ -238,7 +238,7 @@ async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
 }
 
 /// Lets the task of the instance take the delivery from its mailbox. The runtime of these tests has
-/// one thread, which runs every task that is ready before it returns here.
+/// a single thread, which runs every ready task before the yield returns.
 async fn begun() {
     tokio::task::yield_now().await;
 }

@@ -103,13 +103,13 @@ impl HostHarness {
         Self { host: make(mouth.clone()), sink: mouth, events: heard, sent: 0 }
     }
 
-    /// Calls this inside each [`Sink::ended`] from now on.
+    /// Sets a callback for each later [`Sink::ended`].
     pub fn on_ended(&self, callback: impl Fn() + Send + Sync + 'static) {
         assert!(self.sink.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
     }
 
-    /// Delivers the given deliveries inside [`Sink::ended`], one at each end, after `begin` has
-    /// returned, as a pump on another thread may do.
+    /// Delivers one of the given deliveries inside each [`Sink::ended`], after `begin` has
+    /// returned. A pump on another thread may do the same.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,
         texts: [&str; N],
@@ -142,15 +142,14 @@ impl HostHarness {
         number
     }
 
-    /// Delivers the call with this number again, in a new attempt. Returns the number of the
-    /// attempt.
+    /// Delivers call `of` again, in a new attempt. Returns the number of the attempt.
     pub fn deliver_again(&mut self, of: u32, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         let number = self.put_in(call(of), messages, fresh);
         self.host.flush();
         number
     }
 
-    /// Requests the preview of a call, which is no attempt. Returns the number of its attempt.
+    /// Requests the preview of a call. A preview is no attempt of the call; its number is 0.
     pub fn ask_for_preview(&mut self, text: &str) -> u32 {
         let messages = vec![message(1, MessageKind::Call, text)];
         let preview = DeliveryPreview::Requested;
@@ -159,7 +158,7 @@ impl HostHarness {
         0
     }
 
-    /// Delivers the call whose preview [`HostHarness::ask_for_preview`] requests.
+    /// Delivers the same call for which [`HostHarness::ask_for_preview`] requests a preview.
     pub fn tell_in_call_of_preview(&mut self, text: &str) -> u32 {
         self.deliver_again(0, vec![message(1, MessageKind::Call, text)], 1)
     }

@@ -80,7 +80,7 @@ impl Served {
         }
     }
 
-    /// The payloads of an answer, which names the delivery.
+    /// Reads an answer to the harness's delivery. Returns the payloads.
     fn hear(&mut self) -> String {
         let frame = self.frame();
         let opening = answer_to(CALL, "2.1").replace('>', " remembers=\"true\">");
@@ -97,7 +97,7 @@ impl Served {
 
 const CALL: &str = "00000000-0000-0000-0000-000000000001";
 
-/// The beginning of an answer of both kits.
+/// The opening tag of an answer, as the kits write it.
 pub fn answer_to(call: &str, attempt: &str) -> String {
     let namespace = organism::envelope::NAMESPACE;
     format!("<e:answer xmlns:e=\"{namespace}\" call=\"{call}\" attempt=\"{attempt}\">")

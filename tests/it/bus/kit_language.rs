@@ -1,5 +1,5 @@
-//! The kits for listeners that are programs of their own. Their listeners of the tests have the same
-//! names in each language.
+//! The kits whose listeners run as separate programs. The test listeners have the same names in
+//! each language.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ pub enum KitLanguage {
 impl KitLanguage {
     pub const ALL: [Self; 2] = [Self::Python, Self::TypeScript];
 
-    /// Creates the command that starts this listener of the tests as a child process.
+    /// Creates the command that starts a test listener of this kit as a child process.
     pub fn listener(self, program: &str) -> Command {
         match self {
             Self::Python => self.with_kit("python3".as_ref(), program),
@@ -22,8 +22,8 @@ impl KitLanguage {
         }
     }
 
-    /// Creates the command that starts this listener of the tests on NATS. The kit's client for NATS
-    /// is installed beside the tests.
+    /// Creates the command that starts a test listener of this kit on NATS. The kit's client for
+    /// NATS is installed beside the tests.
     pub fn on_nats(self, program: &str) -> Command {
         match self {
             Self::Python => self.with_kit(super::remote::python().get_program(), program),

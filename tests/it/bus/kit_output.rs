@@ -38,7 +38,8 @@ fn what_a_handler_prints_goes_to_the_log() {
     }
 }
 
-/// The TypeScript kit must end without a frame, with this as the last line of its log.
+/// Asserts that the TypeScript kit ends without a frame, and that the last line of its log states
+/// `reason`.
 fn refuses(input: &[u8], reason: &str) {
     let output = output(KitLanguage::TypeScript, input);
     let log = text(&output.stderr);

@@ -1,5 +1,5 @@
-//! The ends of processes that a program of this library started, and of listeners of the Rust kit
-//! whose pump has ended. Both need a program that is killed: this one, started again for one test.
+//! Tests of a program that is killed: the processes that it started, and the listeners of the Rust
+//! kit that it was the pump of, must end. The program is this one, started again for a single test.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -14,13 +14,13 @@ use organism::listener::{Listener, Request};
 use super::harness::{HostHarness, name};
 use crate::organism::until;
 
-/// Selects the part of the started program.
+/// Environment variable that names the part which the started program plays.
 const PART: &str = "ORGANISM_TEST_PART";
 
-/// Where the `organism` program of this build is.
+/// Path of the `organism` program of this build.
 const ORGANISM: &str = env!("CARGO_BIN_EXE_organism");
 
-/// Starts this program again with nothing but one test, which plays `part`.
+/// Starts this program again for a single test, in which it plays `part`.
 fn again(test: &str, part: &str, directory: &Path, path: &OsStr) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

@@ -53,7 +53,7 @@ async fn shown(ear: &mut HostHarness, number: u32) -> Shown {
     }
 }
 
-/// Delivers the first call with this number of messages.
+/// Delivers the first call with `count` messages, of which `fresh` are new.
 async fn deliver_all(ear: &mut HostHarness, count: u64, fresh: usize) -> Shown {
     let number = ear.deliver_again(1, messages(count), fresh);
     shown(ear, number).await
@@ -120,7 +120,8 @@ async fn a_retry_gets_every_message() {
     assert_eq!(deliver_all(&mut ear, 2, 1).await.what, "all: 1,2");
 }
 
-/// Delivers a call again with a message that blocks the process. Returns the number of the attempt.
+/// Delivers a call again, with an additional message that blocks the process. Returns the number of
+/// the attempt.
 async fn hold(ear: &mut HostHarness, of: u32, mut messages: Vec<Arc<Message>>) -> u32 {
     messages.push(message(9, MessageKind::Reply, "hold"));
     let number = ear.deliver_again(of, messages, 1);
@@ -182,7 +183,7 @@ async fn a_process_that_reports_missing_memory_for_a_complete_delivery_has_answe
     }
 }
 
-/// A kit behind a pipe.
+/// The other end of a kit's pipes.
 pub trait Kit {
     fn say(&mut self, frame: &str);
     fn frame(&mut self) -> String;
@@ -212,7 +213,7 @@ impl KitProcess {
     }
 }
 
-/// Runs a check with each kit: that in Rust, and those whose listeners are programs of their own.
+/// Runs a check with the Rust kit, and with each kit whose listeners are separate programs.
 fn with_each_kit(check: fn(&mut dyn Kit)) {
     check(&mut Served::start(counting));
     for language in KitLanguage::ALL {
@@ -249,7 +250,7 @@ impl Kit for KitProcess {
     }
 }
 
-/// The frame of a delivery of this call, with messages from position `after` on.
+/// The frame of a delivery of `call`, with its messages after position `after`, up to `count`.
 fn frame(call: u32, after: Option<u64>, count: u64) -> String {
     let base = after.map(|after| format!(" after=\"{after}\"")).unwrap_or_default();
     let begin = after.map_or(1, |after| after + 1);
@@ -286,7 +287,7 @@ fn missing(call: u32) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"1.1\"/>")
 }
 
-/// The number of all messages, and of the new ones.
+/// A listener that answers with the number of all messages and the number of new ones.
 fn counting() -> Listener {
     Listener::new().otherwise(|request: &Request| {
         let new = request.messages.iter().filter(|message| message.new).count();

@@ -18,11 +18,11 @@ const PAGE: &str = "docs/PROTOCOL.md";
 const CALCULATOR: &str = "urn:example:calculator";
 const CORE: &str = "https://xml-pipeline.org/ns/core/v1";
 
-/// An id as the page shortens it, and a whole one.
+/// An id in the short form of the page. `ID` replaces it.
 const CUT_ID: &str = "0197…";
 const ID: &str = "01970000-0000-7000-8000-000000000000";
 
-/// Set where the test of the Rust program has started itself as this program.
+/// Environment variable that makes this test program run as the calculator of the page.
 const CHILD: &str = "ORGANISM_TEST_CALCULATOR";
 
 mod calculator {
@@ -33,7 +33,7 @@ mod calculator {
     }
 }
 
-/// A frame of the page, with whole ids and without the line breaks that only the page has.
+/// A frame of the page, with full ids, and without the line breaks that the page adds.
 fn frame(start: &str) -> String {
     let lines = block(PAGE, start).replace(CUT_ID, ID);
     lines.lines().map(str::trim).fold(String::new(), |mut frame, line| {
@@ -58,14 +58,14 @@ fn hosted(command: Vec<String>) -> HostHarness {
     HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
-/// The payload of the delivery on the page.
+/// The payload in the page's example of a delivery.
 fn added() -> String {
     let delivery = frame("<e:delivery ");
     let (_, rest) = delivery.split_once("</e:meta>").unwrap();
     rest.split_once("</e:message>").unwrap().0.to_owned()
 }
 
-/// The answer on the page, without its element of the bus.
+/// The payload in the page's example of an answer.
 fn sum() -> String {
     let answer = block(
         PAGE,
@@ -88,7 +88,7 @@ fn python_program(folder: &Path, program: &str) -> Vec<String> {
     vec!["python3".to_owned(), path.to_str().unwrap().to_owned()]
 }
 
-/// Runs a command of the page that tests `./calculator.py` in this folder.
+/// Runs the command of the page that tests `./calculator.py`, in this folder. It must succeed.
 fn passes(folder: &Path, start: &str) {
     let line = block(PAGE, start).replace("./calculator.py", "--timeout 60 python3 calculator.py");
     let mut shell = Command::new("bash");
@@ -135,7 +135,8 @@ fn the_listener_in_bash_is_the_one_that_ships() {
     assert_eq!(block(PAGE, "#!/usr/bin/env bash"), shipped.replacen(&comment, "", 1));
 }
 
-/// This test contains the program of the page, and starts its own executable to run that program.
+/// The Rust program of the page compiles, and answers the delivery of the page. This test starts
+/// its own executable again to run that program.
 #[test]
 fn the_calculator_in_rust_runs() {
     if std::env::var_os(CHILD).is_some() {
@@ -206,8 +207,8 @@ async fn the_handler_that_fans_out_spawns_its_threads_and_waits() {
     assert_eq!(payloads, [done]);
 }
 
-/// Command of a listener that answers each delivery with this frame. The ids of the delivery are
-/// written into the frame.
+/// Command of a listener that answers each delivery with `frame`, in which it replaces the ids with
+/// those of the delivery.
 fn answers(frame: &str) -> Vec<String> {
     let program = r#"while IFS= read -r -d '' delivery; do
         case $delivery in '<cancel'*) continue ;; esac
@@ -219,7 +220,7 @@ fn answers(frame: &str) -> Vec<String> {
     vec!["bash".to_owned(), "-c".to_owned(), program.to_owned(), answer]
 }
 
-/// The event that follows when a delivery is answered with this frame.
+/// The event that a host reports when a listener answers with this frame.
 async fn outcome(frame: &str) -> SinkEvent {
     let mut ear = hosted(answers(frame));
     ear.deliver(vec![request(&added())], 1);

@@ -1,6 +1,6 @@
 //! Listeners on NATS: the setup of the tests, and failures that only NATS can cause.
 
-/// Runs each of these checks with each kit whose listeners are programs of their own.
+/// Runs each of these checks with each kit whose listeners are separate programs.
 macro_rules! each_kit {
     ($($check:ident)+) => {
         each_kit!(@ python Python: $($check)+);
@@ -49,12 +49,12 @@ use crate::nats::Server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A shared runtime, because connections outlive the runtime of a single test.
+/// A runtime that all tests share, because connections outlive the runtime of a single test.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// Waits for a future on that runtime, from any thread.
+/// Runs a future on the shared runtime, and waits for it from any thread.
 pub fn wait<T: Send>(future: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| RUNTIME.block_on(future)).join().unwrap())
 }
@@ -133,7 +133,7 @@ impl TestSubscription {
     }
 }
 
-/// A listener of a kit in a separate process, which is killed when this is dropped.
+/// A listener of a kit in a separate process, which is killed when this value is dropped.
 pub struct Kit(Child);
 
 impl Kit {

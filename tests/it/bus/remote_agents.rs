@@ -55,7 +55,7 @@ impl ThreadSource for PositionText {
 #[derive(Default)]
 struct Counted(AtomicUsize);
 
-/// Bytes of a thread that exceeds one NATS message.
+/// Size of a thread that does not fit into one NATS message, in bytes.
 const LONG_BYTES: usize = 3 << 20;
 
 impl ThreadSource for Counted {
@@ -75,7 +75,7 @@ impl ThreadSource for Counted {
     }
 }
 
-/// An agent that requests its thread twice at the same time, and once more.
+/// An agent that requests its thread twice at the same time, and a third time later.
 struct Asks {
     relay: RemoteSink,
 }
@@ -206,7 +206,8 @@ async fn of_an_agents_host_no_call_is_remembered() {
     }
 }
 
-/// The pump reads its journal; a host must not choose the cost of that read.
+/// Repeated requests of a host for a thread do not make the pump read its journal again in the same
+/// turn.
 #[tokio::test]
 async fn a_thread_is_read_once_for_a_turn_with_repeated_requests() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
@@ -243,7 +244,8 @@ async fn a_host_that_leaves_announces_no_new_connection_and_answers_what_it_has(
         .await;
 }
 
-/// Records which calls start and end, and blocks in each until it is released.
+/// An agent that reports the start and the end of each call, and blocks each call until the test
+/// releases it.
 struct Stuck {
     go: Mutex<mpsc::Receiver<()>>,
     noted: mpsc::Sender<(&'static str, CallId)>,

@@ -5,7 +5,8 @@ use organism::envelope::{AttemptFailure, MessageKind};
 use super::harness::{HostHarness, SinkEvent, done, message};
 
 pub mod fixture {
-    //! The obedient listener in each kind of host: three deliveries at once, short time-outs.
+    //! The obedient listener in each kind of host, with three deliveries at once and short
+    //! time-outs.
 
     use std::ffi::OsStr;
     use std::sync::Arc;

@@ -27,7 +27,8 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// The report for a wrong config: on stderr, with exit code 78 and an empty stdout.
+/// Compares the report for a wrong config. It must be on stderr, with exit code 78 and an empty
+/// stdout.
 fn drawn(file: &str, expected: &Expect) {
     let output = organism(&data(), &["check", "--config", file]);
     assert_eq!(output.status.code(), Some(78), "{file}");
@@ -402,7 +403,7 @@ fn every_shipped_schema_can_be_described() {
     }
 }
 
-/// The answer of the listener from `init` to one delivery.
+/// Answer of the listener that `init` writes to one delivery.
 fn greeted(directory: &Path, who: &str) -> String {
     use std::io::Write as _;
     let mut child = Command::new(directory.join("greeter.py"))
@@ -640,7 +641,7 @@ fn prompt_sizes(config: &str, schema: &str) -> (Vec<serde_json::Value>, Option<i
     (summary["prompts"].as_array().unwrap().clone(), output.status.code())
 }
 
-/// Declares a payload `sum`, and a payload `odd` of which no example can be generated.
+/// Declares a payload `sum`, and a payload `odd` for which no example can be generated.
 const TASKS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:tasks">
   <xs:element name="sum" type="xs:string"/>
   <xs:element name="odd"><xs:simpleType><xs:restriction base="xs:string">
@@ -695,7 +696,7 @@ fn the_effective_config_states_the_catalogue() {
     assert_eq!(summary["config"]["catalogue"], serde_json::json!(["."]), "{output:?}");
 }
 
-/// A pipe has no width that something would have to fit in.
+/// A table in a pipe is not shortened to a width, because a pipe has none.
 #[test]
 fn a_table_in_a_pipe_is_whole() {
     let directory = tempfile::tempdir().unwrap();

@@ -75,7 +75,8 @@ fn payloads_in_the_short_form_need_no_schema_file() {
     assert!(!review("<risk>low</risk><line>seven</line>"));
 }
 
-/// The record alone is enough to write the prompts again.
+/// A change of the generated schema changes the config's digest, so that the record alone is enough
+/// to write the prompts again.
 #[test]
 fn the_generated_schema_is_recorded_with_the_config() {
     let load_with = |from: &str, to: &str| {
@@ -128,7 +129,8 @@ fn every_key_can_be_set() {
     assert_eq!(config.state, state.join(config.project.directory_name()));
 }
 
-/// The keys of a collector are known even if the config exports nothing, wherever they are defined.
+/// Listeners do not see the keys of a collector, wherever they are set, even if the config exports
+/// nothing.
 #[test]
 fn collector_keys_are_hidden_from_listeners_even_without_export() {
     let full = include_str!("../../data/config/good-full.toml");
@@ -145,7 +147,7 @@ fn collector_keys_are_hidden_from_listeners_even_without_export() {
     assert_eq!(config.collector_keys, expected);
 }
 
-/// The password belongs to the pump, also if the journal is embedded.
+/// The password of NATS is kept from listeners even if the journal is embedded.
 #[test]
 fn the_password_of_nats_stays_here_wherever_the_journal_is() {
     let text = std::fs::read_to_string(data().join("good.toml")).unwrap();
@@ -217,8 +219,8 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     assert!(problems.contains("needs `durability`"), "{problems}");
 }
 
-/// Telemetry settings that these variables give to a config without telemetry, and the notes about
-/// them.
+/// Loads a config without telemetry in an environment with these variables. Returns its telemetry
+/// settings and its notes.
 fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
     let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
     let plain = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();

@@ -8,7 +8,7 @@ use organism::config::{ProblemCode, load, locate};
 
 use super::{data, good_with, load_text, said, surroundings};
 
-/// Name of a file, its expected problems, and the reported problems.
+/// A file with its expected and its reported problems.
 type Case = (String, Vec<String>, Vec<String>);
 
 /// The results of all files, checked once for all tests. UPDATE_EXPECT writes the reported problems
@@ -69,7 +69,8 @@ fn every_problem_says_what_to_do() {
     }
 }
 
-/// Codes whose config cannot contain a comment with the expectation.
+/// Texts that are no config are reported with a code for each. They cannot contain a comment with
+/// the expectation.
 #[test]
 fn texts_that_are_no_config_give_different_errors() {
     let good = std::fs::read_to_string(data().join("good.toml")).unwrap();

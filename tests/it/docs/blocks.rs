@@ -23,7 +23,7 @@ pub struct Block {
     /// Number of its first line, from 1.
     pub line: usize,
     pub text: String,
-    /// The comment in the line above, without its marks.
+    /// The comment in the line above the block, without `<!--` and `-->`.
     remark: String,
 }
 
@@ -89,7 +89,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// The lines of a block from `lines`, and how many lines of the page they are.
+/// The lines of the first block in `lines`, and the number of lines that it takes on the page.
 fn body(lines: &[&str]) -> (Vec<String>, usize) {
     let first = lines[0];
     if let Some(mark) = first.trim_start().get(..3).filter(|mark| *mark == "```") {

@@ -1,8 +1,8 @@
 //! Configs of the pages, loaded as `organism check` loads them.
 //!
-//! The directory of a config is that of `config/` in the repository, with the files of
-//! `tests/data/docs` beside them and the keys and secrets that the pages name. What is no whole
-//! config, since it has no `[organism]`, is put into `surroundings.toml`.
+//! Their directory has the files of `config/` in the repository and of `tests/data/docs`, and the
+//! keys and secrets that the pages name. A text without `[organism]` is only a part of a config;
+//! `surroundings.toml` completes it.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ impl Project {
         load(&file, &environment).map(drop)
     }
 
-    /// The whole config of which the page shows a part.
+    /// Completes a part of a config that a page shows to a whole config.
     fn whole(part: &str) -> String {
         let table: Table = part.parse().unwrap();
         if table.contains_key("organism") {
@@ -125,7 +125,8 @@ impl Project {
         toml::to_string(&whole).unwrap()
     }
 
-    /// Runs cases of the essay on a page: `config/essay.toml` or the shorter form on the page.
+    /// Runs test cases from a page. Their config is `config/essay.toml`, or the shorter form on the
+    /// page.
     fn cases(&self, text: &str) -> Result<(), String> {
         // The path of the config is relative to the file of the cases.
         let folder = self.config().join("essay-page");

@@ -1,9 +1,9 @@
-//! Compares outputs exactly, except for values that differ in each run: these are compared by
-//! form, and ids also by where they recur.
+//! Compares outputs exactly, except for values that differ in each run. Such values are compared by
+//! form, and an id must recur in the same places.
 
 use std::collections::HashMap;
 
-/// A line with a mark in place of each value, and the ids among them in order.
+/// A line in which a mark replaces each value, and the ids of the line in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct MaskedLine {
     text: String,
@@ -16,27 +16,27 @@ enum Value {
     Time,
     Duration,
     Count,
-    /// A path, of which the last component counts.
+    /// A path, of which only the last component is compared.
     Path,
 }
 
 /// How outputs are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The order of the lines does not count: they come from parts that run at once.
+    /// The order of the lines is ignored, because parts that run at once write them.
     pub any_order: bool,
-    /// Line breaks do not count: they depend on the lengths of paths.
+    /// Line breaks are ignored, because they depend on the lengths of paths.
     pub wrapped: bool,
 }
 
-/// The ids of a page and those of a run that stand for them.
+/// The ids of a page, with the ids of the run that correspond to them.
 #[derive(Debug, Default)]
 pub struct KnownIds {
     runs: HashMap<String, String>,
     pages: HashMap<String, String>,
 }
 
-/// Length of the longest start of a text whose characters all fit.
+/// Length of the longest prefix of a text whose characters all fulfil `fits`.
 fn length(text: &str, fits: impl Fn(char) -> bool) -> usize {
     text.find(|c| !fits(c)).unwrap_or(text.len())
 }
@@ -49,7 +49,8 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 
-/// Length of a start that has the shape of a pattern, in which `9` stands for any digit.
+/// Length of the prefix of a text that has the shape of a pattern, in which `9` stands for any
+/// digit.
 fn shaped(text: &str, pattern: &str) -> Option<usize> {
     let mut rest = text.chars();
     for expected in pattern.chars() {
@@ -171,7 +172,7 @@ fn value(text: &str, is_after_space: bool) -> Option<(Value, usize)> {
     count(text).map(|end| (Value::Count, end))
 }
 
-/// Calls `found` for each value of a line, and `other` for each character between them.
+/// Calls `found` for each value of a line, and `other` for each character between values.
 fn scan(line: &str, mut found: impl FnMut(Value, &str), mut other: impl FnMut(char)) {
     let mut rest = line;
     let mut before = ' ';
@@ -276,12 +277,12 @@ impl KnownIds {
         Ok(())
     }
 
-    /// A command of the page, with the ids of the run.
+    /// A command of the page, in which the ids of the run replace those of the page.
     pub fn in_run(&self, command: &str) -> String {
         replaced(command, &self.runs)
     }
 
-    /// An output of the run, with the ids of the page.
+    /// An output of the run, in which the ids of the page replace those of the run.
     pub fn on_page(&self, output: &str) -> String {
         replaced(output, &self.pages)
     }

@@ -1,4 +1,4 @@
-//! A page as a list of steps: its code fences carry what they are.
+//! A page as a list of steps. The info string of each code fence states the kind of its step.
 //!
 //! | fence | step |
 //! |---|---|
@@ -7,15 +7,16 @@
 //! | `diff edit=NAME` | lines of a file, `-` before those that are replaced and `+` before the new ones |
 //! | `console` | commands after `$`, each with its output |
 //!
-//! Of `console`, `exit=N` is the exit code of the last command, `running` says that the last
-//! command goes on, `ended` that the fence holds the rest of its output. `any-order` and `wrapped` relax the comparison of outputs.
+//! With `console`, `exit=N` is the exit code of the last command. `running` states that the last
+//! command goes on, and `ended` that the fence holds the rest of its output. `any-order` and
+//! `wrapped` relax the comparison of outputs.
 
 use super::form::Comparison;
 
 /// One fence of a page.
 #[derive(Debug)]
 pub struct Step {
-    /// The heading of level 2 above it.
+    /// The heading of level 2 above the step.
     pub chapter: String,
     /// Number of its first line, from 1.
     pub line: usize,
@@ -42,10 +43,10 @@ pub struct Console {
 
 #[derive(Debug, Default)]
 pub struct ShownCommand {
-    /// Empty where a fence holds the rest of an output.
+    /// The command; empty where a fence holds the rest of an output.
     pub command: String,
     pub output: String,
-    /// Number of the first line of the output, from 1, and number of its lines.
+    /// Number of the first line of the output on the page, from 1.
     pub line: usize,
     pub lines: usize,
 }
@@ -93,7 +94,7 @@ pub fn console(words: &[&str], lines: &[&str], first: usize) -> Result<Console, 
     Ok(console)
 }
 
-/// The lines of a diff that start with one of two signs, without the sign.
+/// The lines of a diff that do not start with `dropped`, without their sign.
 fn side(lines: &[&str], dropped: char) -> String {
     let kept = lines.iter().filter(|line| !line.starts_with(dropped));
     kept.map(|line| line.get(1..).unwrap_or_default().to_owned() + "\n").collect()

@@ -14,7 +14,7 @@ use super::configs::Project;
 use super::page::{Step, StepKind, console};
 use super::session::Session;
 
-/// The pages, and how many of their blocks cannot be run.
+/// The pages, each with the number of its blocks that cannot be run.
 const PAGES: [(&str, usize); 10] = [
     ("README.md", 1),
     ("docs/CONFIG.md", 0),
@@ -49,8 +49,8 @@ fn tests() -> Vec<String> {
     names
 }
 
-/// The words of a command of a list, without its description, its optional marks and what the
-/// shell does with its output.
+/// Splits a listed command into its words. Its description, the brackets of optional words, and any
+/// pipe or redirection are dropped.
 fn words(line: &str) -> Vec<String> {
     let line = line.trim_end();
     let command = line.split_once("  ").map_or(line, |(command, _)| command);
@@ -63,7 +63,7 @@ fn words(line: &str) -> Vec<String> {
     words.collect()
 }
 
-/// Parses a command as the program does. With `--help` at its end it needs no further arguments.
+/// Parses a command as the program does. An added `--help` replaces missing arguments.
 fn parse(line: &str) -> Result<(), String> {
     let words = words(line).into_iter().chain(["--help".to_owned()]);
     match CommandLine::try_parse_from(words) {
@@ -84,7 +84,7 @@ fn is_part_of(text: &str, file: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The state of a page that is carried out.
+/// State of a page while its blocks are carried out.
 struct Page {
     session: Session,
     project: Project,
@@ -126,7 +126,7 @@ impl Page {
     }
 }
 
-/// Carries out all blocks of a page. Returns those that cannot be run.
+/// Carries out all blocks of a page. Returns the blocks that cannot be run.
 fn carry_out(page: &str) -> Result<BTreeMap<usize, String>, Vec<String>> {
     let mut state = Page {
         session: Session::new(),
@@ -202,7 +202,7 @@ fn the_examples_of_each_page_hold() {
     assert!(failed.is_empty(), "{failed}");
 }
 
-/// Every page with code is carried out here or by a test of its own.
+/// Every page with code is carried out, here or by another test.
 #[test]
 fn no_page_of_the_docs_is_forgotten() {
     let own = ["docs/TUTORIAL.md", "docs/LISTENERS.md"];

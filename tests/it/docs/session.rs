@@ -10,17 +10,17 @@ use super::form::{Comparison, KnownIds};
 use super::page::{Console, ShownCommand, Step, StepKind, steps};
 use crate::organism::until_within;
 
-/// Variable that has new outputs written into a page.
+/// Environment variable that makes a test write new outputs into the page.
 const WRITE: &str = "TUTORIAL";
 
-/// Replaces the directory of the run on a page.
+/// Text that replaces the directory of the run in outputs on a page.
 const HOME: &str = "…";
 
 /// Time-out of a command: long enough for a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Keeps the directory and the variables of the shell from one command (`$1`) to the next, but for
-/// the variables that the page does not show (`$2`).
+/// Runs a command (`$1`), and keeps the directory and the variables of the shell for the next
+/// command. It forgets the variables that the page does not show (`$2`).
 const SHELL: &str = r#"
 if [ -f "$HOME/.session" ]; then . "$HOME/.session"; fi
 eval "$1"
@@ -76,7 +76,7 @@ fn wait_until_quiet(running: &RunningCommand) {
     });
 }
 
-/// An output that replaces lines of the page.
+/// A new output, and the lines of the page that it replaces.
 struct Replacement {
     line: usize,
     lines: usize,
@@ -89,7 +89,7 @@ pub struct Session {
     variables: Vec<(String, String)>,
     ids: KnownIds,
     running: Option<RunningCommand>,
-    /// Number of lines of the running command that the page has shown.
+    /// Number of lines of the running command's output that the page has shown.
     shown: usize,
     outputs: usize,
     is_writing: bool,
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// Sets a variable of all further commands, which the page does not show.
+    /// Sets a variable for all further commands. The page does not show it.
     pub fn set(&mut self, name: &str, value: &str) {
         self.unset(name);
         self.variables.push((name.to_owned(), value.to_owned()));
@@ -122,7 +122,7 @@ impl Session {
         self.variables.retain(|(set, _)| set != name);
     }
 
-    /// The directory in which the shell is.
+    /// The present directory of the shell.
     fn directory(&self) -> PathBuf {
         let session = std::fs::read_to_string(self.home.path().join(".session"));
         let session = session.unwrap_or_default();
@@ -151,7 +151,8 @@ impl Session {
         RunningCommand { child: child.unwrap(), output, command: command.to_owned() }
     }
 
-    /// Compares an output with the page, or notes it for the page.
+    /// Compares an output with the page, or keeps a differing output in order to write it into the
+    /// page.
     fn compare(
         &mut self,
         shown: &ShownCommand,
@@ -275,7 +276,7 @@ impl Session {
         done.map_err(|wrong| format!("line {}: {wrong}", step.line))
     }
 
-    /// Carries out a whole page in which nothing but its text matters.
+    /// Carries out all steps of a page in a new session. Returns the number of commands.
     pub fn carry_out_page(page: &str) -> Result<usize, String> {
         let mut session = Self { is_writing: false, ..Self::new() };
         for step in steps(page)? {
@@ -285,7 +286,7 @@ impl Session {
         Ok(session.commands)
     }
 
-    /// The page ends with everything that it started.
+    /// Checks that the page has ended everything that it started.
     pub fn finish(&self) -> Result<(), String> {
         match &self.running {
             Some(running) => Err(format!("`{}` is still running", running.command)),

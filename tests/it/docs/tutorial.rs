@@ -6,10 +6,10 @@ use super::page::steps;
 use super::session::Session;
 use crate::organism::provider::{Provider, ScriptedResponse};
 
-/// The chapter in which a scripted server stands for the provider.
+/// Title of the chapter in which a scripted server replaces the provider.
 const LIVE: &str = "A real model";
 
-/// Leads the requests of that chapter to the scripted server.
+/// Environment variable that leads the requests of the chapter `LIVE` to the scripted server.
 const ADDRESS: &str = "ORGANISM_MODELS__VOICE__BASE_URL";
 
 /// Answers of the scripted model, turn after turn.

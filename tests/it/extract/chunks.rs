@@ -6,7 +6,7 @@ use organism::xml::extract::{ActionGrammar, Extraction, Extractor};
 
 /// Texts up to this size are also pushed byte by byte.
 const BYTEWISE_MAX: usize = 20_000;
-/// Texts up to this size are also cut once at every place.
+/// Texts up to this size are also cut in two at every position.
 const SPLIT_MAX: usize = 400;
 
 /// A small generator of pseudo-random numbers, which is the same on every platform.

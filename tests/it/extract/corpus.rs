@@ -9,13 +9,13 @@ use super::chunks::{extract, plans};
 
 pub const CASES: &str = include_str!("../../data/llm_stream/cases.jsonl");
 
-/// Joins `[[text, times], …]` to one text.
+/// Joins parts of the form `[[text, times], …]` to one text.
 fn repeated(parts: &Json) -> String {
     let part = |p: &Json| p[0].as_str().unwrap().repeat(p[1].as_u64().unwrap() as usize);
     parts.as_array().unwrap().iter().map(part).collect()
 }
 
-/// Long values are written as `{"repeat": parts}`.
+/// Expands each long value, which is written as `{"repeat": parts}`.
 fn expanded(value: &Json) -> Json {
     match value {
         Json::Object(members) if members.len() == 1 && members.contains_key("repeat") => {
@@ -31,7 +31,8 @@ fn is_some(list: &Json) -> bool {
     list.as_array().is_some_and(|list| !list.is_empty())
 }
 
-/// The difference between the answer and the expectation of the case.
+/// Difference between the result of the extraction and the expectation of the case; `None` if they
+/// agree.
 fn judge(expect: &Json, got: &Json) -> Option<String> {
     let actions = &got["actions"];
     let any_of = expect["any_of"].as_array();

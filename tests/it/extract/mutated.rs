@@ -27,7 +27,7 @@ struct Original {
     actions: Vec<String>,
 }
 
-/// A mutated turn, and the part of it that must yield no action.
+/// A mutated turn, and the range of its text that must yield no action.
 struct Mutant {
     text: String,
     inert: Option<std::ops::Range<usize>>,
@@ -151,7 +151,8 @@ fn cut_turn(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     plain(original.text[..boundary(&original.text, numbers)].to_owned())
 }
 
-/// The turn of a model whose prompt opened its reasoning, or that quotes the closing tag.
+/// Puts a draft with an action before a closing tag of reasoning, as if the prompt had opened the
+/// reasoning.
 fn draft_before_close(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let whole = [
@@ -173,7 +174,7 @@ fn draft_before_close(original: &Original, numbers: &mut Numbers) -> Option<Muta
     Some(Mutant { text: format!("{start}\n{}", original.text), inert })
 }
 
-/// An action at a place where none is permitted, before all other text.
+/// Puts an action before all other text, in a context where no action is permitted.
 fn hide_action(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let has_code = action.contains(['`', '~']);
@@ -195,7 +196,7 @@ fn hide_action(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     Some(Mutant { text: format!("{hidden}\n{}", original.text), inert })
 }
 
-/// A value without its close tag, followed by the same action.
+/// Removes the close tag of a value, and repeats the action after it.
 fn leave_value_open(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let closes: Vec<usize> = action.match_indices("</").map(|(at, _)| at).collect();
@@ -234,8 +235,8 @@ fn values<'e>(
     around.pop();
 }
 
-/// Whether a value contains an unmatched close tag of an enclosing element and a later open tag.
-/// Computed from names alone, independently of the extractor.
+/// Whether a value contains an unmatched close tag of an enclosing element, followed by an open
+/// tag. Computed from names alone, independently of the extractor.
 fn is_merged(around: &[&str], value: &str) -> bool {
     let mut open = vec![0_usize; around.len()];
     let mut is_left = false;

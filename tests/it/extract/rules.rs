@@ -31,7 +31,7 @@ fn known() -> Arc<ActionGrammar> {
     Arc::new(turn.grammar())
 }
 
-/// One line for each item that is not text, then errors and notices.
+/// Summarizes an extraction: a line for each item that is not text, then errors and notices.
 fn summary(extraction: &Extraction) -> Vec<String> {
     let item = |item: &ExtractedItem| match item {
         ExtractedItem::Text(_) => None,

@@ -44,7 +44,7 @@ fn items_settle_while_the_turn_still_streams() {
     assert_eq!(extractor.finish().items.last(), Some(&ExtractedItem::Text(" d".to_owned())));
 }
 
-/// Texts that make a naive parser scan everything again and again.
+/// Texts that a naive parser would scan again and again.
 fn hostile(size: usize) -> Vec<(&'static str, String)> {
     let fill = |unit: &str| unit.repeat(size / unit.len());
     vec![

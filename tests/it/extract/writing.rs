@@ -130,7 +130,7 @@ fn add(open: &mut [Element], characters: &str) {
     }
 }
 
-/// The shapes with which exactly this element can be parsed.
+/// The shape that fits exactly this element.
 fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     let content = match element.content.as_slice() {
         [Node::Text(_)] => ShapeContent::Text,

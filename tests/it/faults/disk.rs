@@ -15,7 +15,8 @@ use crate::organism::{CommandOutput, House, Running, numbered, until, until_with
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checks that every acceptance that a client got is recorded at or before the last synced record.
+/// Checks that the record has every acceptance that a client got, at `mark` or before. `mark` is
+/// the last synced record.
 fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
     let reader = house.reader();
     let records = reader.records(Position(1), mark).unwrap();
@@ -39,8 +40,7 @@ fn acknowledged(house: &House) -> Position {
 }
 
 /// Fails the nth sync of each thread from now on. Returns how the organism ended. A failed sync of
-/// the checkpoints outside the journal does not end the organism, and may happen at any time; in
-/// that case, the next sync is failed.
+/// the checkpoints outside the journal does not end the organism; the next sync is failed instead.
 fn fail_a_sync_of_the_journal(house: &House, running: &mut Running, nth: u32) -> ExitStatus {
     let inject = format!("fsync,fdatasync:error=EIO:when={nth}");
     let warnings = || house.log().matches("could not write checkpoints to the file").count();
@@ -133,7 +133,8 @@ fn injected(house: &House) -> u32 {
     u32::try_from(calls.matches("(INJECTED)").count()).unwrap()
 }
 
-/// Starts a new organism for one payload, while one system call of each of its threads fails.
+/// Sends one payload through a new organism. In each of its threads, the nth of the given system
+/// calls fails.
 fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (CommandOutput, bool) {
     let organism = house.command(&["send", "p.xml", "--as", "desk", "--key", "k"]);
     let mut command = std::process::Command::new("strace");

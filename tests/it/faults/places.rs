@@ -10,13 +10,15 @@ use crate::organism::House;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{end_within, house, settle, start, torture};
 
-/// Each start passes this point once, so a later pass belongs to a later start.
+/// Failpoints that each start passes once. A later pass belongs to a later start.
 const ONCE_A_START: [&str; 3] = ["before-boot", "epoch-raised", "during-recovery"];
 const LATER_PASS: u64 = 7;
-/// A checkpoint is due every ten seconds, or sooner under a higher load than in this test.
+/// Time-out of the wait for a checkpoint. A checkpoint is due every ten seconds, or sooner under a
+/// higher load than in this test.
 const CHECKPOINTS: Duration = Duration::from_secs(30);
 
-/// Crashes as `failpoint` states, under the load of waiting clients.
+/// Starts an organism that crashes at `failpoint` under the load of waiting clients, and verifies
+/// its journal.
 fn die(house: &House, failpoint: &str, patience: Duration) {
     let mut running = start(house, Some(failpoint));
     let signal = end_within(&mut running.child, patience);
@@ -24,7 +26,7 @@ fn die(house: &House, failpoint: &str, patience: Duration) {
     proved(house, failpoint);
 }
 
-/// Before the first commit, there is no record to verify.
+/// Checks that the journal verifies, or that it is missing because the first commit did not happen.
 fn proved(house: &House, failpoint: &str) {
     match audit::verify(&house.data(), None, &mut |_, _| {}) {
         Ok(report) => assert_eq!(report.broken, None, "{failpoint}"),

@@ -11,9 +11,11 @@ use crate::organism::kill::{Tail, house, settle, start, torture};
 use crate::organism::{House, until};
 
 const DISK_BYTES: u64 = 64 << 20;
-/// A small disk, which is copied at each cut; it would be full after more cuts.
+/// Number of power cuts per disk. Each cut copies the small disk, which would be full after more
+/// cuts.
 const CUTS_A_DISK: u32 = 10;
-/// A commit interval longer than a test, so that only explicit syncs reach the disk.
+/// Mount options with a commit interval longer than a test, so that only explicit syncs reach the
+/// disk.
 const LAZILY: &str = "loop,commit=300";
 
 /// Journal, key and checkpoints on a separate disk.
@@ -49,7 +51,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Continues with the present contents of the disk, without the writes that had not reached it.
+    /// Cuts the power: continues with the present contents of the disk, without the writes that
+    /// have not reached it.
     fn cut(&mut self) {
         let before = self.image();
         self.number += 1;

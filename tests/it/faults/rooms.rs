@@ -10,7 +10,7 @@ use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
 use crate::organism::{CONFIG, CommandOutput, House, numbered, say, snapshots, talk_reply, until};
 
-/// Maximum time for the response to a submission, refused or accepted.
+/// Maximum time from a submission to its response, which accepts or refuses it.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// A house whose data is on a small disk.
@@ -32,7 +32,8 @@ impl Room {
         }
     }
 
-    /// Fills the disk, once the writer of the index uses none that it would release later.
+    /// Fills the disk. Waits before until the index is closed, because its writer would otherwise
+    /// release space later.
     fn fill(&self) {
         let log = |suffix: &str| self.house.data().join(format!("index.db-{suffix}"));
         let is_quiet = || !log("wal").exists() && !log("shm").exists();
@@ -48,7 +49,7 @@ impl Room {
         self.house.send_text(&numbered("ping", number), &["--key", number])
     }
 
-    /// A submission whose commit is in progress when the disk becomes full.
+    /// Sends a submission, and waits until its commit has found the disk full.
     fn send_into(&self, number: &str) -> Child {
         self.house.write(number, numbered("ping", number));
         let mut command = self.house.command(&["send", number, "--as", "desk", "--key", number]);
@@ -140,8 +141,8 @@ fn a_start_on_a_full_disk_says_so_and_the_next_one_is_fine() {
     room.house.verified();
 }
 
-/// Issue 17, 3.4: a full disk beneath the index stops nothing but the index, which completes itself
-/// once there is room.
+/// Issue 17, 3.4: a full disk beneath the index stops only the index, which completes itself once
+/// there is space.
 #[test]
 fn a_full_disk_beneath_the_index_does_not_disturb_the_organism() {
     let house = House::with(SMALL);
@@ -180,9 +181,9 @@ fn a_full_disk_beneath_the_index_does_not_disturb_the_organism() {
     house.verified();
 }
 
-/// Issue 17, 5.1: a full disk while a snapshot is made costs this snapshot alone. The organism works
-/// on, a start after a kill continues from the snapshot before, and the next one is made once there
-/// is room.
+/// Issue 17, 5.1: if the disk is full while a snapshot is made, only this snapshot is lost. The
+/// organism works on, a start after a kill continues from the previous snapshot, and the next
+/// snapshot is made once there is space.
 #[test]
 fn a_full_disk_beneath_a_snapshot_costs_that_snapshot_alone() {
     let house = House::settled(CONFIG);

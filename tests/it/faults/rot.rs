@@ -23,7 +23,7 @@ const LOG_HEADER: u64 = 32;
 /// Bytes of the header of each page in a write-ahead log.
 const PAGE_HEADER: u64 = 24;
 
-/// A copy of the journal that a killed organism left, to be damaged.
+/// Copies of the files that a killed organism left. The tests damage them.
 struct Remains {
     place: TempDir,
     database: Vec<u8>,
@@ -106,7 +106,7 @@ struct Damage {
 }
 
 impl Remains {
-    /// Asserts that damage is found, or that it hit bytes that no record depends on.
+    /// Asserts that damage is found, unless no record depends on the damaged bytes.
     fn damaged(&self, what: &str, database: &[u8], log: &[u8]) -> Damage {
         self.put(database, log);
         let is_found = self.is_found_broken();
@@ -169,7 +169,8 @@ fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is
     assert!(refused > FLIPS / 10, "{refused}");
 }
 
-/// The headers decide how SQLite treats the whole file.
+/// Each flipped bit in the headers, which decide how SQLite treats the whole file, is found or
+/// changes no record.
 #[test]
 fn each_flipped_bit_of_the_headers_is_found_or_changes_nothing() {
     let remains = Remains::new();
@@ -185,7 +186,7 @@ fn each_flipped_bit_of_the_headers_is_found_or_changes_nothing() {
     }
 }
 
-/// Offsets of the pages of the last three commits, from the end.
+/// Offset at which the last three commits of the write-ahead log begin.
 fn last_three_commits(log: &[u8]) -> u64 {
     let number = |at: u64| {
         let bytes = log.get(at as usize..)?.first_chunk()?;

@@ -135,7 +135,8 @@ fn written_envelopes_are_valid_by_their_schema() {
     assert!(valid("delivery", &delivery(Duration::ZERO).replace("1.2", "1")).is_err());
 }
 
-/// A default namespace around the payload would change the meaning of its names.
+/// The envelope sets no default namespace, because that would change the meaning of the payload's
+/// names.
 #[test]
 fn the_envelope_does_not_change_what_a_payload_means() {
     let payload = "<p:a xmlns:p='u'><b/></p:a>";

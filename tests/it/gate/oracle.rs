@@ -4,7 +4,8 @@ use organism::schema::parse_check;
 use organism::xml::findings::Finding;
 use organism::xml::scan::{BrokenRule, ScanViolation, ScannedElement, scan};
 
-/// Damages the text in every possible way at a byte. The markup is dense, so most damage matters.
+/// Texts that the test damages at each byte in every possible way. Their markup is dense, so most
+/// damage matters.
 const SEEDS: [&str; 6] = [
     "<?xml version='1.0' encoding='UTF-8'?><!-- c --><a xmlns='u' k=\"v\">x&amp;y<b/></a>",
     "<p:a xmlns:p='u' xmlns:q='v' p:k='1' q:k='2'><q:b xmlns:q='u' q:z=''/></p:a>",
@@ -57,7 +58,7 @@ const PIECES: [&str; 40] = [
     "#",
 ];
 
-/// Cases in which one of the parsers is known to be stricter; the gate refuses these.
+/// Whether one parser is known to be stricter in this case. The gate refuses such texts.
 fn known(
     scanned: &Result<ScannedElement, ScanViolation>,
     parsed: &Result<(), Vec<Finding>>,

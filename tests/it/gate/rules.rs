@@ -19,7 +19,7 @@ fn shown(refusal: &Refusal) -> String {
     format!("{}{} {}", refusal.rule, place.unwrap_or_default(), refusal.message)
 }
 
-/// The verdict of the gate for each case.
+/// Compares the verdicts of the gate, one for each case.
 fn verdicts(cases: &[(&str, String)], expected: Expect) {
     let mut out = String::new();
     for (sender, text) in cases {

@@ -8,7 +8,7 @@ use organism::limits;
 use organism::xml::findings::TextLocation;
 use organism::xml::scan::{BrokenRule, attributes, nested, scan, split};
 
-/// The result of the scan for each text, one line each.
+/// Compares the results of the scan, one line for each text.
 fn verdicts(texts: &[&str], expected: Expect) {
     let mut out = String::new();
     for text in texts {
@@ -315,7 +315,7 @@ fn only_utf_8_is_read() {
     }
 }
 
-/// Writes a text with this number of something.
+/// Writes a text with this number of the things that a limit counts.
 type Maker<'a> = &'a dyn Fn(usize) -> String;
 
 /// Asserts that each limit accepts its value and refuses the next greater one.
@@ -358,7 +358,8 @@ fn each_limit_is_exact() {
     assert_eq!(breach(padded.as_bytes()), Some(BrokenRule::Size));
 }
 
-/// The order of the gate's rules decides, not the order in the text.
+/// If a text breaks several rules, the gate's order of rules decides which one is reported, not the
+/// order in the text.
 #[test]
 fn the_earlier_rule_decides_wherever_the_later_one_is_broken() {
     let deep = "<a>".repeat(limits::XML_DEPTH_MAX + 1);

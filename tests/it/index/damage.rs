@@ -1,5 +1,5 @@
-//! An index that is missing, damaged, of another version or of another journal is made anew, and
-//! answers like one that was never damaged.
+//! An index that is missing, damaged, of another version or of another journal is made again. Its
+//! answers are those of an undamaged index.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ fn change(place: &Place, sql: &str) {
     rusqlite::Connection::open(file(place)).unwrap().execute_batch(sql).unwrap();
 }
 
-/// Issue 17, 3.1 and design 8.15: whatever happens to the file, the answers are the same, and no
-/// command of a person is needed.
+/// Issue 17, 3.1 and design 8.15: whatever happens to the file of the index, the answers stay the
+/// same, and no person has to run a command.
 #[test]
 fn a_damaged_index_is_made_anew() {
     type Damage = fn(&Place);
@@ -71,7 +71,7 @@ fn a_damaged_index_is_made_anew() {
     assert_eq!(contents(&place.data()), whole, "a longer index");
 }
 
-/// Issue 17, 3.1: a command that dies in a commit leaves an index that the next one completes.
+/// Issue 17, 3.1: if a command dies in a commit of the index, the next command completes the index.
 #[test]
 fn a_command_that_is_killed_leaves_an_index_that_is_completed() {
     for failpoint in organism::failpoint::INDEX {
@@ -87,7 +87,8 @@ fn a_command_that_is_killed_leaves_an_index_that_is_completed() {
     }
 }
 
-/// A command that died while it removed an index left one behind, with words that were redacted since.
+/// An index is deleted even if the command that was to remove it died after it had renamed the
+/// file. It may contain words that were redacted since.
 #[test]
 fn an_index_whose_removal_was_interrupted_does_not_stay() {
     let place = researched("sess-abcdefgh");
@@ -98,8 +99,8 @@ fn an_index_whose_removal_was_interrupted_does_not_stay() {
     assert!(!renamed.exists());
 }
 
-/// Issue 17, 3.4: a query waits at most a second for another writer, and then answers from what
-/// the index holds, and says so.
+/// Issue 17, 3.4: a query waits at most a second for another writer. Then it answers from the
+/// present contents of the index, and states that the index is behind.
 #[test]
 fn a_query_waits_a_second_for_another_writer_and_states_how_far_the_index_is() {
     let place = Place::new();
@@ -144,8 +145,8 @@ fn queries_at_the_same_time_get_the_same_answer() {
     });
 }
 
-/// Design 8.18: what an operator redacted leaves the index, too, together with the file that held
-/// it.
+/// Design 8.18: when an operator redacts a payload, its words leave the index, and so does the file
+/// that contained them.
 #[test]
 fn redacted_payloads_leave_the_index() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
@@ -179,7 +180,7 @@ fn redacted_payloads_leave_the_index() {
     assert_eq!(rows(&place.data(), "SELECT action, person FROM action"), ["repair | operator"]);
 }
 
-/// Appends a record as `organism repair` does, to a journal that a start refuses.
+/// Appends a record as `organism repair` does. A normal start would refuse this journal.
 fn append_unproved(place: &Place, record: organism::thread::Record) {
     use organism::journal::{OperatorAcceptance, sqlite::SqliteJournal};
     let accept = OperatorAcceptance { redaction: true, ..OperatorAcceptance::default() };

@@ -1,4 +1,5 @@
-//! A running organism keeps the index of its journal up to date, whatever happens to either.
+//! A running organism keeps the index of its journal up to date, whatever happens to the journal or
+//! the index.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -42,19 +43,19 @@ fn until_complete(house: &House) {
     assert_eq!(metric(house, "organism_index_lag_seconds"), 0.0);
 }
 
-/// Number of `say` messages in the file as it is.
+/// Number of `say` messages in the index, which this function does not bring up to date.
 fn counted(house: &House) -> u64 {
     let db = rusqlite::Connection::open(file(house)).unwrap();
     db.query_row(COUNT, [], |row| row.get(0)).unwrap()
 }
 
-/// Whether the answer states that later records are missing, or that the index is being made. On a
-/// busy machine, both may take longer than a query waits.
+/// Whether a query states that later records are missing, or that the index is being made. On a
+/// busy machine, catching up and making may take longer than a query waits.
 fn is_behind(answer: &CommandOutput) -> bool {
     answer.code == Some(75) || answer.err.contains("has not caught up")
 }
 
-/// Output of a query of [`COUNT`] beside the organism, once the index has every record.
+/// Output of the query [`COUNT`] while the organism runs, once the index has every record.
 fn queried(house: &House) -> String {
     until("the index has caught up", || {
         let answer = house.organism(&["sql", "--csv", COUNT]);
@@ -62,14 +63,15 @@ fn queried(house: &House) -> String {
     })
 }
 
-/// Asserts that the index answers as one that is made anew.
+/// Asserts that the index has the same rows as an index that is made again.
 fn assert_like_new(house: &House) {
     let followed = contents(&house.data());
     std::fs::remove_file(file(house)).unwrap();
     assert_eq!(followed, contents(&house.data()));
 }
 
-/// Issue 17, 3.4: no command is needed, and a restart continues.
+/// Issue 17, 3.4: the organism keeps the index complete without any command, and continues after a
+/// restart.
 #[test]
 fn a_running_organism_keeps_the_index_complete() {
     let house = house();
@@ -86,7 +88,8 @@ fn a_running_organism_keeps_the_index_complete() {
     assert_like_new(&house);
 }
 
-/// Issue 17, 3.4: an organism that dies in a commit leaves an index that the next one completes.
+/// Issue 17, 3.4: if an organism dies in a commit of the index, the next organism completes the
+/// index.
 #[test]
 fn an_organism_that_is_killed_in_a_commit_of_the_index_leaves_no_gap() {
     for failpoint in organism::failpoint::INDEX {
@@ -107,8 +110,8 @@ fn an_organism_that_is_killed_in_a_commit_of_the_index_leaves_no_gap() {
     }
 }
 
-/// Design 8.15: the index may be deleted while an organism runs. With the next record it is made
-/// again, and before that by the next query.
+/// Design 8.15: an index that is deleted while an organism runs is made again, by the next query or
+/// with the next record.
 #[test]
 fn an_index_that_is_deleted_under_an_organism_is_made_again() {
     let house = house();
@@ -132,8 +135,8 @@ fn an_index_that_is_deleted_under_an_organism_is_made_again() {
     assert_like_new(&house);
 }
 
-/// Issue 17, 3.4: a failure of the index stops nothing. It stands once in the log, is counted, and
-/// ends by itself.
+/// Issue 17, 3.4: a failure of the index stops nothing else. The log states it once, a metric
+/// counts it, and it ends without an operator.
 #[test]
 fn an_index_that_cannot_be_written_disturbs_no_organism() {
     let house = house();
@@ -187,7 +190,7 @@ fn a_query_beside_a_slow_follower_states_how_far_the_index_is() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Issue 17, 3.4: queries beside an organism see what was recorded before they began.
+/// Issue 17, 3.4: a query beside an organism sees every record from before the query began.
 #[test]
 fn queries_beside_an_organism_see_every_earlier_record() {
     let house = house();
@@ -210,8 +213,8 @@ fn queries_beside_an_organism_see_every_earlier_record() {
     assert_like_new(&house);
 }
 
-/// Design 8.15: the process that writes the index makes a file anew that was deleted between two
-/// commits, or that a reader found damaged.
+/// Design 8.15: the process that writes the index makes it again if the file is deleted between two
+/// commits, or if a reader finds damage.
 #[test]
 fn a_follower_makes_an_index_anew_that_is_deleted_or_damaged_between_commits() {
     let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));

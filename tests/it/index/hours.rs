@@ -14,10 +14,10 @@ const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 /// The hour in which the first event happens.
 const START: i64 = 400_000 * HOUR;
-/// Between two events. The events are on all minutes of an hour in time.
+/// Time between two events. With this step, the events in time fall on all minutes of an hour.
 const STEP: i64 = 11 * MINUTE;
 
-/// A journal of 12 hours, in which a turn, an attempt and a refusal follow each other.
+/// A journal of 12 hours, in which turns, attempts and refusals alternate.
 fn half_a_day() -> Vec<Record> {
     let mut script = Script::default();
     let tree = thread("sess-abcdefgh");
@@ -62,7 +62,7 @@ fn half_a_day() -> Vec<Record> {
     records
 }
 
-/// Sums of the events of a range by SQL, in the order of `stats --by listener`.
+/// Sums the events of a range with SQL, in the order of `stats --by listener`.
 fn summed(place: &Place, (since, until): (i64, i64)) -> Vec<String> {
     let range = |time: &str| format!("{time} >= {since} AND {time} < {until}");
     let sql = format!(
@@ -79,7 +79,8 @@ fn summed(place: &Place, (since, until): (i64, i64)) -> Vec<String> {
     rows(&place.data(), &sql)
 }
 
-/// Any range of time has the sums of its events, whether it begins and ends with an hour or not.
+/// The statistics of a time range are the sums of its events, whether its ends fall on full hours
+/// or not.
 #[test]
 fn the_statistics_of_any_range_are_the_sums_of_its_events() {
     let place = Place::with(&mut half_a_day());
@@ -112,7 +113,8 @@ fn the_statistics_of_any_range_are_the_sums_of_its_events() {
     assert_eq!(whole[..2], ["a0 | 8 | 856".to_owned(), "a1 | 8 | 864".to_owned()]);
 }
 
-/// The views of the hours add up to the rows of their events, and a duration is in one bucket.
+/// The rows of the hourly views add up to the rows of the events, and each duration is counted in
+/// one bucket.
 #[test]
 fn the_views_of_the_hours_add_up() {
     let place = Place::with(&mut half_a_day());
@@ -140,7 +142,7 @@ fn the_views_of_the_hours_add_up() {
     assert_eq!(rows(&data, wide), ["0"], "the middle of a bucket is within 2 %");
 }
 
-/// Hours that are written record by record are those that are written at once.
+/// The hourly rows are the same whether the index grows record by record or is made at once.
 #[test]
 fn hours_that_grow_are_those_that_are_made_at_once() {
     let mut records = half_a_day();

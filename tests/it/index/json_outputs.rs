@@ -1,4 +1,4 @@
-//! The JSON of commands is what its JSON Schema says (`organism schema output`).
+//! The JSON of commands follows its JSON Schema (`organism schema output`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::fixtures::stored_journals;
 use crate::journal::Place;
 use crate::journal::script::Script;
 
-/// Commands that read a record that no organism runs on. The output of the others is compared
+/// Commands that read the record of a stopped organism. The output of other commands is compared
 /// wherever tests run them: see [`crate::json_schemas`].
 const READS_RECORD: [&str; 11] = [
     "answer",
@@ -43,7 +43,7 @@ fn organism_alone(place: &Place, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Commands that take `--json`, and `export`, which has JSON lines as a format.
+/// Collects the commands that take `--json`, and `export`, which has JSON lines as a format.
 fn commands_with_json(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
     if command.is_hide_set() {
         return;
@@ -80,7 +80,7 @@ fn every_command_with_json_has_a_schema() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// Runs of commands on one journal: name of the command, and its arguments.
+/// Commands to run on one journal, each with its arguments.
 fn runs(place: &Place) -> Vec<Vec<String>> {
     let mut runs = Vec::new();
     let mut add = |args: &[&str]| runs.push(args.iter().map(|arg| (*arg).to_owned()).collect());
@@ -119,7 +119,8 @@ fn output_of(place: &Place, args: &[&str]) -> String {
     text(&organism(place, args).stdout)
 }
 
-/// Issue 17, 4.7: what the commands write is what their schemas say, and nothing beside it.
+/// Issue 17, 4.7: the output of each command fits its schema, and has nothing that the schema does
+/// not describe.
 #[test]
 fn the_json_of_every_command_is_what_its_schema_says() {
     let mut script = Script::default();

@@ -43,7 +43,7 @@ fn refused(place: &Place, args: &[&str], exit: i32) -> String {
     text(&output.stderr)
 }
 
-/// Issue 17, 4.3: envelope, bytes, position and hash are those of the record.
+/// Issue 17, 4.3: a message is shown with the envelope, bytes, position and hash of its record.
 #[test]
 fn a_message_is_shown_as_its_record_has_it() {
     let place = researched();
@@ -72,7 +72,7 @@ fn a_message_is_shown_as_its_record_has_it() {
     assert_eq!(record["head_hash"], place.records().last().unwrap().hash.to_string());
 }
 
-/// Issue 17, 4.3: what a message caused leads back to it.
+/// Issue 17, 4.3: each effect of a message names that message as its cause.
 #[test]
 fn causes_and_effects_are_each_others_reverse() {
     let place = researched();
@@ -148,7 +148,7 @@ fn raw_bytes_are_exact_and_shown_bytes_have_nothing_invisible() {
     assert_eq!(report(&place, &id)["payload"], raw);
 }
 
-/// Issue 17, 4.3: a part of an id is enough if it names one message.
+/// Issue 17, 4.3: the beginning of an id is enough if only one message has it.
 #[test]
 fn the_beginning_of_an_id_names_its_message_or_lists_the_candidates() {
     let mut records = research(&mut Script::default(), ROOT);
@@ -195,7 +195,7 @@ fn an_id_that_names_no_message_is_an_error_that_says_what_to_do() {
     assert!(error.contains("--data DIR"), "{error}");
 }
 
-/// A redacted payload leaves its digest.
+/// A message with a redacted payload is shown without the payload, but with its digest.
 #[test]
 fn a_redacted_payload_is_stated() {
     let place = researched();

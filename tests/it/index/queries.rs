@@ -89,7 +89,7 @@ fn a_table_shows_no_control_characters() {
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
 }
 
-/// Issue 17, 3.7: the public schema states its version.
+/// Issue 17, 3.7: the public schema of the index states its version.
 #[test]
 fn the_version_of_the_views_is_part_of_the_index() {
     let place = researched();

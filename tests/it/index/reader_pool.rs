@@ -1,4 +1,5 @@
-//! A reader that a web view keeps open answers like a new one, whatever happened to the files since.
+//! An index reader that a web view keeps open answers like a new one, whatever has happened to the
+//! files meanwhile.
 
 use organism::ids::Position;
 use organism::index::{INDEX_DATABASE, IndexReaderPool};
@@ -9,7 +10,7 @@ use crate::journal::Place;
 use crate::journal::attacks::replace;
 use crate::journal::script::{Script, research};
 
-/// Position of the index and thread of its first message; `None` if it must be made first.
+/// Position of the index, and thread of its first message; `None` if the index must be made first.
 fn answer(pool: &IndexReaderPool, place: &Place) -> Option<(Position, String)> {
     let sql = "SELECT thread FROM message ORDER BY position LIMIT 1";
     let answer = pool.read_unless_far(&place.data(), &mut |reader| {

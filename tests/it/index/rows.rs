@@ -1,4 +1,4 @@
-//! The rows of the index, compared with the records they come from.
+//! The rows of the index, compared with the records from which they are made.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use crate::journal::{Place, streamed};
 
 const ROOT: &str = "sess-abcdefgh";
 
-/// The rows of `message` that a walk over the journal gives.
+/// The rows of `message`, derived from a walk over the journal.
 fn walked_messages(place: &Place) -> Vec<String> {
     let mut messages = Vec::new();
     let mut dispositions: HashMap<MessageId, Disposition> = HashMap::new();
@@ -62,7 +62,7 @@ fn indexed_messages(place: &Place) -> Vec<String> {
     lines
 }
 
-/// The rows of `tree` that a walk over the journal gives.
+/// The rows of `tree`, derived from a walk over the journal.
 fn walked_trees(place: &Place) -> Vec<String> {
     let line = |tree: audit::TreeSummary| {
         format!(
@@ -93,7 +93,7 @@ fn indexed_trees(place: &Place) -> Vec<String> {
     lines
 }
 
-/// Issue 17, 3.2: the answers of the index are those of a walk over the journal, for journals of
+/// Issue 17, 3.2: the index gives the same answers as a walk over the journal, for journals of
 /// every generation, with every kind of fact that a pump records.
 #[test]
 fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
@@ -107,7 +107,8 @@ fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
     assert!(messages > 500, "{messages}");
 }
 
-/// Issue 17, 3.2: refusals, attempts and ends of calls are counted like the facts of the records.
+/// Issue 17, 3.2: the index has as many refusals, attempts and ends of calls as the records have
+/// facts about them.
 #[test]
 fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
     for (journal, place) in stored_journals() {
@@ -146,7 +147,7 @@ fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
     }
 }
 
-/// Issue 17, 3.1: an index that grew record by record is the one that is made at once.
+/// Issue 17, 3.1: the index has the same rows whether it grows record by record or is made at once.
 #[test]
 fn an_index_that_grows_with_the_journal_is_the_one_that_is_made_at_once() {
     let mut records = research(&mut Script::default(), ROOT);
@@ -164,7 +165,7 @@ fn an_index_that_grows_with_the_journal_is_the_one_that_is_made_at_once() {
     assert_eq!(grown["message"].len(), 10);
 }
 
-/// Issue 17, 3.1: the index of a projection is that of an embedded journal with the same records.
+/// Issue 17, 3.1: a projection and an embedded journal with the same records have the same index.
 #[test]
 fn a_projection_of_a_stream_has_the_same_index() {
     let embedded = Place::with(&mut research(&mut Script::default(), ROOT));
@@ -179,8 +180,8 @@ fn a_projection_of_a_stream_has_the_same_index() {
     assert_eq!(rows["message"].len(), 10);
 }
 
-/// Writes the records of a call to `code-search` that waits for an approval, is handed over twice,
-/// and ends as failed. Times are seconds after the call.
+/// Writes the records of a call to `code-search`. The call waits for an approval, is handed over
+/// twice, and fails. Times are seconds after the call.
 pub fn held_call(script: &mut Script, root: &str) -> (Vec<Record>, MessageId) {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "Is INV-777 paid?");
@@ -216,8 +217,8 @@ pub fn held_call(script: &mut Script, root: &str) -> (Vec<Record>, MessageId) {
     (records, asked)
 }
 
-/// Issue 17, 3.2: queueing time and work time are apart; waits for people have the person's
-/// decision; errors have their kind.
+/// Issue 17, 3.2: a delivery has separate times for queueing and for work, a wait for a person has
+/// the person's decision, and an error has its kind.
 #[test]
 fn deliveries_waits_decisions_and_errors_have_their_times() {
     let (mut records, _) = held_call(&mut Script::default(), ROOT);
@@ -253,7 +254,7 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
     );
 }
 
-/// A question whose answering agent took a turn with a price.
+/// A question, and a turn with a price that the answering agent took.
 pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "Who?");
@@ -280,7 +281,7 @@ pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
     [first, second]
 }
 
-/// The cost of a failed model call is in the sums, as `organism thread` shows it.
+/// The sums of a tree include the cost of a failed model call, as `organism thread` shows it.
 #[test]
 fn sums_of_trees_are_those_of_their_timelines() {
     let mut script = Script::default();
@@ -316,8 +317,9 @@ fn sums_of_trees_are_those_of_their_timelines() {
     assert!(spent > 0);
 }
 
-/// The fault of a call between threads is what ended it, not the result that its opener gets. Only
-/// the call whose time has passed is `timed-out`; those beneath it are cancelled.
+/// The fault of a call between threads is the failure that ended it, and not the result that its
+/// opener gets. Only the call whose deadline has passed is `timed-out`; the calls beneath it are
+/// cancelled.
 #[test]
 fn a_fault_is_the_one_that_ended_the_call() {
     let mut script = Script::default();
@@ -374,7 +376,7 @@ fn a_turn_has_its_model_tokens_cost_and_failovers() {
     assert_eq!(rows(&place.data(), sums), ["1 | 120 | 7 | 4200000"]);
 }
 
-/// Journals of earlier versions and of this one have payloads of this namespace.
+/// A payload name is shown without its namespace in one column, and with it in another.
 #[test]
 fn payload_names_are_shown_with_and_without_their_namespace() {
     let place = Place::with(&mut research(&mut Script::default(), ROOT));

@@ -7,7 +7,7 @@ use super::{organism, rows, text};
 use crate::journal::Place;
 use crate::journal::script::{NAMESPACE, Script, research, thread};
 
-/// A journal whose threads were opened by these questions.
+/// A journal with one thread for each of these questions.
 fn journal_of(questions: &[&str]) -> Place {
     let mut script = Script::default();
     let mut records: Vec<Record> = Vec::new();
@@ -18,7 +18,7 @@ fn journal_of(questions: &[&str]) -> Place {
     Place::with(&mut records)
 }
 
-/// The threads of what a search finds, without their common beginning.
+/// Threads in which a search finds something, without the common prefix of their ids.
 fn found(place: &Place, args: &[&str]) -> String {
     let output = organism(place, &[&["search", "--json"], args].concat());
     let lines = text(&output.stdout);
@@ -29,7 +29,8 @@ fn found(place: &Place, args: &[&str]) -> String {
     lines.lines().map(number).collect::<Vec<_>>().join(" ")
 }
 
-/// Issue 17, 3.3: words and prefixes; `INV-777` is one word; scripts without spaces.
+/// Issue 17, 3.3: a search finds words, prefixes, words such as `INV-777`, and text in scripts
+/// without spaces.
 #[test]
 fn words_prefixes_and_runs_without_spaces_are_found() {
     let place = journal_of(&[
@@ -73,7 +74,7 @@ fn words_prefixes_and_runs_without_spaces_are_found() {
     }
 }
 
-/// Issue 17, 4.2: each filter alone and together with words; refusals are included.
+/// Issue 17, 4.2: each filter works alone and together with words. Refusals are found, too.
 #[test]
 fn filters_leave_what_has_the_property() {
     let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
@@ -162,8 +163,8 @@ fn the_output_states_the_total() {
     assert_eq!(last(&["nowhere"]), "");
 }
 
-/// A search within a tree finds what a test of each match would, also for words that look like the
-/// mark of a tree, and its total is that of the tree.
+/// A search within a tree finds the matches of this tree alone, even for words that look like the
+/// index's mark of a tree. The total counts only these matches.
 #[test]
 fn a_search_within_a_tree_finds_nothing_of_other_trees() {
     let mut script = Script::default();

@@ -16,7 +16,7 @@ pub fn stats(place: &Place, more: &[&str]) -> Vec<Json> {
     text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The values of some fields of each group, as rows.
+/// One row for each group, with the values of the named fields.
 pub fn columns(groups: &[Json], names: &[&str]) -> Vec<String> {
     let value = |group: &Json, name: &str| match &group[name] {
         Json::String(text) => text.clone(),
@@ -26,7 +26,7 @@ pub fn columns(groups: &[Json], names: &[&str]) -> Vec<String> {
     groups.iter().map(row).collect()
 }
 
-/// A journal with turns of two agents on two models, each with its latency in milliseconds.
+/// A journal with one turn for each triple of agent, model and latency in milliseconds.
 fn turns(turns: &[(&str, &str, u64)]) -> Place {
     let mut script = Script::default();
     let tree = thread("sess-abcdefgh");
@@ -77,7 +77,8 @@ fn turns_are_summed_by_agent_and_model() {
     assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
 }
 
-/// Issue 17, 4.4 and 4.8: the groups equal what SQL gives on the rows, for journals of each version.
+/// Issue 17, 4.4 and 4.8: the groups equal the result of SQL on the rows, for journals of each
+/// version.
 #[test]
 fn the_groups_equal_those_of_sql_on_the_rows() {
     let mut compared = 0;
@@ -133,7 +134,7 @@ fn percentiles_agree(data: &std::path::Path, groups: &[Json]) {
     }
 }
 
-/// Issue 17, 4.5: `--since` includes its moment, and `--until` excludes it.
+/// Issue 17, 4.5: `--since` includes the given moment, and `--until` excludes it.
 #[test]
 fn a_time_bounds_what_is_summed() {
     let place = turns(&[("writer", "m", 10), ("writer", "m", 20), ("writer", "m", 30)]);

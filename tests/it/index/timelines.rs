@@ -1,4 +1,4 @@
-//! Pages of threads that are made with the index are those of the whole journal.
+//! Pages of threads that are made with the index show the same as pages from the whole journal.
 
 use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;
@@ -19,7 +19,8 @@ use crate::journal::script::{CORE, Script, name, research, thread};
 const ROOT: &str = "sess-abcdefgh";
 const LIMITS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 25, 60];
 
-/// A thread with two subthreads whose messages alternate with its own, and every kind of event.
+/// A thread with every kind of event and two subthreads. Messages of the thread and its subthreads
+/// alternate.
 pub fn nested() -> Vec<Record> {
     let mut script = Script::default();
     let tree = thread(ROOT);
@@ -110,7 +111,8 @@ fn json(timeline: &ThreadTimeline) -> String {
     serde_json::to_string_pretty(timeline).unwrap()
 }
 
-/// Issue 17: the first page of a long thread, made without reading the whole thread.
+/// Issue 17: the first page of a long thread is the same whether it is made with the index or from
+/// the whole thread.
 #[test]
 fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     let mut script = Script::default();
@@ -141,8 +143,8 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     assert!(cut > 100, "{cut}");
 }
 
-/// The thread's own events as JSON, each subthread with its totals alone. Without those that a page
-/// may leave out: see `audit::thread_page`.
+/// The thread's own events as JSON, with only the totals of each subthread. Events that a page may
+/// leave out are not included: see `audit::thread_page`.
 fn own_events(timeline: &ThreadTimeline) -> Vec<String> {
     let mut own = timeline.clone();
     own.items.retain(|item| !is_left_out(&item.what));
@@ -164,7 +166,8 @@ const fn is_left_out(event: &TimelineEvent) -> bool {
     )
 }
 
-/// Issue 18, 3.4: the pages of a thread, each made from its own records, are the whole thread.
+/// Issue 18, 3.4: the pages of a thread, each made from its own records, add up to the whole
+/// thread.
 #[test]
 fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     let mut script = Script::default();
@@ -216,7 +219,7 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     assert!(pages > 300, "{pages}");
 }
 
-/// A page states that it leaves something out.
+/// A page states that it does not show all refusals.
 #[test]
 fn a_page_with_more_refusals_than_it_may_show_says_so() {
     let mut script = Script::default();
@@ -237,7 +240,8 @@ fn a_page_with_more_refusals_than_it_may_show_says_so() {
     }
 }
 
-/// A long thread is not read beyond its first page, and the output is the same as without an index.
+/// With an index, a long thread is read only up to the end of its first page. The output is the
+/// same as without an index.
 #[test]
 fn the_first_page_of_a_long_thread_reads_no_later_record() {
     let mut script = Script::default();

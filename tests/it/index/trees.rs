@@ -9,8 +9,8 @@ use super::{organism, text};
 use crate::journal::Place;
 use crate::journal::script::{NAMESPACE, Script, research, thread};
 
-/// A finished tree, one that runs, one that failed after it had waited for a person, and one whose
-/// turn had a price.
+/// A journal with trees in several states: finished, running, waiting for a person, failed after
+/// such a wait, and with a turn that has a price.
 fn several() -> Place {
     let mut script = Script::default();
     let mut records = vec![script.boot(1)];
@@ -64,7 +64,7 @@ fn filters_leave_the_trees_with_the_property() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// Issue 17, 4.1: pages by cursors hold every tree once.
+/// Issue 17, 4.1: the pages that cursors lead to contain every tree once.
 #[test]
 fn pages_by_cursor_hold_every_tree_once() {
     let place = several();
@@ -97,8 +97,8 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
     assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
 }
 
-/// Issue 17, 4.1: a property that most trees have is found from the newest tree on, and leaves the
-/// same trees.
+/// Issue 17, 4.1: a filter that most trees match is searched from the newest tree on, and finds the
+/// same trees as any other filter.
 #[test]
 fn a_property_of_most_trees_leaves_the_newest_of_them() {
     const TREES: usize = 5_100;

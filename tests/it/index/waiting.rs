@@ -1,4 +1,4 @@
-//! Held calls that are found with the index are those of the whole journal.
+//! The held calls that are found with the index are the same as those in the whole journal.
 
 use organism::audit::{self, HeldCall};
 use organism::clock::Time;
@@ -17,7 +17,8 @@ fn indexed(place: &Place) -> Vec<HeldCall> {
     with_index(&place.data(), &mut |index| audit::held_in(index)).unwrap()
 }
 
-/// Trees of which every second one has a call that waits. Waits end in three ways.
+/// Trees with held calls. Every second tree has a call that still waits; the other waits have ended
+/// in three ways.
 pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
     let mut records = Vec::new();
     for number in 0..trees {
@@ -47,7 +48,7 @@ pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
     records
 }
 
-/// Design 8.17: no held call is missing, whatever its tree went through.
+/// Design 8.17: the index misses no held call, whatever has happened in its tree.
 #[test]
 fn held_calls_found_with_the_index_are_those_of_the_journal() {
     let mut script = Script::default();
@@ -68,8 +69,9 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
     assert!(found > 0);
 }
 
-/// `organism approvals` without an organism: with an index it reads only the trees that wait. An index
-/// that is missing, behind, damaged or of another journal hides no held call.
+/// `organism approvals` lists every held call without a running organism, even if the index is
+/// missing, behind, damaged or of another journal. With an index, it reads only the trees that
+/// wait.
 #[test]
 fn approvals_are_complete_whatever_state_the_index_is_in() {
     let mut script = Script::default();
@@ -118,7 +120,7 @@ fn approvals_are_complete_whatever_state_the_index_is_in() {
     }
 }
 
-/// The lock of a writer of the index.
+/// Takes the lock of the index's writer.
 fn index_lock(place: &Place) -> std::fs::File {
     let mut options = std::fs::OpenOptions::new();
     let lock =

@@ -53,7 +53,7 @@ struct Scene {
     /// Directory of the copies of checkpoints.
     copy: PathBuf,
     public: String,
-    /// Opens the journal on the host of its pump.
+    /// The open journal, if the pump runs.
     journal: Option<SqliteJournal>,
 }
 
@@ -128,8 +128,8 @@ fn last(place: &Place) -> HashedRecord {
     place.records().pop().unwrap()
 }
 
-/// Writes the row of a record into the journal in `data`, with the correct hash. `mac` is an SQL
-/// expression.
+/// Writes a record into the journal in `data`, with the correct hash. `mac` is an SQL expression
+/// for its MAC.
 pub fn put(data: &Path, record: &Record, mac: &str) {
     let mut body = Vec::new();
     record.write_text(&mut body).unwrap();
@@ -186,7 +186,7 @@ fn forget_trees(place: &Place) {
     sql(place, "DELETE FROM tree; UPDATE meta SET value = '0' WHERE key = 'refreshed'");
 }
 
-/// Notes the last record of the journal as acknowledged, in a watermark of this file.
+/// Writes a watermark to `file` that names the last record of the journal as acknowledged.
 fn forge_mark(place: &Place, file: &Path) {
     let last = last(place);
     let mut mark = [&last.record.position.0.to_be_bytes()[..], &last.hash.0].concat();
@@ -203,7 +203,7 @@ fn forget_copies(place: &Place) {
     std::fs::remove_file(checkpoints(place)).unwrap();
 }
 
-/// Replaces `to` by a copy of `from`.
+/// Replaces directory `to` by a copy of directory `from`.
 pub fn replace(from: &Path, to: &Path) {
     std::fs::remove_dir_all(to).unwrap();
     std::fs::create_dir_all(to).unwrap();
@@ -213,7 +213,7 @@ pub fn replace(from: &Path, to: &Path) {
     }
 }
 
-/// Appends another tail to the earlier copy, with a program that has the key.
+/// Appends a different tail to the earlier copy, with a program that has the key.
 fn forge_with_key(scene: &Scene) {
     let mut journal = scene.earlier.open().unwrap();
     let mut script = Script::default();
@@ -222,7 +222,7 @@ fn forge_with_key(scene: &Scene) {
     journal.close(Time(0)).unwrap();
 }
 
-/// Appends another tail to the earlier copy, with a program that has a new key of the attacker.
+/// Appends a different tail to the earlier copy, with a program that has a new key of the attacker.
 fn forge_with_new_key(scene: &Scene) {
     std::fs::remove_file(scene.earlier.state().join("key")).unwrap();
     let (data, state) = (scene.earlier.data(), scene.earlier.state());
@@ -560,7 +560,7 @@ fn rewrite_data_and_state(scene: &Scene) {
     put_state_back(scene);
 }
 
-/// Copies the MAC of the last commit.
+/// SQL expression for the MAC of the last commit.
 pub const LAST_MAC: &str =
     "(SELECT mac FROM step WHERE mac IS NOT NULL ORDER BY position DESC LIMIT 1)";
 
@@ -571,7 +571,7 @@ fn rewrite_without_copies(scene: &Scene) {
     put_data_back(scene);
 }
 
-/// Gives each of two blobs the content of the other.
+/// Swaps the contents of two blobs.
 fn swap_blobs(scene: &Scene) {
     sql(
         &scene.place,
@@ -590,7 +590,7 @@ fn reorder(scene: &Scene) {
     );
 }
 
-/// Continues with the last record in another tree.
+/// Appends a copy of the last record, which continues another tree.
 fn splice(scene: &Scene) {
     let all = scene.place.records();
     let mut record = all.last().unwrap().record.clone();

@@ -1,5 +1,5 @@
-//! Copies of checkpoints in a directory apart from `data` and `state`: their use by a start and by
-//! a proof, and a directory that cannot be written.
+//! Copies of checkpoints in a directory apart from `data` and `state`: their use at a start and in
+//! a proof, and failures to write them.
 
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ impl Copied {
         SqliteJournal::open_with_copies(&data, &state, Some(&copies), accept, &mut |_| Ok(()))
     }
 
-    /// One run of a pump.
+    /// Runs a pump once: opens the journal, appends the records of `tree`, and closes it.
     fn run(&mut self, tree: &str) {
         let mut journal = self.open(OperatorAcceptance::default()).unwrap();
         for group in research(&mut self.script, tree).chunks_mut(3) {
@@ -69,7 +69,7 @@ impl Copied {
     }
 }
 
-/// Appends another tail to an earlier copy of the journal, with a program that has the key.
+/// Appends a different tail to an earlier copy of the journal, with a program that has the key.
 fn forge(earlier: &Place) {
     let mut journal = earlier.open().unwrap();
     let mut script = Script::default();
@@ -145,7 +145,8 @@ fn an_older_journal_with_its_older_state_is_a_loss_and_continues_once_it_is_acce
     assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
 }
 
-/// The pump signs the records of a quiet organism after they were copied.
+/// A backup is proved by checkpoints that were made after it. The pump signs the records of a quiet
+/// organism only later.
 #[test]
 fn a_backup_is_proved_beside_checkpoints_that_were_made_after_it() {
     let mut copied = Copied::new();

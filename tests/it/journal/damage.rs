@@ -20,7 +20,8 @@ use super::script::{Script, research};
 use crate::campaign::Campaign;
 use crate::organism::kill::torture;
 
-/// Each failure message contains the seed; the same seed makes the same damage.
+/// A generator of random damage. Each failure message contains the seed, which makes the same
+/// damage again.
 struct Dice(u64);
 
 impl Dice {
@@ -51,7 +52,7 @@ fn verify(place: &Place) -> Result<ProofReport, Error> {
     audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {})
 }
 
-/// The position of the damage, from the open or from the proof.
+/// Position and detail of the damage that a proof finds, or the error of the proof.
 fn break_of(place: &Place) -> Option<String> {
     match verify(place) {
         Ok(report) => report.broken.map(|broken| format!("{}: {}", broken.position, broken.detail)),
@@ -191,7 +192,7 @@ fn a_table_that_is_not_ours_any_more_is_found_before_anything_is_written() {
     assert!(std::fs::read(&log).unwrap() == found);
 }
 
-/// A journal of a killed pump, with all records in the write-ahead log.
+/// The journal of a killed pump, with all records in the write-ahead log.
 fn left_open(records: &mut [Record]) -> Place {
     let place = Place::new();
     let mut journal = place.open().unwrap();
@@ -387,7 +388,8 @@ fn a_full_disk_appends_nothing_and_room_again_needs_no_restart() {
     assert_eq!(break_of(&place), None);
 }
 
-/// An idle pump writes only checkpoints, and a full disk must not end it.
+/// A checkpoint is put off while the disk is full, so that a full disk does not end an idle pump,
+/// which writes only checkpoints.
 #[test]
 fn a_checkpoint_is_put_off_while_the_disk_is_full() {
     let place = Place::new();

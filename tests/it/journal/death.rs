@@ -63,7 +63,7 @@ fn paused_writer() {
     journal.append(&mut [script.boot(journal.epoch())]).unwrap();
 }
 
-/// The header of the write-ahead log's index, in both copies.
+/// Size of the header of the write-ahead log's index, which is stored twice.
 const INDEX_HEADER_BYTES: usize = 96;
 
 fn read_index(place: &Place) -> Vec<u8> {
@@ -73,7 +73,8 @@ fn read_index(place: &Place) -> Vec<u8> {
     copy.output().unwrap().stdout
 }
 
-/// In another process, because this process has the file open and would release its locks.
+/// Writes the header of the write-ahead log's index. A separate process does it, because this
+/// process has the file open and would release its locks.
 fn write_index(place: &Place, header: &[u8]) {
     let mut target = std::ffi::OsString::from("of=");
     target.push(place.data().join("journal.db-shm"));
@@ -84,8 +85,8 @@ fn write_index(place: &Place, header: &[u8]) {
     assert!(child.wait().unwrap().success());
 }
 
-/// A journal of a killed pump, whose last commit is in the log and missing in the log's index. The
-/// reader keeps that index alive.
+/// The journal of a killed pump, whose last commit is in the write-ahead log but not in the log's
+/// index. The returned reader keeps the log's index alive.
 fn killed_within_a_commit() -> (Place, organism::journal::sqlite::JournalReader) {
     let place = Place { home: TempDir::new().unwrap() };
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -27,7 +27,7 @@ pub fn thread(text: &str) -> ThreadId {
     ThreadId::parse(text).unwrap()
 }
 
-/// The kinds of input that an operator decides.
+/// One input for each kind of decision that an operator takes.
 pub fn decisions() -> [Input; 3] {
     let action = OperatorAction {
         verb: OperatorVerb::TrustKey,

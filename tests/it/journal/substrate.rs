@@ -11,8 +11,8 @@ use organism::thread::Record;
 
 use super::{Place, streamed};
 
-/// Number of worlds of one test that are written to a journal, and number of records of each world.
-/// Further worlds differ only in size.
+/// Limits on the worlds of one test that are written to a journal: number of worlds, and records of
+/// each. Further worlds differ only in size.
 const WORLDS_MAX: u32 = 3;
 const RECORDS_MAX: usize = 3_000;
 
@@ -37,7 +37,7 @@ impl Kept {
         }
     }
 
-    /// `pages`: the maximum size of the file.
+    /// Opens the journal. `pages` is the maximum size of its file.
     pub fn open(&self, pages: Option<u32>) -> Box<dyn Journal> {
         match self {
             Self::Embedded(place) => {
@@ -53,14 +53,14 @@ impl Kept {
         }
     }
 
-    /// Everything that a reader of the directory finds at present.
+    /// All records that a reader of the directory finds at present.
     pub fn records(&self) -> Vec<Record> {
         let reader = JournalReader::open(&self.data()).unwrap();
         let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
         records.into_iter().map(|sealed| sealed.record).collect()
     }
 
-    /// All durable records.
+    /// Opens the journal again, and returns all durable records.
     fn read_back(&self) -> Vec<Record> {
         let mut records = Vec::new();
         let mut visit = |sealed: HashedRecord| -> Result<(), Error> {
@@ -84,7 +84,8 @@ pub fn collect(test: fn()) -> Vec<Vec<Record>> {
     COLLECTED.take().unwrap_or_default()
 }
 
-/// Writes the records of a pump in groups, as a driver does, and reads them back: both are equal.
+/// Writes the records of a pump in groups, as a driver does, and asserts that the same records are
+/// read back.
 #[track_caller]
 pub fn comes_back(records: &[Record]) {
     COLLECTED.with_borrow_mut(|collected| {

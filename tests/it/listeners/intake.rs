@@ -35,7 +35,7 @@ struct Expected {
     reason: String,
 }
 
-/// Writes the documents and reads the expected fate of each.
+/// Writes the invoices. Returns the expected fate of each.
 fn documents(folder: &Path) -> Vec<Expected> {
     python("intake", &["make_invoices.py", folder.to_str().unwrap()]);
     let manifest = std::fs::read_to_string(folder.join("MANIFEST.jsonl")).unwrap();
@@ -163,7 +163,7 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data/organism").join(name)
 }
 
-/// The fate of each file with its sender and reason, in the form of the manifest.
+/// Fate of each file, with its sender and the reason, in the form of the manifest.
 fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
     let mut became = BTreeMap::new();
     for line in lines.lines() {
@@ -198,7 +198,7 @@ fn text_of<'a>(payload: &'a str, element: &str) -> &'a str {
     rest.split_once("</").unwrap().0
 }
 
-/// The files of the listeners contain exactly the answers that the journal records.
+/// Asserts that the books of the listeners and the journal have the same calls.
 fn books_agree_with_the_journal(folder: &Path) {
     let journal = rusqlite::Connection::open(data(folder).join(DATABASE)).unwrap();
     let ids = |name: &str| -> BTreeSet<String> {
@@ -217,7 +217,7 @@ fn books_agree_with_the_journal(folder: &Path) {
     assert_eq!(count(folder, open), 0);
 }
 
-/// The messages that the entries of a book answer.
+/// Ids of the messages that the entries of a book name.
 fn messages(book: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(book).unwrap();
     let entry = |line: &str| serde_json::from_str::<Value>(line).unwrap();

@@ -12,7 +12,8 @@ use crate::organism::{CommandOutput, House};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-/// Config lines with the payloads that propose files and commands, and the payloads of the answers.
+/// Config line with the payloads that the workspace accepts: proposals of changes, and requests to
+/// show or undo changes.
 const FILES: &str = r#"accepts = ["proposed_file_replace_substring", "proposed_file_replace", "proposed_file_insert", "proposed_actions", "str_replace", "create_file", "show-changes", "undo-changes"]"#;
 const ALL: &str = r#"accepts = ["proposed_file_replace_substring", "proposed_file_replace", "proposed_file_insert", "proposed_shell_command", "proposed_package_install", "proposed_actions", "shell", "str_replace", "create_file", "show-changes", "undo-changes", "install-packages"]"#;
 const REPLIES: &str = r#"replies = ["changes-applied", "command-result", "install-proposed", "action-failed", "workspace-changes"]"#;

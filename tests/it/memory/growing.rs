@@ -93,8 +93,8 @@ impl GrowingThread {
         self.record(vec![fact]);
     }
 
-    /// A turn that was rendered from the delivery of `call` at `position`, and may clear the window
-    /// or replace a message.
+    /// Adds a turn that was rendered from the delivery of `call` at `position`. The turn may clear
+    /// the window or replace a message by a stub.
     fn turn(&mut self, call: CallId, position: Position) {
         let stub = match self.below(6) {
             0 => {

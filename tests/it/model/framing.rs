@@ -12,7 +12,7 @@ fn events() -> Vec<String> {
     (OPENAI.events)(&Scene { text: vec!["Hel", "lo."], ..Scene::default() })
 }
 
-/// The body in chunks made by `write`, with the text after the last chunk.
+/// A response whose body is in chunks that `write` makes. `end` follows the last chunk.
 fn chunked(write: impl Fn(&str) -> String, end: &str) -> String {
     let chunks: String = events().iter().map(|event| write(event)).collect();
     format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{end}")
@@ -94,7 +94,8 @@ async fn a_complete_answer_is_valid_whatever_follows_it() {
     }
 }
 
-/// Sends `first` after a part of the request, and `rest`, if any, after the whole request.
+/// Calls a server that responds before it has read the whole request: it sends `first` at once, and
+/// `rest`, if any, at the end of the request.
 async fn hasty(first: &str, rest: Option<&str>) -> Result<String, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

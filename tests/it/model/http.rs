@@ -74,7 +74,7 @@ async fn an_unreachable_server_is_a_typed_error() {
     assert!(error.is_retried() && error.to_string().contains("base_url"), "{error}");
 }
 
-/// The queue of connections is full, so the server accepts no connection.
+/// A connection to a server that never answers the TLS handshake ends with `connect_timeout`.
 #[tokio::test]
 async fn a_server_that_does_not_shake_hands_is_a_timeout() {
     let mut options = options("openai", "https://127.0.0.1:1/v1");
@@ -100,7 +100,8 @@ async fn a_redirect_is_not_followed_with_the_key() {
     assert!(elsewhere.requests().is_empty());
 }
 
-/// Accepts one tunnel, sends `answer`, and then acts as the server at the other end, without TLS.
+/// Accepts one request for a tunnel and sends `answer`. Then it acts, without TLS, as the server at
+/// the other end.
 async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());
@@ -166,12 +167,12 @@ async fn a_server_on_this_machine_is_never_reached_through_a_proxy() {
     call(&model, &ask("Hello.")).await.0.unwrap();
 }
 
-/// A certificate for these tests alone. Its authority signed nothing else.
+/// Authority of a certificate that only these tests use. It has signed nothing else.
 const AUTHORITY: &[u8] = include_bytes!("../../data/model/authority.der");
 const CERTIFICATE: &[u8] = include_bytes!("../../data/model/localhost.der");
 const CERTIFICATE_KEY: &[u8] = include_bytes!("../../data/model/localhost-key.der");
 
-/// Answers one call over TLS as `localhost`.
+/// Starts a TLS server named `localhost` that answers one call.
 async fn secured() -> (u16, tokio::task::JoinHandle<Option<String>>) {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider);

@@ -85,7 +85,7 @@ async fn a_run_is_recorded_and_plays_the_same() {
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
-/// Every run has other nonces.
+/// A recorded run of `xml-final` can be played back, although each run has new nonces.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
     let says = |text| Script::stream(&(OPENAI.events)(&Scene { text, ..Scene::default() }));
@@ -208,8 +208,8 @@ while byte := inside.read(1):
         sys.stdout.flush()
 "#;
 
-/// A listener does not get the keys of models, because its program may be foreign, unless the
-/// config passes the variable on.
+/// A listener gets the key of a model only if the config passes the variable on, because its
+/// program may be foreign.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_gets_the_key_of_a_model_only_where_the_config_hands_it_on() {
     let teller = "command = [\"python3\", \"teller.py\"]\nschema = \"write.xsd\"\n\

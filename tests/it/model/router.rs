@@ -45,7 +45,7 @@ impl Actor {
         self.request_times.lock().unwrap().len()
     }
 
-    /// The seconds between the calls.
+    /// Seconds between one call and the next.
     fn gaps(&self) -> Vec<f64> {
         let asked = self.request_times.lock().unwrap();
         asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect()
@@ -186,7 +186,7 @@ async fn the_last_attempts_error_is_reported_with_the_number_of_attempts() {
     assert_eq!(actor.times(), 4);
 }
 
-/// F6
+/// F6: a request that one route rejects is tried once on each other route.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_request_is_tried_on_each_route_once() {
     let (first, second) =
@@ -246,7 +246,8 @@ async fn a_retry_after_of_an_hour_counts_as_a_refusal() {
     assert_eq!((actor.times(), Instant::now()), (1, began));
 }
 
-/// Neither this call nor the next waits for a pause that is longer than the limit.
+/// If a provider demands a pause that is longer than the limit, neither the present call nor the
+/// next waits for its end.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_next_call() {
     let first = Actor::new("a", vec![Act::Break("", limited_for_an_hour), Act::Say("Yes.")]);
@@ -410,7 +411,8 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     assert!(limiter.load().abs() < f64::EPSILON);
 }
 
-/// A waiter that gets a free slot may then have to wait for tokens, and may time out.
+/// A permit is not lost if its waiter gives up. A waiter that has a free slot may still wait for
+/// tokens, and time out.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =

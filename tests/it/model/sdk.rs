@@ -1,5 +1,5 @@
 //! The scripted servers are realistic: the providers' own libraries read the same values from them.
-//! A foreign server works, too.
+//! Models also work with a foreign server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ fn installed(program: &str) -> PathBuf {
     root.join("target/sdks/bin").join(program)
 }
 
-/// The values that the provider's own library reads from each of the servers.
+/// The values that the provider's own library reads from each server.
 async fn read_by_sdk(wire: &Wire, servers: &[Server]) -> Vec<Json> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/model/sdk.py");
     let mut command = tokio::process::Command::new(installed("python"));
@@ -123,7 +123,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts `fakellm`, which answers every request by these rules, in both formats.
+/// Starts `fakellm`, an independent server for both formats, with the rules below.
 async fn elsewhere(directory: &Path) -> (Ended, u16) {
     let rules = json!({ "rules": [
         { "name": "found", "when": { "tool_result_contains": "found \"it\" <here>" },
@@ -157,8 +157,8 @@ async fn elsewhere(directory: &Path) -> (Ended, u16) {
     (child, port)
 }
 
-/// An independent implementation of the two formats: text, parallel calls, and their results. It
-/// returns the results only if it can parse the request.
+/// An independent server understands text, parallel calls and their results in both formats. It
+/// returns results only if it can parse the request.
 #[tokio::test]
 async fn a_foreign_server_supports_both_formats() {
     let directory = tempfile::tempdir().unwrap();

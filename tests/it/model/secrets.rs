@@ -19,7 +19,7 @@ fn key(number: usize) -> String {
     format!("sk-live-{number:02}-{:032x}", 0x9e37_79b9_7f4a_7c15_u128 * (number as u128 + 7))
 }
 
-/// The misbehaviour of the server with this number, which inserts its key wherever possible.
+/// Misbehaviour of server `number`, which inserts the server's key wherever possible.
 fn misbehaviour(number: usize) -> Script {
     let key = key(number);
     let said = format!("{{\"error\":{{\"message\":\"bad key {key}\",\"type\":\"{key}\"}}}}");
@@ -89,12 +89,14 @@ fn files(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-/// Twenty models with one route to all of them, and half of their keys in files.
+/// A house with twenty models, and a model that has a route to each of them. Half of the keys are
+/// in files.
 struct Keyed {
     house: House,
     servers: Vec<Server>,
     variables: BTreeMap<String, String>,
-    /// Outside the house, because the test searches all files in the house.
+    /// Files with keys. They lie outside the house, because the test searches all files in the
+    /// house.
     _files: TempDir,
 }
 
@@ -131,7 +133,7 @@ impl Keyed {
         run(self.house.command(arguments), &self.variables)
     }
 
-    /// One model call that tries every server.
+    /// Makes one model call that tries every server.
     fn live(&self) -> CommandOutput {
         let sent = self.run(&["record", "out.toml", "write.xml"]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -146,8 +148,8 @@ impl Keyed {
         sent
     }
 
-    /// As [`Keyed::live`], in a running organism with a complete log and metrics. Returns the
-    /// metrics.
+    /// Makes one model call in a running organism with a complete log and metrics. Returns its
+    /// output and the metrics.
     fn served(&self) -> (CommandOutput, String) {
         let mut command = self.house.command(&["run"]);
         command.envs(&self.variables);
@@ -190,7 +192,7 @@ impl Keyed {
         tried.into()
     }
 
-    /// Every command that prints parts of the config or the record.
+    /// Outputs of every command that prints parts of the config or the record.
     fn shown(&self) -> Vec<CommandOutput> {
         let threads = self.run(&["threads", "--all", "--json"]).json();
         let of_client = threads.iter().filter_map(|line| line["thread"].as_str());

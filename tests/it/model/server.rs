@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The end of a connection after the whole response was written.
+/// Behaviour of the server after it has written the whole response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     Close,
@@ -261,7 +261,7 @@ pub async fn call(
     (end, heard)
 }
 
-/// One call of `preset` to a server with this script.
+/// Makes one call with `preset` to a server that plays this script.
 pub async fn answered(preset: &str, script: Script) -> (Result<StreamEnd, Error>, ReceivedAnswer) {
     let server = Server::answering(script).await;
     call(&remote(options(preset, &server.url())), &ask("Hello.")).await

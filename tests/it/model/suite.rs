@@ -189,7 +189,7 @@ async fn a_call_without_a_name_is_returned_for_feedback(wire: &Wire) {
     assert_eq!(names, ["", "search"]);
 }
 
-/// The kind of an error, whether it is retried, and whether another route may succeed.
+/// The kind of an error, whether the call is retried, and whether another route may succeed.
 fn verdict(error: &Error) -> (&'static str, bool, bool) {
     let kind = match error {
         Error::Denied { .. } => "denied",

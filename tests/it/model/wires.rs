@@ -43,7 +43,8 @@ pub struct Wire {
     pub unknown: &'static str,
     /// Writes an error in the middle of a stream, from its kind and its message.
     pub error: fn(&str, &str) -> String,
-    /// Writes an error as the body of a response with an error status, from its kind and its message.
+    /// Writes an error as the body of a response with an error status, from its kind and its
+    /// message.
     pub complaint: fn(&str, &str) -> String,
     pub terminator: &'static str,
     pub stop: fn(Stop) -> &'static str,

@@ -47,7 +47,8 @@ replies = ["said"]
 client = "errands"
 "#;
 
-/// Addressed by name, because two listeners accept the same payload.
+/// The config with `commander` as the only listener of its payload, because two listeners accept
+/// the same one.
 fn config(commander: &str) -> String {
     let other = if commander == "sender" { "commander" } else { "sender" };
     let peers = CONFIG.replace(&format!("\"{other}\", "), "");
@@ -89,7 +90,8 @@ impl Hosted {
         text.unwrap_or_else(|| panic!("{said:?}")).to_owned()
     }
 
-    /// The held call of a ping from the client: message id and hash.
+    /// Sends a ping whose call is held. Returns the message id of the call and the hash of its
+    /// payload.
     fn hold(&self, number: &str) -> (String, String) {
         let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
         assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -295,7 +297,7 @@ fn a_hosted_cancel_ends_with_one_code_whatever_has_become_of_its_organism() {
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// An organism that cannot determine the origin of its callers.
+/// Starts an organism that cannot determine the origin of its callers.
 fn blind() -> (House, super::Running) {
     let listener = "[listeners.echo]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"talk.xsd\"";
     let client = "[clients.desk]\npeers = [\"echo\"]\nsecret_env = \"DESK_SECRET\"";
@@ -413,7 +415,7 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     assert!(weak.code == Some(78) && weak.err.contains("secret-weak"), "{weak:?}");
 }
 
-/// The login name of this user, where the system's file of users has one.
+/// The login name of this user; `null` if the system's file of users has none.
 fn login() -> Json {
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     let uid = rustix::process::geteuid().as_raw().to_string();
@@ -421,7 +423,8 @@ fn login() -> Json {
     own.map_or(Json::Null, |line| line.split(':').next().into())
 }
 
-/// The decisions in the timeline of a thread: verb, uid and note. Each is by this user.
+/// The decisions in the timeline of a thread: verb, uid and note. Asserts that this user took each
+/// of them.
 fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     let shown = house.organism(&["thread", thread, "--json"]);
     let story: Json = serde_json::from_str(&shown.out).unwrap_or_else(|e| panic!("{e}: {shown:?}"));
@@ -436,7 +439,7 @@ fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     shown.collect()
 }
 
-/// Sends the request unchanged and returns the response of the control socket.
+/// Sends a request unchanged to the control socket. Returns the response.
 fn answer_to(house: &House, mut request: Json) -> String {
     request["project"] = json!(house.handshake().project.unwrap());
     let path = organism::service::socket_path(&house.data());

@@ -1,5 +1,5 @@
-//! `[alerts]`: a command is run for each cause that an operator must know of, once, and what became
-//! of it is on record (issue 18, part 6).
+//! `[alerts]`: a command is run once for each cause that an operator must know of, and the record
+//! states how the command ended (issue 18, part 6).
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -44,7 +44,7 @@ replies = ["pong"]
 approval = "always"
 "#;
 
-/// Notes each report, with its environment.
+/// Program of the alert command. It notes each report with its environment.
 const NOTIFY: &str = r#"#!/bin/sh
 read -r line
 printf '%s\n' "$line" >> alerts
@@ -69,13 +69,13 @@ fn write_notify(house: &House, notify: &str) {
     std::fs::set_permissions(house.path("notify"), mode).unwrap();
 }
 
-/// Reports that the command got, in order.
+/// Reports that the alert command got, in order.
 fn commanded(house: &House) -> Vec<Json> {
     let text = std::fs::read_to_string(house.path("alerts")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Events and counts of the reports about this kind and subject that the command got.
+/// Event and count of each report about this kind and subject that the alert command got.
 fn events(house: &House, kind: &str, subject: &str) -> Vec<(String, u64)> {
     let all = commanded(house).into_iter();
     let own = all.filter(|report| report["kind"] == kind && report["subject"] == subject);
@@ -122,7 +122,8 @@ fn kill(mut running: Running) {
     running.child.wait().unwrap();
 }
 
-/// Two causes at once, and a burst that continues: each raises one alert, which is counted and ends.
+/// Each of two simultaneous causes raises one alert, even if its burst continues. The alert is
+/// counted and ends.
 #[test]
 fn each_burst_raises_one_alert_which_states_its_count_and_its_end() {
     let house = house(SHORT);
@@ -191,8 +192,9 @@ fn no_payload_is_in_what_the_command_gets() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A kill -9 directly after the cause is durable: the next start raises the alert. A second kill,
-/// after the alert: no further start raises it again, and a repetition is only counted.
+/// A cause raises one alert over two kills. After a kill directly after the cause is durable, the
+/// next start raises the alert. After a kill behind the alert, no start raises it again, and a
+/// repetition is only counted.
 #[test]
 fn a_cause_alerts_once_whatever_is_killed() {
     let house = house("window = \"1h\"");
@@ -225,7 +227,7 @@ fn a_cause_alerts_once_whatever_is_killed() {
     house.verified();
 }
 
-/// A kill -9 while the command runs: it runs again, with the same id.
+/// An alert command that runs while its pump is killed runs again, with the same id.
 #[test]
 fn a_command_that_its_pump_did_not_outlive_runs_again() {
     let house =
@@ -244,7 +246,8 @@ fn a_command_that_its_pump_did_not_outlive_runs_again() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A command that fails, hangs, floods its output or cannot be started keeps nothing back, and is on record.
+/// An alert command that fails, hangs, floods its output or cannot be started blocks no other work,
+/// and the record states its failure.
 #[test]
 fn a_command_that_does_not_do_its_work_blocks_nothing() {
     let cases = [
@@ -273,7 +276,7 @@ fn a_command_that_does_not_do_its_work_blocks_nothing() {
     }
 }
 
-/// Issue 18, part 6: an approval that waits for too long, also over a restart.
+/// Issue 18, part 6: an approval that waits for too long raises one alert, also over a restart.
 #[test]
 fn an_approval_that_waits_raises_one_alert_until_somebody_decides() {
     let house = house("waiting = \"1500ms\"");
@@ -298,7 +301,7 @@ fn an_approval_that_waits_raises_one_alert_until_somebody_decides() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A budget of which four fifths are used.
+/// A budget raises one alert when four fifths of it are used.
 #[test]
 fn a_budget_at_four_fifths_raises_one_alert() {
     let (before, after) = CONFIG.split_once("[listeners.echo]").unwrap();
@@ -335,7 +338,7 @@ fn a_budget_at_four_fifths_raises_one_alert() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Copies of checkpoints that cannot be made.
+/// A failure to copy checkpoints raises one alert, which ends when a copy succeeds.
 #[test]
 fn a_problem_with_the_record_raises_one_alert_and_ends() {
     let house = house("");
@@ -352,8 +355,8 @@ fn a_problem_with_the_record_raises_one_alert_and_ends() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A journal that a start refuses cannot record the alert. It is raised once, and is on record when
-/// the organism runs again.
+/// A journal that a start refuses raises one alert. The alert cannot be recorded at once, but is on
+/// record when the organism runs again.
 #[test]
 fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     let house = House::settled(&CONFIG.replace("ALERTS", ""));
@@ -382,7 +385,7 @@ fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A reload begins, changes and ends alerts.
+/// A reload may begin, change and end alerts.
 #[test]
 fn a_reload_changes_alerts() {
     let house = house(SHORT);
@@ -411,7 +414,7 @@ fn a_reload_changes_alerts() {
     assert_eq!(recorded(&house).len(), count, "{:?}", recorded(&house));
 }
 
-/// Mistakes in the section are found before anything starts, each at its place.
+/// Mistakes in the section `[alerts]` are found before anything starts, each with its location.
 #[test]
 fn mistakes_in_the_section_are_found_at_their_places() {
     let cases = [

@@ -1,4 +1,4 @@
-//! `organism run` and commands that start an organism for themselves wait for each other.
+//! `organism run`, and a command that starts an organism of its own, wait for each other.
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use organism::service::announcement::{Announcement, is_announced};
 
 use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
 
-/// A command in the background, whose output is read at its end.
+/// Starts a command in the background. Its output is read when it has ended.
 fn spawn(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -36,7 +36,7 @@ fn is_ready(house: &House, running: &mut Running, log: &str) {
     });
 }
 
-/// A `send` that starts its own organism and waits for a listener that holds its answer.
+/// Starts a `send` that runs its own organism, and waits for a listener that holds its answer.
 fn holding(house: &House) -> Child {
     house.write("hold.xml", numbered("hold", "1"));
     let sending = spawn(house.command(&["send", "hold.xml", "--as", "desk"]));

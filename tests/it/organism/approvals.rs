@@ -54,7 +54,7 @@ fn held(house: &House) -> Vec<Json> {
     said.json()
 }
 
-/// Sends a text that is then held. Returns the message id of the held call.
+/// Sends a text whose call is held. Returns the message id of the call.
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -229,7 +229,8 @@ fn a_refusal_reaches_the_client_with_its_reason() {
     house.verified();
 }
 
-/// The listener tries to approve directly, with a cleaned environment, and from a child process.
+/// Program of a listener that tries to approve a call: directly, with a cleaned environment, and
+/// from a child process.
 const TRAITOR: &str = r#"#!/usr/bin/env python3
 import json, os, subprocess, sys
 data = b""
@@ -265,7 +266,7 @@ fn a_listener_cannot_approve_through_the_operators_socket() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Relays standard input and output to a program on a terminal of its own.
+/// Program that runs a command on a terminal, and relays its standard input and output.
 const TERMINAL: &str = r#"
 import os, pty, select, sys
 child, terminal = pty.fork()
@@ -287,7 +288,7 @@ while terminal in sources:
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 "#;
 
-/// A command on a terminal, and what it has printed so far.
+/// A command on a terminal, with the output that it has printed so far.
 struct OnTerminal {
     child: Child,
     printed: std::sync::Arc<std::sync::Mutex<String>>,
@@ -324,7 +325,7 @@ impl OnTerminal {
         self.printed.lock().unwrap().clone()
     }
 
-    /// Waits until this text was printed so many times, and then types a line.
+    /// Waits until the command has printed `question` this number of times, and then types a line.
     fn answer(&mut self, question: &str, times: usize, line: &str) {
         use std::io::Write as _;
         until(question, || (self.printed().matches(question).count() == times).then_some(()));

@@ -80,7 +80,8 @@ turn = 1
 text = '<held xmlns="urn:example:talk"><n>1</n></held>'
 "#;
 
-/// Crashes in its first attempt, once it has a part of the delivery.
+/// Program of a listener that crashes in its first attempt, after it has read a part of the
+/// delivery.
 const FLAKY: &str = r#"#!/bin/sh
 if [ ! -e crashed ]; then touch crashed; head -c 1 >/dev/null; exit 7; fi
 exec ./player.py flaky
@@ -93,24 +94,25 @@ const CANCELLED: &str = "sess-cancel777";
 const FLAKY_THREAD: &str = "sess-flaky001";
 const TIRED: &str = "sess-tired001";
 
-/// The journal that the questions are put to, and what was put into it.
+/// The journal of the questions, and the facts of its runs that the answers must state.
 pub struct AuditedRuns {
     pub house: House,
-    /// Id and digest of the call that was approved.
+    /// Id of the approved call, and in `digest` the digest of its payload.
     pub write: String,
     pub digest: String,
-    /// Id of the client's request that led to it, and of the answer.
+    /// Id of the client's request that led to the approved call, and in `answer` that of its
+    /// answer.
     pub request: String,
     pub answer: String,
-    /// Position of the record before the approval.
+    /// Position of the last record before the approval.
     before: String,
-    /// The config of the first runs, and that of the later ones.
+    /// Config of the first runs, and after it the config of the later ones.
     pub first_config: String,
     later_config: String,
 }
 
 impl AuditedRuns {
-    /// The journal of these tests. Tests that run at once share it.
+    /// Returns the journal of these tests, which simultaneous tests share.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<AuditedRuns>> = Mutex::new(Weak::new());
         // One test makes the journal while the others wait for it.
@@ -191,7 +193,8 @@ impl AuditedRuns {
         shell.stdin(Stdio::null()).output().unwrap().into()
     }
 
-    /// The answer to a question, which has these parts.
+    /// Runs the command of a question, and asserts that its output contains each part. Returns the
+    /// output.
     fn answers(&self, question: &str, parts: &[&str]) -> String {
         let answer = self.ask(question);
         assert_eq!(answer.code, Some(0), "{question}: {answer:?}");
@@ -207,8 +210,8 @@ fn done(house: &House, arguments: &[&str]) {
     assert_eq!(done.code, Some(0), "{arguments:?}: {done:?}");
 }
 
-/// Sends an order, and has a person decide about the call of the writer. Returns the id of this
-/// call, and the digest of its payload.
+/// Sends an order, and lets `decide` decide on the writer's held call. Returns the id of this call
+/// and the digest of its payload.
 fn book(house: &House, thread: &str, decide: impl Fn(&Json)) -> (String, String) {
     let mut send = house.command(&["send", "order.xml", "--as", "desk", "--new", thread]);
     let sender = send.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -225,7 +228,8 @@ fn held_in(house: &House, thread: &str) -> Option<Json> {
     held.into_iter().find(|call| call["thread"] == thread)
 }
 
-/// A refused request, a spent budget, a cancelled thread, and one that waits when the organism ends.
+/// Records failures: a refused request, a spent budget, a cancelled thread, and a thread that waits
+/// when the organism ends.
 fn fail(house: &House, running: Running) {
     let refused = house.send_text(&numbered("nonsense", "1"), &[]);
     assert_eq!(refused.code, Some(65), "{refused:?}");
@@ -258,7 +262,7 @@ fn command_of(question: &str) -> String {
     found.unwrap_or_else(|| panic!("the page has no question `{question}`")).1
 }
 
-/// One test for each question, and the list of them.
+/// Defines a test for each question, and the list of the questions.
 macro_rules! questions {
     ($($test:ident: $question:literal, $check:expr;)*) => {
         const TESTED: &[&str] = &[$($question),*];
@@ -272,8 +276,8 @@ macro_rules! questions {
     };
 }
 
-/// Issue 17, 4.8: the page lists twenty-five questions, each has one command and a test, and at most
-/// six need SQL.
+/// Issue 17, 4.8: the page lists twenty-five questions, each has one command and a test, and at
+/// most six need SQL.
 #[test]
 fn each_question_of_the_page_has_one_command_and_a_test() {
     let questions = questions();

@@ -2,7 +2,7 @@
 
 use super::House;
 
-/// Sections of a config for both listeners. A booking is cancelled by its number.
+/// Config sections of both listeners. A call of `cancel` names the number of the booking.
 macro_rules! booking_listeners {
     () => {
         r#"
@@ -25,7 +25,7 @@ replies = ["charge-failed", "notified"]
 
 pub(super) use booking_listeners;
 
-/// Last line of the bank's section, to add settings to it.
+/// Last line of the bank's config section. Tests replace it to add settings.
 pub const BANK: &str = "replies = [\"charge-failed\", \"notified\"]\n";
 
 /// Copies the program of both listeners and its schema.

@@ -1,4 +1,4 @@
-//! Clients that are refused as `busy`: each gets its answer, and the record gets one count.
+//! Clients that are refused as `busy`. Each client gets its answer, and the record gets one count.
 
 use organism::ids::Position;
 use organism::thread::{Input, Verdict};

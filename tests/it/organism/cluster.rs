@@ -19,11 +19,11 @@ use crate::nats::Cluster;
 
 const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
-/// Number of answers after which a new pump counts as working, as far as enough calls are open.
+/// Number of answers after which a new pump counts as working, if enough calls are open.
 const TAKEN_OVER: u64 = 5;
 /// Number of rounds with one cluster and one journal; a longer campaign starts again.
 const ROUNDS_A_JOURNAL: u64 = 20;
-/// Number of answers on record that show the recovery after a fault.
+/// Number of recorded answers that prove the recovery from a fault.
 const ANSWERS: u64 = 20;
 const FROZEN: Duration = Duration::from_secs(2);
 
@@ -37,7 +37,8 @@ enum Blow {
     FreezePump,
     KillProcess,
     KillReplica,
-    /// A second pump takes over from a killed pump, or from a frozen one that resumes later.
+    /// A second pump takes over from a pump that is killed, or from one that is frozen and resumes
+    /// later.
     SucceedKilled,
     SucceedFrozen,
 }
@@ -55,7 +56,7 @@ const BLOWS: [Blow; 10] = [
     Blow::SucceedFrozen,
 ];
 
-/// The time until the next answers.
+/// Times from each kind of fault to the next answers.
 #[derive(Default)]
 struct Outages(BTreeMap<Blow, Vec<Duration>>);
 
@@ -74,7 +75,7 @@ impl fmt::Display for Outages {
     }
 }
 
-/// An organism on a cluster, with listeners on NATS besides those that it starts.
+/// An organism on a cluster. It has listeners on NATS in addition to the processes that it starts.
 fn house(cluster: &Cluster) -> House {
     let solo = "[listeners.solo]\ncommand = [\"./player.py\", \"solo\"]";
     assert!(CONFIG.contains(solo));
@@ -92,9 +93,10 @@ fn on(cluster: &Cluster) -> String {
 struct Stage {
     house: House,
     running: Running,
-    /// Another host, whose pump takes over from time to time.
+    /// A second host, whose pump takes over from time to time.
     second: House,
-    /// Number of deliveries by a replaced pump of records that it had written before.
+    /// Number of late deliveries by replaced pumps. Such a pump may still deliver what it had
+    /// recorded before.
     late: usize,
     replicas: Vec<Kit>,
     tail: Tail,
@@ -111,7 +113,7 @@ impl Stage {
         Self { house, running, second, late: 0, replicas, tail: Tail::default(), cluster }
     }
 
-    /// Waits for this number of further answers on record. Returns the time.
+    /// Waits for further recorded answers. Returns the duration of the wait.
     fn wait_for_answers(&mut self, what: &str) -> Duration {
         let begun = Instant::now();
         self.tail.in_flight(&self.house);
@@ -125,7 +127,7 @@ impl Stage {
         begun.elapsed()
     }
 
-    /// Injects a fault, waits for recovery, and repairs everything.
+    /// Injects a fault, waits for the recovery, and repairs the cluster.
     fn strike(&mut self, blow: Blow, choices: &mut Choices) -> Duration {
         let node = match blow {
             Blow::KillLeader | Blow::FreezeLeader => self.cluster.leader(STREAM),
@@ -190,8 +192,8 @@ impl Stage {
         }
     }
 
-    /// Lets the second host take over, and calls `meanwhile` once it leads. Then the second host
-    /// stops and the first one continues. Returns the time without a leader.
+    /// Makes the second host take over, and calls `meanwhile` once it leads. Then the second host
+    /// stops, and the first one continues. Returns the time without a leader.
     fn succeed(&mut self, what: &str, meanwhile: impl FnOnce(&mut Self)) -> Duration {
         let begun = Instant::now();
         self.tail.in_flight(&self.house);
@@ -215,8 +217,8 @@ impl Stage {
         outage
     }
 
-    /// The replaced pump resumes: its writes are refused, and it ends. It may deliver only records
-    /// that it had written before.
+    /// Resumes the replaced pump. Its writes are refused, and it ends. It may deliver only what it
+    /// had recorded before.
     fn wake_the_replaced(&mut self, epoch: u32) {
         let done = |house: &House| {
             let effects = std::fs::read_to_string(house.path("effects")).unwrap();
@@ -234,7 +236,7 @@ impl Stage {
     }
 }
 
-/// A listener that answers pings, connected to that node first.
+/// Starts a listener that answers pings. It connects to this node first.
 fn replica(cluster: &Cluster, house: &House, node: usize) -> Kit {
     let mut meeting = Meeting::of("talk", &cluster.nodes[node]);
     meeting.subjects = organism::bus::nats::ListenerSubjects::new("talk", &name("solo"));
@@ -257,7 +259,7 @@ fn kill_a_child_of(pid: u32, choices: &mut Choices) {
     Command::new("kill").args(["-9", child]).status().unwrap();
 }
 
-/// Every fault, repeatedly, in an order of its own.
+/// Returns the next fault. Each round contains every fault once, in a random order.
 fn next(left: &mut Vec<Blow>, choices: &mut Choices) -> Blow {
     if left.is_empty() {
         left.extend(BLOWS);
@@ -292,8 +294,8 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
     ));
 }
 
-/// Runs all work to its end and judges the result. A reader of the stream alone sees the same
-/// result.
+/// Runs all work to its end and judges the result. A host that knows only the stream must verify
+/// it, too.
 fn end(stage: Stage, clients: Clients) -> u64 {
     let Stage { house, mut running, replicas, cluster, .. } = stage;
     running.child.kill().unwrap();

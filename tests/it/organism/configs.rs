@@ -1,4 +1,5 @@
-//! `organism config`: the config of any moment on record, written out and compared.
+//! `organism config`: the config that was in force at any moment of the record, written out and
+//! compared.
 
 use organism::clock::Time;
 use organism::config::ConfigHistory;

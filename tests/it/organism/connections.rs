@@ -1,4 +1,5 @@
-//! A command connects once for all its requests, and again after the connection has ended.
+//! A command opens one connection for all its requests, and another one only after the first has
+//! ended.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use super::{House, say};
 
-/// Fate of a first connection after its first request.
+/// Fate of the first connection after its first request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FirstConnection {
     IsKept,
@@ -24,9 +25,9 @@ enum FirstConnection {
     TakesNoBytes,
 }
 
-/// A stub of an organism: it holds the journal and accepts every request.
+/// A stub of an organism, which holds the journal and accepts every request.
 struct Recorder {
-    /// The requests of each connection.
+    /// Requests, in one list for each connection.
     connections: Arc<Mutex<Vec<Vec<String>>>>,
     _lock: DirectoryLock,
 }
@@ -57,7 +58,7 @@ impl Recorder {
         Self { connections, _lock: lock }
     }
 
-    /// The verbs of the requests of each connection.
+    /// Verbs of the requests, in one list for each connection.
     fn carried(&self) -> Vec<Vec<String>> {
         let connections = std::mem::take(&mut *self.connections.lock().unwrap());
         let verb = |request: String| {

@@ -57,7 +57,7 @@ fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
     assert!(diff(&house, &[]).err.contains("the events of both threads are equal: 43 events"));
 }
 
-/// Everything after the changed answer differs as well, so the first difference is the cause.
+/// The first difference is the changed answer, because everything after it differs as well.
 #[test]
 fn the_first_difference_is_the_answer_that_changed() {
     let house = essay_house();
@@ -76,7 +76,7 @@ fn the_first_difference_is_the_answer_that_changed() {
     assert!(all.out.contains("sess-essay001.draft_2"), "{all:?}");
 }
 
-/// All messages before the turn are equal, so its prompt is the first difference.
+/// The first difference is a prompt if all messages before its turn are equal.
 #[test]
 fn a_changed_prompt_comes_before_what_the_model_answered() {
     let house = essay_house();
@@ -99,7 +99,8 @@ fn a_changed_prompt_comes_before_what_the_model_answered() {
     assert_eq!((&found["equal"], &found["equal_results"]), (&false.into(), &true.into()));
 }
 
-/// The definition of a run is no event, but its digest stands beside the result.
+/// A changed goal is the first difference. The changed definition, which is no event, appears as
+/// another digest beside the result.
 #[test]
 fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
     let house = essay_house();
@@ -111,7 +112,7 @@ fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
     assert!(diff(&house, &[]).out.contains("+    State what must change"));
 }
 
-/// The result of a thread that failed is the fault that its opener got.
+/// The result of a failed thread is the fault that its opener got.
 #[test]
 fn a_run_that_failed_has_its_fault_as_the_result() {
     let house = essay_house();
@@ -128,8 +129,8 @@ fn a_run_that_failed_has_its_fault_as_the_result() {
     assert_eq!(found["equal_results"], false);
 }
 
-/// A thread that hangs in a subthread ends where that subthread was opened, which is before the
-/// place where they differ.
+/// An open thread first differs in its subthread, although the thread's own timeline ends before
+/// that difference, where it opened the subthread.
 #[test]
 fn an_open_thread_differs_first_where_its_subthread_does() {
     let house = essay_house();

@@ -1,5 +1,5 @@
-//! `organism fork --edit` at the turn of an agent: an operator's message takes the place of what the
-//! agent sent there (issue 18, 1.4; design 11.20).
+//! `organism fork --edit` at the turn of an agent: an operator's message replaces the messages that
+//! the agent sent in this turn (issue 18, 1.4; design 11.20).
 
 use organism::ids::{MessageId, ThreadId};
 use organism::thread::Fact;
@@ -7,7 +7,7 @@ use organism::thread::Fact;
 use super::recorded_turns::chain;
 use super::{CommandOutput, House, Running, TALK, numbered, until};
 
-/// Turns of the agents after an edit. An edited turn is no turn of a model.
+/// Recorded turns of the agents for the time after an edit. An edited turn is no turn of a model.
 const AFTER: &str = r#"
 recorded = "for a test"
 [[turn]]
@@ -20,8 +20,8 @@ turn = 2
 text = '<done><n>lead {{done/n}}</n></done>'
 "#;
 
-/// A recorded chain whose models say something else by now, and its turns: lead, thinker, thinker,
-/// lead, lead.
+/// A chain with recorded turns, whose models have different answers afterwards. Returns the ids of
+/// its turns, in the order lead, thinker, thinker, lead, lead.
 fn recorded() -> (House, Running, Vec<String>) {
     let house = chain();
     let running = house.run_noting();
@@ -59,8 +59,8 @@ fn origin_of(house: &House, local: &str) -> (String, MessageId) {
     (message.from.to_string(), message.cause.unwrap())
 }
 
-/// An edited call has the agent's name and the operator's action as its cause, and its result goes to
-/// the agent.
+/// An edited call is sent in the agent's name and caused by the operator's action. Its result goes
+/// to the agent.
 #[test]
 fn an_edited_call_is_the_agents_and_the_operator_caused_it() {
     let (house, running, turns) = recorded();
@@ -90,7 +90,7 @@ fn an_edited_call_is_the_agents_and_the_operator_caused_it() {
     proved(&house, running);
 }
 
-/// An edited final ends the agent's call. What follows is decided anew.
+/// An edited final ends the agent's call. All later decisions are made anew.
 #[test]
 fn an_edited_final_is_the_result_of_the_agents_call() {
     let (house, running, turns) = recorded();
@@ -107,7 +107,7 @@ fn an_edited_final_is_the_result_of_the_agents_call() {
     proved(&house, running);
 }
 
-/// An edit of what the source has on record is no edit: it has the same course.
+/// An edit that equals the recorded message gets the recorded results.
 #[test]
 fn an_edit_with_the_recorded_message_gets_the_recorded_results() {
     let (house, running, turns) = recorded();
@@ -147,7 +147,8 @@ fn what_cannot_take_the_place_of_a_turn_is_refused_with_a_reason() {
     proved(&house, running);
 }
 
-/// kill -9 at each step of an edited fork: it is there once or not at all, and goes on.
+/// After a kill -9 at any step of an edited fork, the fork exists once or not at all, and it goes
+/// on.
 #[test]
 fn an_edited_turn_survives_kill_9() {
     let (house, running, turns) = recorded();

@@ -1,5 +1,5 @@
 //! `organism operator enroll` writes the key of an operator's browser into the config file, and
-//! nothing else.
+//! changes nothing else.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Stdio;
@@ -45,7 +45,7 @@ fn config(house: &House) -> String {
     std::fs::read_to_string(house.path("organism.toml")).unwrap()
 }
 
-/// Files beside the config that a command has left behind.
+/// Temporary files that a command has left beside the config.
 fn left_behind(house: &House) -> Vec<String> {
     let entries = std::fs::read_dir(house.path(".")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,4 +1,4 @@
-//! The examples of `config/`, run by the commands at the head of each file.
+//! The examples of `config/`. Each is run by the commands at the head of its file.
 
 mod cases;
 mod forks;
@@ -15,7 +15,7 @@ use super::CommandOutput;
 
 const THREAD: &str = "sess-example0";
 
-/// An example of `config/`, with a directory and a journal for this test alone.
+/// An example of `config/`, with a directory and a journal for one test.
 pub struct Example {
     name: &'static str,
     pub place: TempDir,
@@ -57,7 +57,7 @@ impl Example {
         command
     }
 
-    /// A command on the journal of the example.
+    /// Creates a command on the config of the example.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let config = format!("config/{}.toml", self.name);
         let mut command = self.prepared(env!("CARGO_BIN_EXE_organism"));
@@ -69,7 +69,7 @@ impl Example {
         self.command(arguments).output().unwrap().into()
     }
 
-    /// The indented lines at the head of the file.
+    /// The indented lines at the head of the example's file.
     fn commands(&self) -> String {
         let config = self.config();
         let head: Vec<_> = config.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
@@ -91,7 +91,7 @@ impl Example {
         command
     }
 
-    /// Runs the commands at the head of the file, with an id for the run's thread.
+    /// Runs the commands at the head of the file. The run's thread gets a known id.
     pub fn run(&self) -> CommandOutput {
         let run = self.shell(&format!("{} --new {THREAD}", self.commands()));
         assert_eq!(run.code, Some(0), "{run:?}");
@@ -107,7 +107,7 @@ impl Example {
         exported.into_iter().filter(is_named).collect()
     }
 
-    /// The document of each goal of an agent, under the label of its thread.
+    /// The document of each goal that an agent got, by the label of its thread.
     fn documents(&self) -> BTreeMap<String, String> {
         let document = |goal: Json| {
             let label = goal["thread"].as_str()?.strip_prefix(&format!("{THREAD}."))?.to_owned();
@@ -118,7 +118,7 @@ impl Example {
         goals.map(|goal| document(goal).expect("a goal has a thread and a text")).collect()
     }
 
-    /// Asserts that `check` notes nothing.
+    /// Asserts that `check` has no notes.
     fn checked(&self) {
         let checked = self.organism(&["check"]);
         assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");
@@ -126,8 +126,8 @@ impl Example {
         assert!(!checked.out.lines().any(has_nothing_to_take), "{checked:?}");
     }
 
-    /// Asserts that `check` notes nothing, that each recorded turn was used, and that the goals of
-    /// agents were these.
+    /// Asserts that `check` has no notes, that each recorded turn was used, and that agents got
+    /// exactly these goals.
     fn used_up(&self, goals: &[&str]) {
         self.checked();
         let labels: Vec<_> = self.documents().into_keys().collect();
@@ -138,7 +138,7 @@ impl Example {
     }
 }
 
-/// The last state of each goal that a run has shown.
+/// The last state of each goal in the output of a run.
 fn states(run: &CommandOutput) -> BTreeMap<String, String> {
     let state = |line: &str| {
         let (_, line) = line.split_once(' ')?;
@@ -288,7 +288,7 @@ fn the_research_repeats_an_unsound_study_and_delegates_what_is_open() {
     assert!(documents["report.specialist_1"].starts_with(role), "{documents:?}");
 }
 
-/// The kind and the number of each thing that was done, sorted.
+/// Entries of the ledger, sorted: the kind of each action with its number.
 fn ledger(booking: &Example) -> Vec<String> {
     let text = booking.read("ledger.jsonl");
     let line = |line| {

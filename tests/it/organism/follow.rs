@@ -165,7 +165,7 @@ fn followers_cause_no_read_of_the_journal_in_the_organism() {
     assert_eq!(tail.end().code, Some(0));
 }
 
-/// A stub of an organism: it holds the journal, and gives each connection the next of these
+/// A stub of an organism, which holds the journal. It answers each connection with the next of its
 /// responses.
 struct ScriptedOrganism {
     serving: JoinHandle<()>,
@@ -197,7 +197,7 @@ fn recorded(position: u64) -> ServiceResponse {
     ServiceResponse::Recorded { partition: 0, position: Position(position) }
 }
 
-/// A house with a journal.
+/// A house whose journal has a first message.
 fn settled() -> House {
     let house = House::new();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));

@@ -1,6 +1,6 @@
 //! An attacker with write access changes the tail of the journal's file while the organism is down.
-//! No start accepts the change, no part of a forged record is ever executed, and the organism
-//! continues after the operator's recorded consent.
+//! No start accepts the change, and no part of a forged record is ever executed. The organism
+//! continues after an operator has accepted the loss on record.
 //!
 //! The simulation keeps its records in a list without MACs, so this test uses the file. `KILLS=…`
 //! sets the number of kills; `SEED=…` repeats the choices.
@@ -44,7 +44,7 @@ enum Attack {
     Append,
     /// A record that releases the held call, with a copy of the last MAC.
     AppendWithCopiedMac,
-    /// The last MAC is removed.
+    /// Removes the last MAC.
     DeleteMac,
 }
 
@@ -69,7 +69,7 @@ fn hold(house: &House) -> HeldCall {
     HeldCall { message, call, thread: ThreadId::parse(&text("thread")).unwrap() }
 }
 
-/// Appends a record in the tree of the held call that releases the call.
+/// A record in the tree of a held call that releases the call.
 fn release(house: &House, held: &HeldCall) -> Record {
     let reader = house.reader();
     let last = reader.last().unwrap();
@@ -106,7 +106,7 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
-/// Starts the organism, which exits by itself. Returns its exit code and its log.
+/// Starts an organism that must exit by itself. Returns its exit code and its log.
 fn refused(house: &House) -> (Option<i32>, String) {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let mut run = house.command(&["run"]);
@@ -119,7 +119,7 @@ fn refused(house: &House) -> (Option<i32>, String) {
     (ended.code(), house.log())
 }
 
-/// Asserts that the vault did nothing and that its call waits for an approval.
+/// Asserts that the vault did nothing, and that the held call still waits for an approval.
 fn is_held(house: &House, held: &HeldCall) {
     let effects = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
     let done: Vec<_> = effects.lines().filter(|line| line.starts_with("vault ")).collect();

@@ -42,7 +42,7 @@ replies = ["worked"]
 
 const VERBS: [&str; 4] = ["send", "approve", "refuse", "cancel"];
 
-/// Longer than four failing commands take on a busy machine.
+/// Time-out of the forger's attempts: longer than four failing commands take on a busy machine.
 const TRIES_PATIENCE: Duration = Duration::from_secs(120);
 
 fn house() -> House {
@@ -58,13 +58,13 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
-/// Attempts of the forger: one line `MODE VERB CODE` for each.
+/// Attempts that the forger noted, one line `MODE VERB CODE` for each.
 fn tries(house: &House) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path("tries")).unwrap_or_default();
     noted.lines().map(str::to_owned).collect()
 }
 
-/// A held call, whose id the forger gets.
+/// Makes a held call, and gives its id to the forger. Returns the id.
 fn show_target(house: &House, modes: &str) -> String {
     let sent = house.send_text(&numbered("hold", "1"), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -77,7 +77,7 @@ fn show_target(house: &House, modes: &str) -> String {
     text("message")
 }
 
-/// Sends a ping until it is answered, also while the pump restarts.
+/// Sends a ping until it is answered, even if the pump restarts meanwhile.
 fn ping(house: &House, number: usize) -> CommandOutput {
     let number = number.to_string();
     until_within(TRIES_PATIENCE, "an answer", || {

@@ -1,5 +1,6 @@
-//! Forks of every message of recorded runs, and kill -9 in the midst of them (issue 18, part 1).
-//! `ORGANISM_TORTURE=1` takes every message and every point, otherwise a part of them.
+//! Forks at every message of recorded runs, and kill -9 during forks (issue 18, part 1).
+//! `ORGANISM_TORTURE=1` tests every message and every failpoint, and otherwise some of them are
+//! tested.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ fn until_all_ended(house: &House) {
     });
 }
 
-/// Forks every message of the tree, or one of each name: the result is that of the source, or there
-/// is nothing more to do.
+/// Forks at every message of the tree, or at one message of each name. A fork has the result of the
+/// source, or no work to do.
 fn fork_every_message(house: &House, root: &str, result: &str) {
     let before = house.extent(root);
     let mut names = BTreeSet::new();
@@ -48,7 +49,8 @@ fn fork_every_message(house: &House, root: &str, result: &str) {
     assert_eq!(house.extent(root), before, "the source is untouched");
 }
 
-/// Every message of a workflow's run with its goals, and of the runs of a fork. No model is called.
+/// Every message of a workflow's run can be forked, and every message of a fork. Each fork calls no
+/// model.
 #[test]
 fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
@@ -72,7 +74,7 @@ fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// An agent beneath the call of a listener that is no agent.
+/// A config with an agent that is called by a listener which is no agent.
 const BENEATH: &str = r#"
 [organism]
 name = "talk"
@@ -99,8 +101,9 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-/// The listener's call gets its recorded result as a whole, so a turn beneath it would have no
-/// effect. The command names the listener, and the place that it takes.
+/// A fork at a turn beneath a listener's call begins before that call. The call gets its recorded
+/// result as a whole, so the turn would have no effect. The command names the listener and the fork
+/// point.
 #[test]
 fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
     let house = House::with(BENEATH);
@@ -138,8 +141,8 @@ fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
     house.verified();
 }
 
-/// kill -9 at every step of a fork at a turn: it is there once or not at all, it goes on after the
-/// next start, and no effect happens twice.
+/// After a kill -9 at any step of a fork at a turn, the fork exists once or not at all. It goes on
+/// after the next start, and no effect happens twice.
 #[test]
 fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
     let all = [
@@ -181,8 +184,8 @@ fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
     assert!(!all.contains("\"failed\""), "every fork has the result of its source: {all}");
 }
 
-/// Appends a fork at the thinker's second turn, whose facts `change` has changed. Returns why the
-/// journal is not proved; `None` if it is.
+/// Appends a fork at the thinker's second turn, after `change` has changed its facts. Returns the
+/// reason why the journal is not proved; `None` if it is.
 fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> Option<String> {
     let reader = house.reader();
     let records = reader.tree(&ThreadId::parse("sess-source01").unwrap(), None).unwrap();
@@ -233,7 +236,8 @@ fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> O
     report.broken.map(|broken| broken.detail)
 }
 
-/// `verify` makes the open work of a fork from its source again, and compares it.
+/// `verify` derives the open work of a fork from its source, and compares it with the record of the
+/// fork.
 #[test]
 fn verify_compares_what_a_fork_has_opened_again() {
     let change_call = |facts: &mut Vec<Fact>| {

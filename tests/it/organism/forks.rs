@@ -1,5 +1,5 @@
-//! `organism fork` on a real journal: what was answered is answered again from the record, and no
-//! listener is given a call twice (issue 18, part 1).
+//! `organism fork` on a real journal: recorded answers are used again, and no listener gets a call
+//! twice (issue 18, part 1).
 
 use std::process::Stdio;
 
@@ -22,8 +22,8 @@ fn ask(house: &House, name: &str, number: &str, more: &[&str]) -> CommandOutput 
     sent
 }
 
-/// Every message of a thread is forked, and the forks again: the source is untouched, the lineage is
-/// proved, and no effect happens twice.
+/// Every message of a thread is forked, and every message of its forks. The source is untouched,
+/// the lineage is proved, and no effect happens twice.
 #[test]
 fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
     let house = House::new();
@@ -107,8 +107,8 @@ fn a_fork_after_a_result_continues_the_conversation() {
     house.verified();
 }
 
-/// A call that the source does not have is held, unless its listener is named. An edited request
-/// passes the gate.
+/// An edited request passes the gate. A call that the source does not have is held, unless `--live`
+/// names its listener.
 #[test]
 fn an_edited_request_is_held_until_an_operator_approves_it() {
     let house = House::new();
@@ -151,7 +151,8 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
     house.verified();
 }
 
-/// kill -9 at every step of a fork: it is there once or not at all, and no effect happens twice.
+/// After a kill -9 at any step of a fork, the fork exists once or not at all, and no effect happens
+/// twice.
 #[test]
 fn a_fork_survives_kill_9_at_every_point() {
     let points = [
@@ -193,7 +194,7 @@ fn a_fork_survives_kill_9_at_every_point() {
     }
 }
 
-/// A run of a workflow is forked: its agents run anew, and their models answer again.
+/// In a fork of a workflow's run, the agents run anew, and their models answer again.
 #[test]
 fn a_run_of_a_workflow_is_forked() {
     let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
@@ -228,8 +229,9 @@ fn run_definitions(house: &House) -> Vec<String> {
     recorded.collect()
 }
 
-/// A run of a fork has the definition of the source's run, whatever the config has by now, unless
-/// `--config` names one. A run that the source does not have takes that of the config.
+/// A run in a fork keeps the definition of the source's run, even if the config has changed since,
+/// unless `--config` names one. A run that the source does not have uses the definition of the
+/// config.
 #[test]
 fn a_run_of_a_fork_keeps_the_definition_of_its_source() {
     let essay = ESSAY.replace("name = \"essay\"", "name = \"talk\"");

@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::{House, TALK, numbered, until};
 
-/// Two listeners that crash, one that replies after it is released, and one that never replies. The
-/// client gathers as `gather` states.
+/// A config with two listeners that crash, one that replies after it is released, and one that
+/// never replies. The client gathers as `gather` states.
 fn config(gather: &str, peers: &[&str]) -> String {
     let listener = |name: &str, file: &str| {
         format!(
@@ -26,7 +26,7 @@ fn config(gather: &str, peers: &[&str]) -> String {
     )
 }
 
-/// The exit code, and the end of each call with its payloads.
+/// Exit code of a `send`, and how each call ended, with its payloads.
 type SentResults = (Option<i32>, Vec<(String, Vec<String>)>);
 
 const FIRST: &str = "gather = \"first\"";
@@ -39,7 +39,7 @@ fn reply() -> String {
     numbered("held", "1")
 }
 
-/// Sends the request with a key, in the background.
+/// A `send` with a key, in the background.
 struct Sending {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,

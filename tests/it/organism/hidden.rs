@@ -1,4 +1,4 @@
-//! The memory of a process that may contain keys is closed to other processes of its user.
+//! The memory of a process that may contain keys is closed to other processes of the same user.
 //!
 //! Root may inspect every process. If the tests run as root, these tests switch to another user.
 
@@ -27,14 +27,14 @@ api_key_env = "LIVE_KEY"
 "#;
 
 const KEY: &str = "sk-of-nobody-0000000000000000";
-/// A user id without any permissions, which need not have an account.
+/// Id of a user without any permissions. The user need not have an account.
 const SOMEBODY: u32 = 65_534;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command that runs as that user.
+/// Creates a command that runs as the user without permissions.
 fn as_user(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -45,8 +45,8 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// A house of that user with a readable program, because a process of an unreadable program is
-/// always closed.
+/// A house of the user without permissions, with a readable program. A process whose program is
+/// unreadable would always be closed.
 fn house() -> (House, PathBuf) {
     let house = House::with(CONFIG);
     let program = house.path("organism");
@@ -73,7 +73,7 @@ fn organism(house: &House, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The content of a process's file under /proc, read by another process of the same user.
+/// Reads a process's file under /proc, in another process of the same user.
 fn seen(process: &Child, file: &str) -> CommandOutput {
     let path = format!("/proc/{}/{file}", process.id());
     let mut command = as_user(Path::new("head"));

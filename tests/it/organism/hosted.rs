@@ -78,8 +78,8 @@ pub fn server() -> Server {
     Server::start()
 }
 
-/// The config of the journal: on the agents' own server if all journals of the test run are on
-/// JetStream.
+/// The config section of the journal. With `ORGANISM_TEST_NATS`, the journal is on the agents'
+/// server.
 fn journal() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match std::env::var_os("ORGANISM_TEST_NATS") {
@@ -92,7 +92,7 @@ fn journal() -> String {
     }
 }
 
-/// The config with replacements for LIMITS, MODEL and BUDGET.
+/// A house whose config has replacements for LIMITS, MODEL and BUDGET.
 fn house_with(server: &Server, changes: &[(&str, &str)]) -> House {
     house_of(&format!("{CONFIG}{}", journal()), server, changes)
 }
@@ -114,7 +114,7 @@ pub fn house(server: &Server) -> House {
     house_with(server, &[])
 }
 
-/// An `organism host`, which is killed when this is dropped at the latest.
+/// A running `organism host`, which is killed when this value is dropped.
 pub struct Hosting {
     child: Child,
     log: std::path::PathBuf,
@@ -164,7 +164,7 @@ impl Drop for Hosting {
     }
 }
 
-/// All records, without the values that differ between runs.
+/// All recorded facts, without values that differ between runs.
 fn record(house: &House) -> Vec<String> {
     let reader = house.reader();
     let last = reader.last().unwrap();
@@ -224,7 +224,7 @@ fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
     out
 }
 
-/// The records of a run in which the agent ran on a remote host, or in the pump's process.
+/// The records of a run whose agent runs on a remote host, or in the pump's process.
 fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]) -> Vec<String> {
     let mut changes = vec![("BUDGET", budget)];
     if !is_far {
@@ -244,7 +244,8 @@ fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]
     record(&house)
 }
 
-/// Asserts equal bytes of every prompt by their recorded digests.
+/// The record has the same facts and prompt digests whether the agent runs on a remote host or in
+/// the pump's process.
 #[test]
 fn a_remote_agent_leaves_the_same_record_as_an_agent_in_the_pumps_process() {
     let server = server();
@@ -267,7 +268,8 @@ fn a_remote_agent_leaves_the_same_record_as_an_agent_in_the_pumps_process() {
     }
 }
 
-/// F16, law 8: also if the agent ran on a machine of another kind.
+/// F16, law 8: the prompt of a recorded turn is shown as it was sent, even if the agent ran on a
+/// machine of another kind.
 #[test]
 fn a_turn_that_was_taken_elsewhere_is_shown_as_it_was_sent() {
     let server = server();
@@ -299,7 +301,7 @@ struct Slow {
 struct SlowModelState {
     count: usize,
     answered: usize,
-    /// The last request.
+    /// Text of the last request.
     last_request: String,
     may_answer: bool,
 }
@@ -383,8 +385,8 @@ fn attend(mut stream: TcpStream, answer: &[u8], (state, told): &(Mutex<SlowModel
     state.lock().unwrap().answered += 1;
 }
 
-/// A house whose writer calls that model, with its pump, and with the key in the environment of all
-/// processes.
+/// A slow model, a house whose writer calls it, and the running pump. The pump needs no key of the
+/// model.
 fn slow(server: &Server) -> (Slow, House, Running) {
     let slow = Slow::start("<said xmlns=\"urn:example:talk\">at last</said>");
     let models = slow.model();
@@ -457,7 +459,8 @@ fn a_stopping_host_ends_its_turns_and_takes_no_more() {
     house.verified();
 }
 
-/// An answer that the model gave during an outage of the server is not requested again.
+/// If the server fails while the model answers, the answer waits for the server, and the model is
+/// not called again.
 #[test]
 fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     let server = server();
@@ -478,7 +481,7 @@ fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     house.verified();
 }
 
-/// W3C Trace Context: the model is called in the client's trace.
+/// W3C Trace Context: a remote agent calls its model in the client's trace.
 #[test]
 fn a_trace_continues_in_the_turn_of_a_remote_agent() {
     let server = server();
@@ -493,8 +496,8 @@ fn a_trace_continues_in_the_turn_of_a_remote_agent() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The pump of each partition serves its own threads, and replicas share the deliveries of all
-/// pumps.
+/// Replicas of an agent host share the deliveries of all pumps, while each pump serves the threads
+/// of its own partition.
 #[test]
 fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     let server = Server::start();
@@ -524,8 +527,8 @@ fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     house.verified();
 }
 
-/// A pump that restarts during a turn delivers the turn again. The answer to the delivery of the
-/// dead pump is dropped.
+/// A pump that restarts during a turn delivers the turn again. The answer to the dead pump's
+/// delivery is dropped.
 #[test]
 fn a_remote_turn_continues_after_its_pump_was_killed_and_restarted() {
     let server = server();
@@ -544,7 +547,8 @@ fn a_remote_turn_continues_after_its_pump_was_killed_and_restarted() {
     house.verified();
 }
 
-/// O11, F14: the pump reserves tokens and money before the model request.
+/// O11, F14: a remote agent's model request is sent only after the pump has reserved its tokens and
+/// money.
 #[test]
 fn a_budget_is_kept_across_the_wire() {
     let server = server();
@@ -645,7 +649,8 @@ fn the_key_of_a_model_is_needed_where_its_agent_is() {
     assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
 }
 
-/// The answers of a remote agent cannot be recorded, so `record` runs the agent in its own process.
+/// `record` runs a remote agent in its own process, because it cannot record the answers of another
+/// process.
 #[test]
 fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     let server = server();
@@ -662,7 +667,7 @@ fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     assert!(made.err.contains("1 turns in out.toml"), "{}", made.err);
 }
 
-/// Model calls are counted where they are made.
+/// An agent host reports its readiness and counts the model calls of its agents.
 #[test]
 fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     let server = server();
@@ -697,7 +702,8 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Law 8: a prompt is rendered from the recorded config, or not at all.
+/// Law 8: an agent host with another config than the pump's takes no turn, because a prompt is
+/// rendered only from the recorded config.
 #[test]
 fn a_host_with_another_config_than_its_pump_takes_no_turn_and_says_why() {
     let server = server();
@@ -723,8 +729,8 @@ fn prompt_of(house: &House, thread: &str) -> String {
     shown.out
 }
 
-/// Design 12.3: the hosts of an agent take another config first, and then the pump does; no turn
-/// fails meanwhile.
+/// Design 12.3: no turn fails while another config comes into force, first in the hosts of an agent
+/// and then in the pump.
 #[test]
 fn an_agent_elsewhere_takes_its_next_turn_under_the_reloaded_config() {
     let server = server();

@@ -1,5 +1,5 @@
-//! `organism init`: each project passes `check` and runs at once on its recording, and on a real
-//! model after one changed line.
+//! `organism init`: each project passes `check` and runs at once on its recording. After one line
+//! is changed, it runs on a real model.
 
 mod installed;
 mod workflows;
@@ -31,7 +31,7 @@ impl Projects {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// A command in a directory.
+    /// Creates a command that runs in a directory.
     fn command(&self, directory: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
         command.args(arguments).current_dir(self.path(directory));
@@ -45,7 +45,7 @@ impl Projects {
         self.command(directory, arguments).output().unwrap().into()
     }
 
-    /// Writes a project into `new`, and asserts that `check` notes nothing.
+    /// Writes a project into `new`, and asserts that `check` has no notes.
     fn init(arguments: &[&str]) -> Self {
         let projects = Self::new();
         let made = projects.organism("", &[&["init"], arguments, &["new"]].concat());
@@ -61,7 +61,7 @@ impl Projects {
         assert!(checked.out.starts_with("new is good"), "{checked:?}");
     }
 
-    /// Puts one of the commented models in the place of the recording.
+    /// Replaces the recording by one of the commented models.
     fn use_model(&self, provider: &str) {
         let config = self.read("new/organism.toml");
         let of_provider = format!("# voice = {{ provider = \"{provider}\",");
@@ -88,7 +88,7 @@ impl Projects {
         std::fs::write(self.path("new/organism.toml"), named).unwrap();
     }
 
-    /// The payloads that wait for a person, as `verb` lists them.
+    /// The first payload that waits for a person, as `verb` lists it.
     fn waiting(&self, verb: &str) -> Option<Json> {
         self.organism("new", &[verb, "--json"]).json().into_iter().next()
     }
@@ -123,7 +123,7 @@ fn ended(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
-/// Providers of the commented lines in each project.
+/// Providers of the commented models in each project.
 const PROVIDERS: [&str; 4] = ["openai-compatible", "openai", "anthropic", "ollama"];
 
 #[test]
@@ -238,7 +238,7 @@ fn the_crew_asks_waits_for_approvals_and_changes_the_project() {
     assert_eq!(exported.iter().filter(is_turn).count(), turns, "each recorded turn was used");
 }
 
-/// The answer of the crew's tool about a test of the project.
+/// The crew's report about a run of this test in the project.
 fn report_of(projects: &Projects, test: &str) -> String {
     let file = format!(
         "import signal, unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        {test}\n"

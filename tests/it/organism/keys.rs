@@ -1,5 +1,5 @@
-//! A command needs the keys of models only if it starts an organism, and not if an organism is
-//! running.
+//! A command needs the keys of models only if it starts an organism. If an organism is running, it
+//! needs none.
 
 use organism::config::{self, ConfigEnvironment};
 use organism::journal;
@@ -59,7 +59,7 @@ fn waiting(house: &House, list: &str) -> (String, String) {
     (text("message"), text("thread"))
 }
 
-/// Runs every command that needs the organism, one after the other.
+/// Runs every command that needs an organism, one after the other.
 fn all(house: &House, organism: impl Fn(&[&str]) -> CommandOutput) {
     let hand_in =
         |file: &str| assert!(matches!(organism(&["send", file, "--no-wait"]).code, Some(0 | 3)));
@@ -118,7 +118,8 @@ fn a_start_without_a_key_names_the_key_and_starts_nothing() {
     house.verified();
 }
 
-/// An organism that is still starting has no socket yet, and the command waits for it.
+/// A command waits for an organism that another process is starting, which has no socket yet. It
+/// does not start an organism without keys.
 #[tokio::test]
 async fn an_organism_that_another_process_starts_is_waited_for_and_not_started_without_keys() {
     let house = house();

@@ -1,6 +1,6 @@
-//! Crashes under load: the organism is killed repeatedly while clients submit payloads, and
-//! sometimes crashes after a record is durable and before its effects. Afterwards the clients'
-//! ledger, the record and the effects of the listeners must agree.
+//! Crashes under load. Clients submit payloads while the organism is killed repeatedly. Sometimes
+//! it crashes after a record is durable and before its effects. Afterwards the clients' ledger, the
+//! record and the effects of the listeners must agree.
 //!
 //! A kill must never leave a journal that the next start refuses. Refused starts are counted over
 //! all kills; the campaign continues with another journal, and fails at the end.
@@ -35,12 +35,12 @@ use left_behind::Started;
 /// Number of kills with one journal; a longer campaign continues with a new one.
 const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
-/// The campaign ends early after this number of refused starts.
+/// Number of refused starts after which the campaign ends early.
 const REFUSED_MAX: usize = 10;
-/// Number of kills for each crash at a failpoint.
+/// One of this number of kills is a crash at a failpoint.
 const AIMED_EVERY: u64 = 5;
 
-/// Failpoints after a record is durable and before its effects are complete.
+/// Failpoints between the moment when a record is durable and the end of its effects.
 const BETWEEN: [&str; 8] = [
     "after-commit",
     "after-append",
@@ -52,7 +52,7 @@ const BETWEEN: [&str; 8] = [
     "after-result",
 ];
 
-/// Failpoints after an input has arrived and before it is recorded.
+/// Failpoints between the arrival of an input and its record.
 const BEFORE: [&str; 4] = ["answered", "stepped", "before-append", "before-commit"];
 
 /// SplitMix64: equal seeds give equal choices.
@@ -79,7 +79,7 @@ impl Choices {
 /// How the organism is killed.
 #[derive(Debug, Clone)]
 enum Death {
-    /// `kill -9` after this run has recorded that number of messages.
+    /// `kill -9` after this run has recorded so many messages, and after a pause.
     Random(u64, Duration),
     /// The process aborts at a failpoint.
     Aimed(String),
@@ -100,13 +100,13 @@ impl Death {
     }
 }
 
-/// The messages in flight, read from the growing journal.
+/// Messages in flight and counts, read from the growing journal.
 #[derive(Default)]
 pub struct Tail {
     read: Position,
     open: HashSet<MessageId>,
     pub messages: u64,
-    /// Messages that listeners sent.
+    /// Number of messages that listeners sent.
     pub answers: u64,
 }
 
@@ -135,7 +135,7 @@ impl Tail {
     }
 }
 
-/// A number from the environment.
+/// The number in an environment variable; `None` if the variable is not set.
 pub fn environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
@@ -185,7 +185,7 @@ struct Total {
     starts: u64,
     refused: Vec<Refused>,
     messages: u64,
-    /// Processes that outlived a killed pump.
+    /// Number of processes that outlived a killed pump.
     left_behind: u64,
     /// Time from the first answer of a listener to the kill, in each run.
     at_work: Work,
@@ -227,18 +227,18 @@ fn kills() -> u64 {
     environment("KILLS").unwrap_or(if torture() { 1_000 } else { 40 })
 }
 
-/// Eight listener processes, started with the interpreter itself: the `python3` script of a version
-/// manager starts more slowly than they do, eight times after each kill.
+/// A house with eight listener processes. The interpreter itself starts them, because the `python3`
+/// script of a version manager is slower than they are, eight times after each kill.
 pub fn house() -> House {
     left_behind::house(quick(House::with(&left_behind::config(&often_lost()))))
 }
 
-/// As [`house`], for a test of the embedded journal.
+/// A house for a test of the embedded journal, with listeners that start quickly.
 pub fn embedded_house() -> House {
     quick(House::settled(&often_lost()))
 }
 
-/// Deliveries may be lost with their pump far more often than the default of a listener permits.
+/// A config that permits 50 attempts of each call, because a delivery is often lost with its pump.
 fn often_lost() -> String {
     let replies = ["done", "worked"].map(|name| format!("replies = [\"{name}\"]\n"));
     let allowed = replies.iter().fold(CONFIG.to_owned(), |config, replies| {
@@ -293,7 +293,7 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
     total.messages += tail.messages - before;
 }
 
-/// Stops the commands that read beside the pump, also if the campaign fails.
+/// Stops the commands that read beside the pump, even if the campaign fails.
 struct StopReaders<'s>(&'s AtomicBool);
 
 impl Drop for StopReaders<'_> {
@@ -388,7 +388,7 @@ fn settle_running(house: &House, clients: Clients, mut running: Running) -> Stri
     evidence.to_string()
 }
 
-/// The log of a process that exited before it was killed.
+/// A refused start, with the log of the process that exited before it was killed.
 fn refused(house: &House, ended: std::process::ExitStatus) -> Refused {
     Refused(format!("{ended}\n{}", house.log()))
 }
@@ -449,7 +449,7 @@ fn die_at(house: &House, failpoint: &str) -> Result<(), Refused> {
     }
 }
 
-/// Including the messages in flight from before.
+/// Kills the organism while it recovers, with messages in flight from earlier runs.
 fn die_while_recovering(
     house: &House,
     choices: &mut Choices,
@@ -480,7 +480,7 @@ pub fn start(house: &House, failpoint: Option<&str>) -> Running {
     Running { child: command.spawn().unwrap() }
 }
 
-/// The signal that killed the process.
+/// Waits for the end of a process. Returns the signal that killed it.
 pub fn end_within(child: &mut Child, patience: Duration) -> Option<i32> {
     until_within(patience, "it dies", || child.try_wait().unwrap()).signal()
 }

@@ -1,4 +1,5 @@
-//! Keys of hosts: created before the first start, and known to the other hosts of the organism.
+//! Keys of hosts. They are created before the first start, and known to the other hosts of the
+//! organism.
 
 use super::{CONFIG, House, say};
 
@@ -21,7 +22,7 @@ fn the_key_of_a_host_is_made_and_shown_before_its_first_start_and_signs_after_it
     assert_eq!(verified.json()[0]["keys"][0], key);
 }
 
-/// A config with that line under `[journal]`.
+/// A config with `line` under `[journal]`.
 fn with_known_keys(line: &str) -> String {
     format!("{CONFIG}\n[journal]\n{line}\n")
 }

@@ -2,8 +2,8 @@
 
 use super::{CONFIG, House, numbered, say, talk_reply};
 
-/// F17: a stopping run, and a command with its own organism, report open calls, including held
-/// ones.
+/// F17: open calls, including held ones, are reported when a run stops or when a command with its
+/// own organism ends.
 #[test]
 fn open_work_at_the_end_is_logged() {
     let held = CONFIG.replace("[\"ping\"]", "[\"ping\"]\napproval = \"always\"");

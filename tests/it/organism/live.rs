@@ -16,14 +16,14 @@ use super::model_calls::{CONFIG, THREAD, end, house, records, sending};
 use super::provider::{Provider, ScriptedResponse};
 use super::{CommandOutput, House, Running, TALK, say, until};
 
-/// How long a test waits for the next line of a command.
+/// Time-out of a test that waits for the next line of a command.
 const LINE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of a command's output. Reads no further than the test does, so that the command blocks
-/// while the test reads nothing.
+/// Lines of a command's output. They are read no further than the test reads them, so that the
+/// command blocks when the test pauses.
 pub struct OutputLines {
     lines: Receiver<String>,
-    /// The lines read so far, for the message of a failure.
+    /// All lines so far, for the message of a failure.
     seen: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl OutputLines {
         self.fail(&format!("the output ends without `{text}`"));
     }
 
-    /// Reads up to the end, and returns everything that was read.
+    /// Reads up to the end of the output. Returns all lines, including earlier ones.
     fn read_all(&mut self) -> String {
         while self.next().is_some() {}
         self.seen.concat()
@@ -78,7 +78,7 @@ impl OutputLines {
     }
 }
 
-/// A running `organism tail --live`. Killed when it is dropped.
+/// A running `organism tail --live`, which is killed when this value is dropped.
 pub struct LiveTail {
     pub child: Child,
     lines: OutputLines,
@@ -86,14 +86,14 @@ pub struct LiveTail {
 }
 
 impl LiveTail {
-    /// Returns once the subscription is open.
+    /// Starts the command, and waits until its subscription is open.
     pub fn start(house: &House, args: &[&str]) -> Self {
         let mut command = house.command(&["tail", "--live", "--json", "-n", "0"]);
         command.args(args);
         Self::of(command)
     }
 
-    /// Starts a command that writes JSON.
+    /// Starts this command, which writes JSON, and waits until its subscription is open.
     pub fn of(command: Command) -> Self {
         let mut tail = Self::spawn(command);
         let opened = tail.find(|event| event["live"] == "opened");
@@ -124,7 +124,7 @@ impl LiveTail {
         }
     }
 
-    /// Reads texts until they contain this one.
+    /// Reads text events until their joined text contains `text`.
     pub fn find_text(&mut self, text: &str) {
         let mut all = String::new();
         while !all.contains(text) {
@@ -139,7 +139,7 @@ impl LiveTail {
         self.find(|event| event["live"] == "model" && event["state"] == "ended")
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the command ends by itself.
     pub fn end(mut self) -> CommandOutput {
         let out = self.lines.read_all();
         let err = self.errors.read_all();
@@ -271,7 +271,7 @@ fn no_escape_sequence_of_a_model_reaches_the_terminal() {
 
 /// Keys of an operator and of a stranger, in the files `ana.key` and `stranger.key`.
 pub struct OperatorKeyFiles {
-    /// The section of the config with the operator.
+    /// The config section that names the operator.
     pub operators: String,
 }
 
@@ -290,7 +290,7 @@ impl OperatorKeyFiles {
     }
 }
 
-/// A command that finds the passphrase of the keys.
+/// Creates a command whose environment names the passphrase of the keys.
 pub fn signing(house: &House, args: &[&str]) -> Command {
     let mut command = house.command(args);
     command.env("ORGANISM_PASSPHRASE_FILE", house.path("passphrase"));
@@ -309,12 +309,12 @@ for _ in range(int(sys.argv[3])):
     print(lines.readline(), end="")
 "#;
 
-/// The first response to a subscription that claims to be granted.
+/// The first response to a subscription that claims to be granted already.
 fn claimed(house: &House, mark: Option<String>) -> String {
     watched(house, mark, json!({}), 1)
 }
 
-/// The first lines of the responses to this subscription, which claims to be granted.
+/// The first lines of the responses to a subscription that claims to be granted already.
 fn watched(house: &House, mark: Option<String>, mut request: Json, lines: usize) -> String {
     request["do"] = "live".into();
     request["granted"] = "text".into();
@@ -386,7 +386,7 @@ fn a_caller_that_nothing_shows_needs_the_key_of_an_operator() {
     assert!(ended.err.contains("messages are not followed"), "{ended:?}");
 }
 
-/// A wrong secret: that of no client.
+/// A secret that belongs to no client.
 pub const STRANGE_SECRET: &str = "b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA";
 
 /// The secret of the client `desk`. The secret of `other` is the reverse.
@@ -402,7 +402,8 @@ pub fn other_secret() -> String {
     SECRET.chars().rev().collect()
 }
 
-/// The config with secrets for `desk` and for a second client `other`, and these lines for `desk`.
+/// The config with secrets for `desk` and a second client `other`. `lines` are added to the section
+/// of `desk`.
 pub fn two_clients(config: &str, lines: &str) -> String {
     let other = "[clients.other]\npeers = [\"writer\"]\nsecret_env = \"OTHER_SECRET\"\n\n";
     let desk = format!("{other}[clients.desk]\nsecret_env = \"DESK_SECRET\"\n{lines}");

@@ -1,5 +1,5 @@
-//! Lost, replaced or forged journals, and the operator's acceptance of each: durable together with
-//! its record, or not at all.
+//! Lost, replaced or forged journals, and the operator's acceptance of each. An acceptance is
+//! durable together with its record, or does not exist.
 
 use std::path::PathBuf;
 

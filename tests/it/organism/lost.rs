@@ -1,4 +1,4 @@
-//! Kills during a delivery. The delivery was handed over, so its outcome is unknown.
+//! Kills during a delivery. The call was handed over, so the outcome of the attempt is unknown.
 
 use super::{CONFIG, House, numbered, until};
 

@@ -79,8 +79,9 @@ fn report(house: &House, id: &str) -> Json {
     shown(house, &[id, "--json"]).json()[0].clone()
 }
 
-/// Issue 17, 4.3: one command answers who approved a call and what they saw, which model and prompt
-/// wrote it, which config and schema were in force, what came of it, and how long each attempt took.
+/// Issue 17, 4.3: one command states who approved a call and what the person saw, which model and
+/// prompt wrote the call, which config and schema were in force, what the call caused, and how long
+/// each attempt took.
 #[test]
 fn a_call_of_an_agent_is_shown_with_turn_config_schema_decision_and_attempts() {
     let (house, id) = approved();
@@ -157,7 +158,7 @@ fn the_causes_of_an_answer_lead_to_the_clients_message_and_its_place_is_in_the_c
     assert!(order["attempts"].as_array().unwrap().len() >= 2, "{order}");
 }
 
-/// The text for people states the same.
+/// The report for people has each part of the JSON report.
 #[test]
 fn the_report_for_people_has_each_part() {
     let (house, id) = approved();

@@ -26,7 +26,7 @@ final = "said"
 
 pub const THREAD: &str = "sess-writing0";
 
-/// A writer with these additional lines, and these models.
+/// A house with a writer and these models. `lines` are added to the writer's section.
 pub fn house(lines: &str, models: &str) -> House {
     House::with(&format!("{CONFIG}{lines}\n{models}"))
 }
@@ -50,7 +50,7 @@ pub fn records(house: &House) -> Vec<Record> {
     sealed.into_iter().map(|sealed| sealed.record).collect()
 }
 
-/// All reservations, in order.
+/// All recorded reservations, in order.
 pub fn reserved(records: &[Record]) -> Vec<Spending> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let reserved = facts.filter_map(|fact| match fact {
@@ -60,7 +60,7 @@ pub fn reserved(records: &[Record]) -> Vec<Spending> {
     reserved.collect()
 }
 
-/// All charges without a result.
+/// All recorded charges for model calls that had no result.
 pub fn charged(records: &[Record]) -> Vec<Spending> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let charged = facts.filter_map(|fact| match fact {
@@ -89,7 +89,8 @@ pub fn broken(records: &[Record]) -> (String, Spending) {
     (reason.clone(), *spent)
 }
 
-/// Design 4.25: the reservation is a separate record, written before the first byte of the answer.
+/// Design 4.25: the reservation is a record of its own, which is durable before the first byte of
+/// the answer.
 #[test]
 fn a_reservation_is_durable_before_its_request_leaves() {
     let provider = Provider::start(vec![ScriptedResponse::Slowly(1, "unread".to_owned())]);
@@ -131,7 +132,8 @@ fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
     house.verified();
 }
 
-/// Design 5.29: also if the stream stalls and the agent's time-out ends the call.
+/// Design 5.29: a call that the agent's time-out ends, because its stream stalls, is charged, and
+/// its stream is closed.
 #[test]
 fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received() {
     let provider = Provider::start(vec![ScriptedResponse::Stall(10)]);
@@ -150,7 +152,8 @@ fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received()
     house.verified();
 }
 
-/// Design 5.30: the pump died, so the use of the call is unknown. The whole reservation counts.
+/// Design 5.30: after the death of the pump, the use of a model call is unknown, and its whole
+/// reservation is charged.
 #[test]
 fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     let provider =
@@ -177,7 +180,7 @@ fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     house.verified();
 }
 
-/// A budget holds over calls that end early: their cost is not available again.
+/// Calls that end early do not free a budget: their cost is not available again.
 #[test]
 fn calls_that_end_early_do_not_spend_a_budget_twice() {
     let provider = Provider::start(vec![ScriptedResponse::Trickle]);
@@ -215,7 +218,7 @@ fn calls_that_end_early_do_not_spend_a_budget_twice() {
     assert!(reserved(&facts).len() > 1);
 }
 
-/// Design 4.24: the time-out of an agent is time without progress.
+/// Design 4.24: a stream that makes progress is not cut at the agent's time-out.
 #[test]
 fn a_live_stream_is_not_cut_at_the_time_out_of_its_agent() {
     let answer = "<said xmlns=\"urn:example:talk\">after all</said>".to_owned();
@@ -261,7 +264,8 @@ fn a_refused_request_fails_over_at_once_and_the_record_shows_it() {
     }
 }
 
-/// Without another route, the caller gets the provider's own reason, and no request is repeated.
+/// If every route rejects a request, the caller gets the provider's own reason, and no request is
+/// repeated.
 #[test]
 fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
     let refuses =
@@ -279,7 +283,7 @@ fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
     house.verified();
 }
 
-/// A pause that exceeds the limit is skipped: the next route is tried, or the call is refused.
+/// A pause that exceeds the limit is not awaited: the next route is tried, or the call fails.
 #[test]
 fn a_retry_after_of_an_hour_is_not_waited_for() {
     let limited =
@@ -306,7 +310,8 @@ fn a_retry_after_of_an_hour_is_not_waited_for() {
     house.verified();
 }
 
-/// The number of requests on each route is limited over all layers and attempts of the call.
+/// The requests on each route are limited to the model's attempts, over all layers and attempts of
+/// the call.
 #[test]
 fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     let dead =
@@ -328,7 +333,7 @@ fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     house.verified();
 }
 
-/// A request of an attempt whose pump was killed counts, too.
+/// A request whose pump was killed counts against the limit of requests, too.
 #[test]
 fn requests_before_the_death_of_a_pump_count() {
     let provider = Provider::start(vec![

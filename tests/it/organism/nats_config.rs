@@ -1,4 +1,4 @@
-//! `organism nats-config`: servers on which each user has exactly its own permissions.
+//! `organism nats-config`: servers whose users each have exactly their own permissions.
 
 mod durable;
 mod lacking;
@@ -44,28 +44,29 @@ replicas = 1
 durability = "lazy"
 "#;
 
-/// A house with its keys, a server that knows them, and a user with all permissions.
+/// A house with its keys, and a server that knows these keys and a user with all permissions.
 pub struct Guarded {
     pub house: House,
     server: Server,
 }
 
 const SPY: &str = "      { user: spy, password: spy }\n";
-/// A user with all permissions in the servers' own account.
+/// Config line of a user with all permissions in the organism's account.
 const OVERSEER: &str = "      { user: overseer, password: overseer }\n";
-/// Another account of the same server, with a user with all permissions there.
+/// Config line of another account on the same server, whose user has all permissions in that
+/// account.
 const NEIGHBOURS: &str = "  neighbours { users: [{ user: neighbour, password: neighbour }] }\n";
 
 pub fn guarded() -> Guarded {
     guarded_with("sync_interval: always")
 }
 
-/// Sets these settings of JetStream.
+/// Creates a house and a server with these settings of JetStream.
 fn guarded_with(jetstream: &'static str) -> Guarded {
     guarded_of(CONFIG, &[], jetstream)
 }
 
-/// Creates the servers of another config with these files.
+/// Creates a house with this config and these files, and a server as `nats-config` configures it.
 pub fn guarded_of(config: &str, files: &[(&str, &str)], jetstream: &'static str) -> Guarded {
     let first = config.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::settled(&first);
@@ -126,7 +127,7 @@ impl Guarded {
         self.connect(named("neighbour")).await.unwrap()
     }
 
-    /// Writes the accounts after `change`, and makes the server load them.
+    /// Changes the file of the accounts, and makes the server load it.
     fn with(&self, change: impl FnOnce(String) -> String) {
         let path = self.house.path("nats/accounts.conf");
         let text = std::fs::read_to_string(&path).unwrap();

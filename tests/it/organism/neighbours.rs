@@ -1,4 +1,4 @@
-//! Two projects with the same name use the same keys, and their organisms are killed under load.
+//! Two projects with the same name use the same keys, while their organisms are killed under load.
 //! Neither organism answers for the other, and each keeps all its own records.
 //!
 //! `KILLS=…` sets the number of kills; `SEED=…` repeats the choices.
@@ -21,7 +21,7 @@ fn key(round: u64, at: usize) -> String {
     format!("key-{round}-{at}")
 }
 
-/// Submits a text of this project under a key that the other project uses, too.
+/// Submits a text of this project under a key that the other project also uses.
 fn send(projects: &Projects, project: &str, round: u64, at: usize) -> Child {
     let file = format!("{round}-{at}.xml");
     fs::write(projects.path(project, &file), say(&text(project, round, at))).unwrap();
@@ -34,7 +34,8 @@ fn log(projects: &Projects, project: &str) -> String {
     fs::read_to_string(projects.path(project, "log")).unwrap()
 }
 
-/// Starts the organism beside commands of the same project, one of which may hold the journal.
+/// Starts an organism. It may have to wait for a command of the same project that holds the
+/// journal.
 fn run(projects: &Projects, project: &str) -> Running {
     let log = File::create(projects.path(project, "log")).unwrap();
     let mut run = projects.command(project, &["run"]);

@@ -1,4 +1,4 @@
-//! Runs under way while their definition is edited, deleted or made invalid.
+//! Open runs whose definition is edited, deleted or made invalid.
 
 use organism::journal::sqlite::JournalReader;
 use serde_json::Value as Json;
@@ -7,7 +7,8 @@ use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/tour.toml");
 
-/// As long as `let-go` is not there, each run waits for its unit. Its agents work after that.
+/// A workflow whose runs wait for their unit until the file `let-go` exists. Their agents work
+/// after that.
 const DEFINITION: &str = r#"
 [workflows.tour]
 input = { topic = "text", unit = ["integer"] }
@@ -57,7 +58,7 @@ fn output(unit: usize) -> String {
     )
 }
 
-/// Every message on record with this local name.
+/// Recorded messages with this local name, as `organism export` shows them.
 fn messages(house: &House, name: &str) -> Vec<Json> {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let is_named = |line: &Json| {
@@ -73,7 +74,7 @@ fn payloads(house: &House, name: &str) -> Vec<String> {
     payloads.collect()
 }
 
-/// Opens this many runs, and stops the organism while they wait for their units.
+/// Opens this many runs, and kills the organism while they wait for their units.
 fn left_open(house: &House, runs: usize) {
     let running = house.run();
     for run in 0..runs {
@@ -85,7 +86,7 @@ fn left_open(house: &House, runs: usize) {
     drop(running);
 }
 
-/// Compiled definitions in the journal.
+/// Number of compiled definitions in the journal.
 fn definitions(house: &House) -> usize {
     let reader = JournalReader::open(&house.data()).unwrap();
     let digests = reader.blobs().unwrap();
@@ -205,7 +206,7 @@ fn a_run_whose_workflow_name_another_listener_has_ends() {
     house.verified();
 }
 
-/// A definition whose last goal fails until `critic` has a recorded answer for it.
+/// A workflow whose last goal fails until the recording has an answer of `critic`.
 const FAILING: &str = r#"
 [workflows.tour]
 input = { topic = "text", unit = ["integer"] }

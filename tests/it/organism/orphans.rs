@@ -1,12 +1,13 @@
-//! Processes that a killed pump leaves behind. Its listeners end with it, and the processes that
-//! they started end before the next pump delivers.
+//! Processes that a killed pump leaves behind. Its listeners end with it, and all processes that
+//! the listeners started end before the next pump delivers.
 #![cfg(target_os = "linux")]
 
 use std::process::{Child, Command, Stdio};
 
 use super::{CONFIG, House, say, talk_reply, until};
 
-/// A listener that answers and has two child processes, one of them in a separate session.
+/// Program of a listener that answers and has two child processes, one of them in a separate
+/// session.
 const KEEPER: &str = "sleep 1000 >/dev/null 2>&1 &
 echo $! > child
 setsid sh -c 'echo $$ > detached; exec sleep 1000' >/dev/null 2>&1 &
@@ -37,8 +38,8 @@ fn ended(pid: u32) {
     until("a process has ended", || (!is_running(pid)).then_some(()));
 }
 
-/// Value of [`MARK`] in the environment of a process. Waits for it, because the environment is
-/// empty while the process executes another program.
+/// Value of [`MARK`] in the environment of a process. Waits until it is there, because the
+/// environment is empty while the process executes another program.
 fn mark_of(pid: u32) -> String {
     until("a mark", || {
         let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;

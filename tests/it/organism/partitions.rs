@@ -33,7 +33,7 @@ use shares::{has, share};
 
 const PARTITIONS: u32 = 4;
 
-/// Longer than a takeover takes on a busy machine.
+/// Time-out that is longer than a takeover takes on a busy machine.
 const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(40);
 
 const CONFIG: &str = r#"
@@ -73,12 +73,12 @@ fn config(server: &Server, partitions: u32) -> String {
     listening(&config)
 }
 
-/// A host of the organism on `server`.
+/// A host of an organism whose partitions are on `server`.
 fn host(server: &Server) -> House {
     House::settled(&config(server, PARTITIONS))
 }
 
-/// Runs these partitions, and waits until each of them has an owner.
+/// Runs these partitions on a host, and waits until each of them has an owner.
 fn run(house: &House, partitions: &str) -> Running {
     house.run_with(command(house, partitions))
 }
@@ -101,7 +101,7 @@ fn run_that_ends(house: &House) -> (Option<i32>, String) {
     (code, house.log())
 }
 
-/// A thread id in that partition; equal numbers give equal ids.
+/// A thread id in this partition. Equal numbers give equal ids.
 fn root(partition: u32, number: u32) -> String {
     let ids = (0..).map(|n: u32| format!("sess-part{n:06}"));
     let mut fitting =
@@ -115,13 +115,13 @@ fn ask(house: &House, number: &str) -> String {
     sent.out
 }
 
-/// Submits into a new thread of that partition.
+/// Submits into a new thread of this partition.
 fn ask_in(house: &House, partition: u32, number: u32) -> CommandOutput {
     house.send_text(&numbered("ping", "1"), &["--new", &root(partition, number)])
 }
 
-/// As [`ask_in`], while another process takes the partition over: a command that timed out is
-/// repeated with its key, as its message advises.
+/// Submits into a new thread while another process takes the partition over. A command that timed
+/// out is repeated with its key, as its message advises.
 fn ask_until_served(house: &House, partition: u32, number: u32) -> CommandOutput {
     let (new, key) = (root(partition, number), format!("{partition}-{number}"));
     let ask = || house.send_text(&numbered("ping", "1"), &["--new", &new, "--key", &key]);
@@ -131,13 +131,13 @@ fn ask_until_served(house: &House, partition: u32, number: u32) -> CommandOutput
     })
 }
 
-/// Effects of the listeners: listener, message and attempt.
+/// Effects of a host's listeners, one line of listener, message and attempt for each.
 fn effects(house: &House) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
     noted.lines().map(str::to_owned).collect()
 }
 
-/// Asserts that `verify` accepts each of the partitions on this host.
+/// Asserts that `verify` accepts each partition on this host.
 fn all_verified(house: &House) {
     let verified = house.organism(&["verify", "--stream", "--json"]);
     // This host lacks the keys of the others.
@@ -145,7 +145,7 @@ fn all_verified(house: &House) {
     assert_eq!(verified.json().len(), PARTITIONS as usize, "{verified:?}");
 }
 
-/// The partitions that the process at this address reports as its own.
+/// For each partition, whether the metrics at this address report it as pumped (1) or not (0).
 fn pumped(at: std::net::SocketAddr) -> Vec<f64> {
     let page = Page::read(&ask_for(at, "/metrics").body);
     let pumped = |n: u32| page.get("organism_partition_pumped", &[("partition", &n.to_string())]);
@@ -328,7 +328,7 @@ fn the_same_key_is_the_same_message_in_every_process() {
     }
 }
 
-/// The threads of a ping with that key, according to the process on this host.
+/// The threads of the ping with this key, according to the process on this host.
 fn threads_of(house: &House, key: &str) -> Vec<String> {
     use std::io::{BufRead as _, BufReader, Write as _};
     let path = organism::service::socket_path(&house.data());
@@ -487,7 +487,8 @@ fn verify_names_the_partition_that_is_broken() {
     assert_eq!(running.stop(), Some(4));
 }
 
-/// A process that may send requests to a pump cannot make the pump publish to a forbidden subject.
+/// A pump responds only to the inbox of a request. A process that may send requests cannot make the
+/// pump publish to a forbidden subject.
 #[test]
 fn a_response_goes_only_to_the_inbox_of_the_request() {
     let server = Server::start();

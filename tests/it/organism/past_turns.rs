@@ -79,7 +79,7 @@ fn shown(house: &House, number: &str) -> Json {
     shown.json()[0].clone()
 }
 
-/// A change of a project.
+/// A named change of a project.
 type Change = (&'static str, fn(&House));
 
 fn rewrite(house: &House, file: &str, old: &str, new: &str) {
@@ -88,7 +88,7 @@ fn rewrite(house: &House, file: &str, old: &str, new: &str) {
     house.write(file, text.replace(old, new));
 }
 
-/// Changes with which the organism starts again.
+/// Changes that a test makes one after the other.
 const CHANGES: &[Change] = &[
     ("prompt", |house| house.write("rules.md", "Be long.\n")),
     ("limits", |house| {
@@ -120,7 +120,8 @@ const CHANGES: &[Change] = &[
     ("no config", |house| house.write("organism.toml", "[organism\n")),
 ];
 
-/// Changes after which the recorded turns of the test do not fit.
+/// Names of changes after which the test sends no request, because its recorded turns would not
+/// fit.
 const NOT_SENT: &[&str] = &["transport", "peers", "model", "no agent", "no config"];
 
 #[test]
@@ -156,8 +157,8 @@ fn a_turn_is_shown_as_it_was_sent_whatever_the_config_is_now() {
     assert!(text.out.starts_with(&proof), "{text:?}");
 }
 
-/// A turn that stored nothing of what it sent is rendered with the config of that turn. Without
-/// such a config, only the config as it is now is left, and the reason is given.
+/// A turn that stored nothing of its request is rendered with the config that was in force. If that
+/// config is not stored, the present config is used, and the reason is stated.
 #[test]
 fn a_turn_without_inputs_needs_the_config_of_its_time() {
     let with_config = house("forget-the-inputs");

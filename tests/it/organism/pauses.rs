@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::{CommandOutput, House, Running, numbered, until};
 
-/// Runs an organism whose listeners note what they are given.
+/// Runs an organism whose listeners note their deliveries.
 fn run(house: &House) -> Running {
     let mut command = house.command(&["run"]);
     command.env("EFFECTS", house.path("effects"));
@@ -18,12 +18,12 @@ fn send(house: &House, name: &str, number: &str) {
     assert_eq!(sent.code, Some(0), "{sent:?}");
 }
 
-/// The one value of a command's output.
+/// The only JSON value in a command's output.
 pub fn value(output: &CommandOutput) -> Json {
     serde_json::from_str(&output.out).unwrap()
 }
 
-/// Facts of the journal from the last pause on, without those of an earlier pause.
+/// All facts of the journal from the last pause on.
 fn facts_since_pause(house: &House) -> Vec<Fact> {
     let reader = house.reader();
     let last = reader.last().unwrap();
@@ -37,7 +37,7 @@ fn handed_over(facts: &[Fact]) -> usize {
     facts.iter().filter(|fact| matches!(fact, Fact::HandedOver { .. })).count()
 }
 
-/// A pause survives kill -9, and nothing is handed over during it. Work in flight ends by itself.
+/// During a pause nothing is handed over, even after a kill -9. Work in flight ends by itself.
 #[test]
 fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
     let house = House::new();
@@ -88,7 +88,7 @@ fn a_pause_survives_kill_9_and_nothing_is_handed_over_during_it() {
     house.verified();
 }
 
-/// After the kill switch, no work is in flight, and its listener does not get the call again.
+/// After the kill switch no work is in flight, and no listener gets a cancelled call again.
 #[test]
 fn after_the_kill_switch_no_work_is_in_flight() {
     let house = House::new();

@@ -1,4 +1,4 @@
-//! A closed reader ends the output of a command, never its work.
+//! A command whose reader has closed the pipe stops its output, but finishes its work.
 
 use std::process::{Child, Command, Stdio};
 
@@ -11,14 +11,15 @@ fn unread() -> Stdio {
     writer.into()
 }
 
-/// Exit code of a command whose standard output has no reader; with `all`, neither output has one.
+/// Exit code of a command whose standard output has no reader. With `all`, its standard error has
+/// none either.
 fn code_unread(mut command: Command, all: bool) -> Option<i32> {
     command.stdout(unread());
     command.stderr(if all { unread() } else { Stdio::null() });
     command.status().unwrap().code()
 }
 
-/// `NEW` is replaced by an unused name for each command.
+/// Commands to run without a reader. An unused name replaces `NEW` in each.
 const COMMANDS: &[&[&str]] = &[
     &["--help"],
     &["help", "send"],
@@ -130,7 +131,8 @@ fn a_run_continues_although_the_reader_of_its_log_has_gone() {
     assert_eq!(until("it stops", || run.try_wait().unwrap()).code(), Some(0));
 }
 
-/// A full disk is not treated like a closed reader.
+/// A full disk under the output is an error, unlike a closed reader. The work is done in both
+/// cases.
 #[test]
 #[cfg(target_os = "linux")]
 fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {

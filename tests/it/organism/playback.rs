@@ -1,4 +1,4 @@
-//! The public corpus of model turns, played in a whole organism: each case is the first turn of a
+//! The public corpus of model turns, played in a whole organism. Each case is the first turn of a
 //! separate agent, whose second turn is its final.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,11 +20,11 @@ use tokio::runtime;
 use super::House;
 
 const CASES: &str = include_str!("../../data/llm_stream/cases.jsonl");
-/// Local names of the payloads of every agent.
+/// Local names of payloads that every agent of these tests has.
 const TAKEN: [&str; 6] = ["thinking", "think", "reasoning", "begin", "finished", "ran"];
 
 struct Case {
-    /// A name in the form of a listener's name.
+    /// Name of the case, in the form of a listener's name.
     id: String,
     text: String,
     known: Map<String, Json>,
@@ -36,8 +36,8 @@ impl Case {
         format!("urn:example:{}", self.id)
     }
 
-    /// `None` if the vocabulary of an agent cannot express the case: names without a namespace or
-    /// with several, reserved names, or several right answers.
+    /// Makes a case; `None` if the vocabulary of an agent cannot express it. Such cases have names
+    /// without a namespace or with several, reserved names, or several right answers.
     fn of(case: &Json) -> Option<Self> {
         let text = case["text"].as_str().filter(|text| !text.contains("{{"))?;
         let known = case["known_tags"].as_object()?;
@@ -88,7 +88,7 @@ impl Case {
         vec![turn(1, &self.text), turn(2, "<finished>done</finished>")]
     }
 
-    /// Defects of the thread in which this case ran.
+    /// Defects in the records of the thread in which this case ran.
     fn judge(&self, how: Closing, records: &[Record]) -> Vec<String> {
         let facts = || records.iter().flat_map(|record| &record.facts);
         let messages = facts().filter_map(|fact| match fact {
@@ -121,7 +121,8 @@ impl Case {
     }
 }
 
-/// An element of the case's specification: children in any order and number.
+/// Writes the declaration of an element from the case's specification. Its children may have any
+/// order and number.
 fn element(out: &mut String, name: &str, spec: &Json, occurs: &str) {
     let Some(members) = spec.as_object() else {
         return writeln!(out, "<xs:element name=\"{name}\" type=\"xs:string\"{occurs}/>").unwrap();
@@ -148,8 +149,8 @@ fn element(out: &mut String, name: &str, spec: &Json, occurs: &str) {
     writeln!(out, "</xs:complexType></xs:element>").unwrap();
 }
 
-/// The corpus writes `{}` for an empty element that may have children; in a payload, the element is
-/// empty.
+/// Replaces each `{}` by an empty text. The corpus writes `{}` for an empty element that may have
+/// children.
 fn filled(value: &Json) -> Json {
     match value {
         Json::Object(members) if members.is_empty() => json!(""),
@@ -159,7 +160,7 @@ fn filled(value: &Json) -> Json {
     }
 }
 
-/// An element in the form of the corpus.
+/// Value of an element in the form of the corpus.
 fn value(element: &Element) -> Json {
     let mut members: BTreeMap<String, Vec<Json>> = BTreeMap::new();
     for (name, value) in &element.attributes {
@@ -209,7 +210,7 @@ fn organism(house: &House, cases: &[Case]) -> Config {
     loaded.unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-/// Tools that confirm each call.
+/// Listeners of tools that confirm each call.
 fn tools(cases: &[Case]) -> HashMap<ListenerName, NativeHostBuilder> {
     let native = |case: &Case| -> (ListenerName, NativeHostBuilder) {
         let name = ListenerName::parse(&format!("{}-tools", case.id)).unwrap();

@@ -1,4 +1,4 @@
-//! The path of its config identifies an organism: projects of one name never use each other's
+//! An organism is identified by the path of its config. Projects of one name never use each other's
 //! journals, and a moved project continues after an operator has adopted its journal.
 
 use std::fs;
@@ -13,7 +13,7 @@ use organism::service::encoding::VERSION;
 use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
 use crate::nats::proof_code;
 
-/// Projects of one name in a house, which share the user's directories and the servers of the
+/// Projects of one name in a house. They share the user's directories and the servers of the
 /// journal.
 pub struct Projects {
     pub house: House,
@@ -38,7 +38,7 @@ impl Projects {
         self.house.path(project).join(name)
     }
 
-    /// The default directories of a project.
+    /// The default directories of a project, for its data and its state.
     pub fn directories(&self, project: &str) -> [PathBuf; 2] {
         let name = directory_name("talk", &self.path(project, "organism.toml"));
         ["data", "state"].map(|kind| self.house.path(kind).join("organism").join(&name))
@@ -310,8 +310,8 @@ fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() 
     assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
 }
 
-/// The layout before projects had paths: all organisms of a name shared one directory for their
-/// state.
+/// Two projects from an earlier version keep their keys when they are adopted. In that version, all
+/// organisms of a name shared one directory for their state.
 #[test]
 fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_when_adopted() {
     let projects = Projects { house: House::settled(CONFIG) };
@@ -386,7 +386,7 @@ fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
     }
 }
 
-/// The config of a running organism is edited; the organism continues with the config of its start.
+/// Edits the config of a running organism, which continues with the config of its start.
 fn edited(house: &House, from: &str, to: &str) {
     let text = fs::read_to_string(house.path("organism.toml")).unwrap();
     assert!(text.contains(from), "{text}");
@@ -532,7 +532,7 @@ fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A stub of a server that records each request and sends no response.
+/// A stub at the path of a socket. It records requests and sends no response.
 fn forge(path: &Path) -> Arc<Mutex<String>> {
     let received = Arc::new(Mutex::new(String::new()));
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
@@ -547,7 +547,8 @@ fn forge(path: &Path) -> Arc<Mutex<String>> {
     received
 }
 
-/// A process of the same user may replace the organism's socket by its own.
+/// Commands send nothing to a socket of another process than the holder of the journal. Such a
+/// process of the same user may put its socket in the place of the organism's.
 #[test]
 fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
     let house = House::new();

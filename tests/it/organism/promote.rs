@@ -1,5 +1,5 @@
-//! `organism promote`: an embedded journal is moved to a stream completely, wherever the move was
-//! interrupted.
+//! `organism promote` moves an embedded journal to a stream completely, even if the move is
+//! interrupted at any point.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -22,7 +22,7 @@ fn embedded() -> House {
     house
 }
 
-/// Changes the config: the journal is now a stream on `server`.
+/// Changes the config so that the journal is a stream on `server`.
 fn is_to_move(house: &House, server: &Server) {
     house.write("organism.toml", moved(server));
 }
@@ -35,7 +35,7 @@ fn moved(server: &Server) -> String {
     )
 }
 
-/// The records in both forms.
+/// All records, as `organism export` writes them in each of its two formats.
 fn exported(house: &House) -> [String; 2] {
     ["xml", "jsonl"].map(|format| {
         let told = house.organism(&["export", "--format", format]);

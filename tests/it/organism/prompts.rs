@@ -1,4 +1,4 @@
-//! `organism prompt` against the requests that a provider received.
+//! Prompts that `organism prompt` shows, compared with the requests that a provider received.
 
 use serde_json::Value as Json;
 
@@ -10,7 +10,7 @@ use crate::model::wires::{ANTHROPIC, OPENAI, Scene, Wire};
 const SSE: &str = "Content-Type: text/event-stream; charset=utf-8\r\n";
 const FINAL: &str = "<said xmlns=\"urn:example:talk\">written</said>";
 
-/// A provider that answers twice in this format: first without an action, then with the final.
+/// A provider that answers twice in this wire format: first without an action, then with the final.
 fn provider(wire: &Wire) -> Provider {
     assert!(FINAL.contains(super::TALK), "the namespace of the config");
     let answers = ["A first thought.", FINAL].map(|text| {
@@ -26,7 +26,7 @@ fn prompt(house: &House, more: &[&str]) -> String {
     shown.out
 }
 
-/// The digest of the request of turn 1, as it is recorded and as it is computed again.
+/// The recorded digest of the request of turn 1, and the digest that is computed again.
 fn digests(house: &House) -> (Json, Json) {
     let shown = prompt(house, &["--thread", THREAD, "--turn", "1", "--json"]);
     let shown: Json = serde_json::from_str(&shown).unwrap();

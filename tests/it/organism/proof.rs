@@ -1,5 +1,5 @@
-//! The proofs of `verify`, the journals that a start refuses, and the losses that an operator
-//! accepts on record.
+//! Proofs of `verify`, journals that a start refuses, and losses that an operator accepts on
+//! record.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::journal::attacks::put;
 
 use super::{CONFIG, COPIES_KEY, CommandOutput, House, say};
 
-/// A stopped house whose organism has answered.
+/// A stopped house whose organism has answered a request.
 pub fn answered() -> House {
     let house = House::settled(CONFIG);
     let sent = house.send_text(&say("hello"), &[]);
@@ -27,7 +27,7 @@ pub fn last(house: &House) -> Position {
     house.reader().last().unwrap()
 }
 
-/// A row at the end that no pump wrote, chained to the previous one.
+/// Appends a row that no pump wrote. It is chained to the last row.
 pub fn forge(house: &House) {
     let reader = house.reader();
     let sealed = reader.record(reader.last().unwrap()).unwrap().unwrap();

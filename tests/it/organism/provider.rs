@@ -1,5 +1,5 @@
-//! A local provider of models that speaks the wire format of chat completions. It streams slowly,
-//! and counts requests, sent events, and disconnected clients.
+//! A local provider of models that speaks the wire format of chat completions. It can stream
+//! slowly, and it counts requests, sent words, and clients that disconnected.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::until;
 use crate::model::server::{STREAM_HEAD, Script, http_chunk};
 
-/// How one request is answered.
+/// The response to one request.
 #[derive(Debug, Clone)]
 pub enum ScriptedResponse {
     /// Answers with this text.
@@ -61,7 +61,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Answers each request with the next of these, and repeats the last one.
+    /// Starts a provider that gives these answers in order, and repeats the last one.
     pub fn start(answers: Vec<ScriptedResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -115,7 +115,7 @@ fn event(delta: Json, finish: Json) -> String {
     format!("data: {event}\n\n")
 }
 
-/// The events of a text and of its end.
+/// The events of a streamed text, including those of its end.
 fn events(text: &str) -> [String; 3] {
     let text = event(json!({"role": "assistant", "content": text}), Json::Null);
     [text, event(json!({}), json!("stop")), "data: [DONE]\n\n".to_owned()]
@@ -145,8 +145,8 @@ fn attend(mut stream: TcpStream, answers: &[ScriptedResponse], seen: &Mutex<Seen
     }
 }
 
-/// Sends this number of words and the end, or waits until the client disconnects. Returns false if
-/// the client has disconnected.
+/// Sends this number of words, and then `end` if there is one; otherwise waits until the client
+/// disconnects. Returns false if the client has disconnected.
 fn speak(stream: &mut TcpStream, words: usize, end: Option<&String>, seen: &Mutex<Seen>) -> bool {
     let mut is_sent = stream.write_all(STREAM_HEAD).is_ok();
     let mut sent = 0;
@@ -171,7 +171,7 @@ fn speak(stream: &mut TcpStream, words: usize, end: Option<&String>, seen: &Mute
     }
 }
 
-/// Waits for this time, or until the client disconnects.
+/// Waits for `pause`, or until the client disconnects. Returns whether it did.
 fn has_left(stream: &mut TcpStream, pause: Duration) -> bool {
     stream.set_read_timeout(Some(pause)).unwrap();
     match stream.read(&mut [0; 64]) {

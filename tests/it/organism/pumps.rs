@@ -1,4 +1,4 @@
-//! Two pumps on one stream, each on a separate host: one leads, and the other takes over.
+//! Two pumps on one stream, each on a separate host. One of them leads, and the other takes over.
 
 mod shorter;
 mod snapshots;
@@ -64,7 +64,8 @@ fn a_frozen_pump_is_replaced_within_seconds_and_stops_when_it_wakes() {
     one.verified();
 }
 
-/// Its successor may have delivered since the last delivery on its own record.
+/// A pump that was frozen before a delivery and then replaced does not deliver when it wakes,
+/// because its successor may have delivered.
 #[test]
 fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
     let stream = stream("unverified");
@@ -204,7 +205,8 @@ fn observe_request(server: &Server, subject: String) -> std::thread::JoinHandle<
     std::thread::spawn(move || drop(runtime.block_on(asked.next())))
 }
 
-/// Simulates an election: the server does not respond for a while.
+/// A start waits for a server that does not respond for a while, as in an election, and does not
+/// report the journal as broken.
 #[test]
 fn a_journal_whose_server_says_nothing_at_the_start_is_waited_for_and_not_called_broken() {
     let (server, stream) = (Server::start(), stream("silent"));
@@ -268,7 +270,7 @@ fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made
     assert_eq!(alone.code, Some(5), "{alone:?}");
 }
 
-/// Output of a command, which is killed if it waits for too long.
+/// Output of a command; `None` if the command waits for too long and is killed.
 fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
     use std::io::{Read as _, Write as _};
     use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! The effects that a house of the tests has had: the deliveries that its listeners were given, and the
-//! messages on record.
+//! Effects of an organism in the tests: the deliveries that its listeners got, and the recorded
+//! messages.
 
 use organism::ids::{MessageId, Position, ThreadId};
 use organism::thread::Fact;
@@ -7,14 +7,14 @@ use organism::thread::Fact;
 use super::{House, Running};
 
 impl House {
-    /// Runs an organism whose listeners note what they are given.
+    /// Runs an organism whose listeners note their deliveries.
     pub fn run_noting(&self) -> Running {
         let mut command = self.command(&["run"]);
         command.env("EFFECTS", self.path("effects"));
         self.run_with(command)
     }
 
-    /// Number of the deliveries that the listeners were given.
+    /// Number of deliveries that the listeners have noted.
     pub fn effects(&self) -> usize {
         std::fs::read_to_string(self.path("effects")).unwrap_or_default().lines().count()
     }

@@ -1,5 +1,5 @@
-//! Turns of a fork whose prompts its source has: they get the recorded answers, in the order of the
-//! source, and no model is called (issue 18, 1.6).
+//! Turns of a fork with prompts that its source also has. They get the recorded answers in the
+//! order of the source, and no model is called (issue 18, 1.6).
 
 use organism::ids::{MessageId, Position, ThreadId};
 use organism::system;
@@ -7,7 +7,7 @@ use organism::thread::Fact;
 
 use super::{CommandOutput, House, Running, numbered};
 
-/// An agent with a listener as its peer. What it says is recorded.
+/// A config with an agent that plays a recording, and a listener as its peer.
 const AGENT: &str = r#"
 [organism]
 name = "talk"
@@ -34,7 +34,7 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-/// Two threads at once, a timer, and a wait.
+/// Recorded turns with two threads at once, a timer, and a wait.
 const PARALLEL: &str = r#"
 recorded = "for a test"
 [[turn]]
@@ -70,7 +70,7 @@ turn = 5
 text = '<done><n>5</n></done>'
 "#;
 
-/// A conversation of two requests, each with a native call and a final in a slot.
+/// Recorded turns of a conversation of two requests, each with a native call and a final in a slot.
 const SLOTS: &str = r#"
 recorded = "for a test"
 [[turn]]
@@ -90,7 +90,7 @@ turn = 3
 text = '<{{nonce}}-FINAL format="text">second</{{nonce}}-FINAL>'
 "#;
 
-/// A recording without the turns of the tests.
+/// A recording without any turn.
 pub const NO_TURNS: &str = "recorded = \"empty\"\n";
 
 fn house(transport: &str, last: &str, recording: &str) -> House {
@@ -104,7 +104,7 @@ fn run(house: &House) -> Running {
     house.run()
 }
 
-/// The messages of a thread with this local name, each with its payload.
+/// Messages of a thread with this local name, each with its payload.
 fn messages(house: &House, thread: &str, local: &str) -> Vec<(MessageId, String)> {
     let thread = ThreadId::parse(thread).unwrap();
     let reader = house.reader();
@@ -121,14 +121,14 @@ fn messages(house: &House, thread: &str, local: &str) -> Vec<(MessageId, String)
     named.collect()
 }
 
-/// The fork's thread, and the output of the command.
+/// Forks at a message. Returns the fork's thread and the output of the command.
 fn fork(house: &House, message: MessageId) -> (String, CommandOutput) {
     let forked = house.organism(&["fork", &message.to_string()]);
     let line = forked.err.lines().find_map(|line| line.strip_prefix("thread ")).unwrap();
     (line.split(',').next().unwrap().to_owned(), forked)
 }
 
-/// Forks a request and compares everything that the agent did.
+/// Forks at a request, and asserts that the agent does the same as in the source.
 fn forked_alike(house: &House, source: &str, request: MessageId, expected: &str) -> String {
     let (thread, forked) = fork(house, request);
     assert_eq!((forked.code, forked.out.trim_end()), (Some(0), expected), "{forked:?}");
@@ -180,7 +180,7 @@ fn parallel_work_of_a_fork_meets_where_it_met_in_the_source() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// The label of a root's first subthread without a suggested label.
+/// The generated label of a root's first subthread.
 const GENERATED: &str = "db3426";
 
 #[test]
@@ -208,7 +208,7 @@ fn a_generated_label_is_the_same_in_every_run_and_fork() {
     house.verified();
 }
 
-/// The answers to two requests of one conversation.
+/// Sends two requests of one conversation. Returns the answers.
 fn two_orders(house: &House) -> [String; 2] {
     [["--new", "sess-source01"], ["--thread", "sess-source01"]].map(|more| {
         let sent = house.send_text(&numbered("order", "1"), &more);
@@ -272,7 +272,7 @@ fn another_prompt_gets_no_recorded_answer() {
     house.verified();
 }
 
-/// A fork of a fork keeps the whole conversation, at whatever message of the fork it begins.
+/// A fork of a fork keeps the whole conversation, whichever message of the fork it begins at.
 #[test]
 fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
     let house = house("xml-final", "", SLOTS);
@@ -300,7 +300,7 @@ fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// An agent whose peer is an agent with a peer of its own.
+/// An agent whose peer is another agent, which has a peer of its own.
 const CHAIN: &str = r#"
 recorded = "for a test"
 [[turn]]
@@ -338,7 +338,7 @@ pub fn chain() -> House {
     chain_in(House::with)
 }
 
-/// As [`chain`], in a house that `house` makes of the config.
+/// Plays the chain of agents in a house that `house` makes from the config.
 pub fn chain_in(house: fn(&str) -> House) -> House {
     let config = AGENT.replace("TRANSPORT", "xml").replace("FINAL", "final = \"done\"");
     let config = config.replace("peers = [\"thinker\"]", "peers = [\"lead\"]");
@@ -351,8 +351,8 @@ pub fn chain_in(house: fn(&str) -> House) -> House {
     house
 }
 
-/// Forks at every turn of a run, also those of an agent beneath another one: what follows is what
-/// the source has, no model is called, and no listener is given anything.
+/// A fork at any turn of a run, even of an agent beneath another agent, continues like its source.
+/// No model is called, and no listener gets a delivery.
 #[test]
 fn a_fork_at_any_turn_has_the_course_of_its_source() {
     let house = chain();

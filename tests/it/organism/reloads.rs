@@ -53,7 +53,7 @@ fn furnished(house: House) -> House {
     house
 }
 
-/// Replaces a text of a file, which must contain it.
+/// Replaces a text in a file, which must contain it.
 fn rewrite(house: &House, file: &str, old: &str, new: &str) {
     let text = std::fs::read_to_string(house.path(file)).unwrap();
     assert!(text.contains(old), "{file}: {old}");
@@ -151,7 +151,8 @@ fn changed_limits_hold_for_the_next_message() {
     proved(&house);
 }
 
-/// Design 12.3: a removed listener ends its work and gets no more, as after a restart.
+/// Design 12.3: a removed listener may end its work in flight, and gets no further delivery, as
+/// after a restart.
 #[test]
 fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     let house = house();
@@ -196,7 +197,8 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     proved(&house);
 }
 
-/// Design 12.3: on a bad config, or a difference that needs a restart, the config in force stays.
+/// Design 12.3: a bad config, or one that needs a restart, is refused with the reason, and the
+/// config in force stays.
 #[test]
 fn what_cannot_be_applied_changes_nothing_and_is_named() {
     let house = house();
@@ -245,7 +247,8 @@ fn is_reload(record: &Record) -> bool {
     record.facts.iter().any(|fact| matches!(fact, Fact::Reloaded { .. }))
 }
 
-/// Two requests at once are served one after the other, and the second finds nothing to change.
+/// Two simultaneous reloads are served one after the other. The second one finds no difference and
+/// is not recorded.
 #[test]
 fn two_reloads_at_once_are_recorded_once_with_the_operator() {
     let house = house();
@@ -324,8 +327,8 @@ fn rules_of_turn(house: &House, thread: &str) -> String {
     shown.to_string()
 }
 
-/// Design 8: each turn is explained by the config of its hand-over, also if a reload came before
-/// its answer. 12.6: both configs can be loaded again.
+/// Design 8: a turn is explained by the config of its hand-over, even if a reload comes before its
+/// answer. 12.6: both configs can be loaded again.
 #[test]
 fn an_agent_takes_its_next_turn_with_the_prompt_that_sighup_puts_in_force() {
     let house = agents_house();
@@ -364,8 +367,8 @@ fn an_agent_takes_its_next_turn_with_the_prompt_that_sighup_puts_in_force() {
     proved(&house);
 }
 
-/// A pump that dies at a reload has one of the two configs in force, and the next start reads the
-/// file as it is.
+/// A pump that dies during a reload has recorded one of the two configs. The next start reads the
+/// file as it is then.
 #[test]
 fn a_kill_at_a_reload_leaves_one_config_in_force() {
     for (place, recorded) in [("before-commit", 0), ("after-commit", 1)] {
@@ -389,8 +392,8 @@ fn a_kill_at_a_reload_leaves_one_config_in_force() {
     }
 }
 
-/// Starts an organism that aborts when it passes the failpoint for the `nth` time. Returns `None` if
-/// it aborted before it was ready.
+/// Starts an organism that aborts when it passes the failpoint for the `nth` time. Returns `None`
+/// if it aborted before it was ready.
 fn ready(house: &House, place: &str, nth: u32) -> Option<Running> {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let mut command = house.command(&["run"]);

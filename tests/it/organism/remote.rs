@@ -16,7 +16,7 @@ fn house(server: &Server) -> House {
     house_with(server, "")
 }
 
-/// Sets these keys of its listener.
+/// A house whose listener on NATS has these config keys.
 fn house_with(server: &Server, keys: &str) -> House {
     // The listeners are on this server, and so is the journal if all journals of the test run are
     // on JetStream.
@@ -64,7 +64,7 @@ fn answer(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
-/// Number of occurrences in the output of `organism export`.
+/// Number of occurrences of a text in the output of `organism export`.
 fn on_record(house: &House, text: &str) -> usize {
     house.organism(&["export", "--format", "jsonl"]).out.matches(text).count()
 }

@@ -1,4 +1,4 @@
-//! Long conversations, from the config to the answers that their clients get.
+//! Long conversations, from the config to the answers that clients get.
 
 use super::{House, say, talk_reply};
 

@@ -3,8 +3,8 @@
 
 use super::{House, TALK, numbered, say};
 
-/// A config with an agent, a group, a chain, a listener that crashes, and one that answers with
-/// nothing.
+/// A config with an agent, a group, a chain, a listener that crashes, and a listener whose answer
+/// is empty.
 pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -98,7 +98,7 @@ pub fn furnish(house: &House) {
     house.write("mute.py", MUTE);
 }
 
-/// A request of each kind, and the exit code of its `send`.
+/// A request of each kind, with its key and the exit code of its `send`.
 fn requests() -> [(&'static str, String, i32); 5] {
     let held = format!("<held xmlns=\"{TALK}\"><n>1</n></held>");
     [
@@ -110,7 +110,7 @@ fn requests() -> [(&'static str, String, i32); 5] {
     ]
 }
 
-/// Output of `send` for people and for programs.
+/// Key of each request, with the output of `send` for people and for programs.
 type Results = Vec<(String, String, Vec<String>)>;
 
 /// Sends every request with its key, once for people and once for programs.
@@ -126,7 +126,7 @@ pub fn send_all(house: &House) -> Results {
     requests().iter().map(of).collect()
 }
 
-/// The result of each request, as its first `send` shows it.
+/// The result of each request, as the first `send` shows it.
 pub fn first_results(house: &House) -> Results {
     let of = |(key, text, code): &(&str, String, i32)| {
         let json = house.send_text(text, &["--key", key, "--json"]);

@@ -1,5 +1,5 @@
-//! `organism replay`: every record of real runs is decided again, and a record that the pump would
-//! not write is named.
+//! `organism replay` decides every record of real runs again, and names a record that the pump
+//! would not write.
 
 use organism::envelope::Disposition;
 use organism::ids::Position;
@@ -60,7 +60,8 @@ fn sent(house: &House, text: &str, mutant: &str, code: i32) {
     assert_eq!(sent.code, Some(code), "{sent:?}");
 }
 
-/// A house with starts on two configs. The gate of the second one refuses what the first accepted.
+/// A house with starts on two configs. The second gate refuses payloads that the first one
+/// accepted.
 fn house() -> House {
     let house = House::with(CONFIG);
     house.write("turns.toml", TURNS);
@@ -82,7 +83,7 @@ fn replayed(house: &House) -> ReplayReport {
     replay(&house.data(), 0, &mut |_, _| {}).unwrap()
 }
 
-/// The records of a house, which another house gets changed.
+/// Records of a house, and another house into which they are written with a change.
 struct Forgery {
     house: House,
     records: Vec<Record>,
@@ -98,7 +99,7 @@ impl Forgery {
         Self { house, records }
     }
 
-    /// Writes all records with hashes that fit, with a change of the record at `index`.
+    /// Changes the record at `index`, writes all records with matching hashes, and replays them.
     fn with(&self, index: usize, change: impl Fn(&mut Record)) -> ReplayReport {
         let mut records = self.records.clone();
         change(&mut records[index]);
@@ -203,7 +204,7 @@ fn a_payload_that_the_gate_does_not_pass_is_a_difference() {
     assert_eq!(difference.position, forgery.records[index].position);
 }
 
-/// Breaks of rules in the pump that wrote the record show in a replay.
+/// A replay shows that the pump which wrote a record broke a rule.
 #[test]
 fn the_record_of_a_pump_that_broke_a_rule_differs() {
     for mutant in ["forget-a-disposition", "drop-a-refusal"] {

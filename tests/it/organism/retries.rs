@@ -1,5 +1,5 @@
-//! `organism retry` on a real journal: a failed or refused message is sent again as a new one of the
-//! same sender (issue 18, part 3.8).
+//! `organism retry` on a real journal: a failed or refused message is sent again, as a new message
+//! of the same sender (issue 18, part 3.8).
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::{CONFIG, CommandOutput, House, numbered, until};
 
-/// A config whose holder is given up after some seconds.
+/// A config in which a call to the holder times out after some seconds.
 fn config(more: &str) -> String {
     CONFIG
         .replace("accepts = [\"hold\"]", &format!("timeout = \"4s\"\n{more}\naccepts = [\"hold\"]"))
@@ -32,7 +32,7 @@ fn retry(house: &House, arguments: &[&str]) -> CommandOutput {
     house.organism(&[&["retry"], arguments].concat())
 }
 
-/// Sends a request that times out, and returns its id.
+/// Sends a request that times out. Returns the id of its message.
 fn time_out(house: &House, number: &str, thread: &str) -> String {
     let sent = house.send_text(&numbered("hold", number), &["--new", thread]);
     assert_eq!(sent.code, Some(1), "{sent:?}");
@@ -90,7 +90,7 @@ fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// A retry that fails, too, is retried by its own id. Two at once send one message.
+/// A retry that fails, too, is retried by its own id. Two simultaneous retries send one message.
 #[test]
 fn a_retry_is_retried_and_two_at_once_send_one() {
     let house = House::with(&config(""));
@@ -122,7 +122,8 @@ fn a_retry_is_retried_and_two_at_once_send_one() {
     house.verified();
 }
 
-/// Work that must not happen twice unasked: `attempts = 1`, and an unknown outcome.
+/// A retry of work that must not happen twice shows the attempts and needs `--again`. This holds
+/// for `attempts = 1` and for an unknown outcome.
 #[test]
 fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     let house = House::with(&config("attempts = 1"));
@@ -182,7 +183,8 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     house.verified();
 }
 
-/// A submission that a config refused is accepted from the same client after the config changed.
+/// A submission that the config refused is accepted when it is retried after a change of the
+/// config.
 #[test]
 fn a_refused_submission_is_retried_after_the_config_changed() {
     let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
@@ -218,7 +220,8 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// The call of a listener gets a subthread of its own, and its result goes to the client.
+/// The retry of a listener's call runs in a subthread of its own, and its result goes to the
+/// client.
 #[test]
 fn the_call_of_a_listener_is_retried_in_a_subthread() {
     let player = "command = [\"./player.py\", \"back\"]";
@@ -269,7 +272,7 @@ fn a_redacted_payload_cannot_be_retried() {
     assert!(refused.err.contains("its payload is redacted"), "{refused:?}");
 }
 
-/// kill -9 at every step of a retry: it is there once or not at all.
+/// After a kill -9 at any step of a retry, the retry exists once or not at all.
 #[test]
 fn a_retry_survives_kill_9_at_every_point() {
     for point in ["stepped", "before-append", "before-commit", "after-commit", "after-append"] {

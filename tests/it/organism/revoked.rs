@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::nats_config::{Echo, guarded};
 use super::{House, say, talk_reply, until};
 
-/// Sends until the result is definite, and returns the exit code.
+/// Sends until the result is definite. Returns the exit code.
 fn send(house: &House, number: u32) -> i32 {
     let text = number.to_string();
     let told = house.send_text(&say(&text), &["--key", &text]);

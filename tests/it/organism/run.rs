@@ -145,7 +145,8 @@ fn a_directory_that_cannot_be_written_is_named() {
     assert_eq!(refused.err, expected);
 }
 
-/// A failed start must release the journal although its process lives on.
+/// A start that fails because its socket cannot be opened releases the journal, although its
+/// process lives on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
     let house = House::new();
@@ -183,7 +184,7 @@ replies = ["said"]
 timeout = "5s"
 "#;
 
-/// Without `ORGANISM_LOG`, the author of a listener sees what it writes to standard error, and that its
+/// Without `ORGANISM_LOG`, the log shows what a listener writes to standard error, and that its
 /// answer has no end.
 #[test]
 fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul() {
@@ -211,7 +212,8 @@ fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul(
     house.verified();
 }
 
-/// The bytes come after the cancel, when the process is waited for.
+/// The log shows that a cancelled delivery was answered without an end. The bytes arrive after the
+/// cancel, while the host waits for the process.
 #[test]
 fn the_log_shows_an_answer_that_lost_its_nul_after_the_cancel() {
     let house = House::with(UNFINISHED);

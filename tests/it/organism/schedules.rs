@@ -13,7 +13,7 @@ use crate::web::{address, ask, listening};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// A house with a schedule of these lines, which sends `tick` to the echo.
+/// A house with a schedule that sends `tick` to the echo. `lines` are added to its section.
 fn house(lines: &str) -> House {
     let schedule = format!("[schedules.tick]\nsend = \"tick.xml\"\nas = \"desk\"\n{lines}\n");
     let house = House::with(&format!("{CONFIG}\n{schedule}"));
@@ -63,7 +63,7 @@ fn attribute(message: &Message, name: &str) -> Option<String> {
     rest.split_once('"').map(|(value, _)| value.to_owned())
 }
 
-/// The events of schedules on record, each with its count if it has one.
+/// Recorded events of schedules, each with its count and policy if it has them.
 fn events(house: &House) -> Vec<String> {
     let events = messages(house, "schedule-event");
     let shown = events.iter().map(|event| {
@@ -73,7 +73,7 @@ fn events(house: &House) -> Vec<String> {
     shown.collect()
 }
 
-/// Waits until the echo has answered this often.
+/// Waits until the echo has answered `times` times.
 fn answered(house: &House, times: usize) {
     until("the runs are answered", || (house.recorded("said") >= times).then_some(()));
 }

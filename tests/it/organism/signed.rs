@@ -1,4 +1,4 @@
-//! Operators: if the config names any, a decision has no effect without the signature of one of
+//! Operators. If the config names any, a decision has no effect without the signature of one of
 //! them.
 
 use std::io::Write as _;
@@ -71,7 +71,7 @@ impl Signing {
         signing
     }
 
-    /// The public key of a new key in the file `NAME.key`.
+    /// Makes a key in the file `NAME.key`. Returns its public key.
     fn make_key(&self, name: &str) -> String {
         let made = self.signs(&["operator", "key", &format!("{name}.key")]);
         assert_eq!(made.code, Some(0), "{made:?}");
@@ -91,12 +91,12 @@ impl Signing {
         command
     }
 
-    /// A command that finds the passphrase.
+    /// Runs a command that finds the passphrase of the keys.
     fn signs(&self, arguments: &[&str]) -> CommandOutput {
         self.signing_command(arguments).output().unwrap().into()
     }
 
-    /// A held call of a ping: message, hash and thread.
+    /// Sends a ping whose call is held. Returns the call's message, hash and thread.
     fn hold(&self, number: &str) -> (String, String, String) {
         let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
         assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -126,7 +126,8 @@ impl Signing {
         self.house.reader().about().unwrap().journal
     }
 
-    /// Rule and text of the refusal, if the request is refused.
+    /// Sends a request to the organism. If it is refused, returns the rule and the text of the
+    /// refusal.
     fn asks(&self, ask: &ServiceRequest) -> Result<(), String> {
         let mut answer = None;
         tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -419,7 +420,8 @@ fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// An organism that cannot determine the origin of its callers, and a call that it holds.
+/// Starts an organism that cannot determine the origin of its callers. Also returns a call that it
+/// holds.
 fn blind(signing: &Signing) -> (Running, String, String) {
     let mut command = signing.house.command(&["run"]);
     let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A start that continues from a snapshot: of the real command, on an embedded journal.
+//! Starts of the real command that continue from a snapshot, on an embedded journal.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::{CONFIG, House, Running, numbered, say, talk_reply, until};
 use crate::web::{address, ask, listening};
 
-/// The config key of the number of records between two snapshots.
+/// Environment variable that sets the number of records between two snapshots.
 pub const RECORDS_KEY: &str = "ORGANISM_JOURNAL__SNAPSHOT_RECORDS";
 pub const CONTINUES: &str = "continues from the snapshot at";
 
@@ -31,7 +31,7 @@ pub fn run(house: &House, failpoint: Option<&str>) -> Running {
     house.run_with(command)
 }
 
-/// Files of snapshots in the state directory, and of trees at rest in the data directory.
+/// Files of snapshots, and of trees at rest, in the directories for state and data.
 fn files(house: &House) -> Vec<PathBuf> {
     let entries = [house.state(), house.data()].into_iter().flat_map(|directory| {
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path())
@@ -43,7 +43,7 @@ fn files(house: &House) -> Vec<PathBuf> {
     entries.filter(is_snapshot).collect()
 }
 
-/// The file of snapshots with this end.
+/// The file of a snapshot whose name ends with `end`.
 pub fn file(house: &House, end: &str) -> Option<PathBuf> {
     files(house).into_iter().find(|path| path.to_string_lossy().ends_with(end))
 }
@@ -55,7 +55,7 @@ pub fn snapshot(house: &House) -> Option<u64> {
     line["checkpoint"]["position"].as_u64()
 }
 
-/// Has the pump sign a checkpoint, which an operator's decision always leads to.
+/// Makes the pump sign a checkpoint, by an operator's decision, which always leads to one.
 pub fn decide(house: &House) {
     let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
     let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
@@ -63,7 +63,8 @@ pub fn decide(house: &House) {
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
 }
 
-/// Runs the organism until it has made a snapshot of some work, and kills it.
+/// Runs the organism until it has made a snapshot of some work, and kills it. Returns the
+/// snapshot's position.
 pub fn killed_after_a_snapshot(house: &House) -> u64 {
     let running = run(house, None);
     assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
@@ -198,7 +199,7 @@ fn a_kill_while_a_snapshot_is_made_leaves_the_earlier_one_or_the_new_one() {
     }
 }
 
-/// As [`decide`], of an organism that may die meanwhile.
+/// Decides like [`decide`] on an organism that may die meanwhile.
 fn decide_if_alive(house: &House) {
     let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
     let thread = sent.out.lines().next().and_then(|line| serde_json::from_str::<Json>(line).ok());
@@ -267,7 +268,7 @@ fn a_proof_that_fails_stops_the_pump_as_it_would_have_stopped_the_start() {
     }
 }
 
-/// Exit code and log of a run that ends by itself.
+/// Exit code and log of an `organism run` that ends by itself.
 pub fn ended_run(house: &House) -> (Option<i32>, String) {
     let mut command = house.command(&["run"]);
     let log = std::fs::File::create(house.path("log")).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that wait for calls that are ready and not handed over.
+//! Clients that wait for calls that are ready but not handed over.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{CONFIG, CommandOutput, House, numbered, say, until};
 
-/// Starts a `send` that waits, and returns the first line that it prints about a wait.
+/// Starts a `send` that waits. Also returns the first line that it prints about a wait.
 fn send(house: &House, payload: &str, arguments: &[&str]) -> (Child, String) {
     house.write("payload.xml", payload);
     let mut send = house.command(&["send", "payload.xml", "--as", "desk"]);
@@ -48,7 +48,8 @@ fn a_client_of_a_paused_call_gets_the_command_that_ends_the_pause() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A client that waits again, as after 30 s over NATS, is reported the wait again.
+/// A client that repeats its request to wait, as it does every 30 s over NATS, gets the report of
+/// the wait again.
 #[tokio::test]
 async fn a_client_that_waits_again_gets_the_wait_of_its_call() {
     let house = House::with(CONFIG);

@@ -1,9 +1,9 @@
-//! A listener that writes each answer twice: the second one reaches no other caller.
+//! A listener that writes each answer twice. The second answer reaches no other caller.
 
 use super::{CONFIG, House, say, talk_reply};
 
-/// Sends requests of several threads at once to a listener that repeats each answer, and returns
-/// the organism's export. Each caller must get its own answer, and only that.
+/// Sends requests of several threads at once to a listener that repeats each answer. Each caller
+/// must get only its own answer. Returns the export of the journal.
 fn export_after_repeated_answers(command: &str) -> String {
     let config = CONFIG.replacen("[\"./player.py\", \"echo\"]", command, 1);
     assert_ne!(config, CONFIG);
@@ -31,7 +31,7 @@ fn export_after_repeated_answers(command: &str) -> String {
     exported.out
 }
 
-/// Number of replies on record with this text.
+/// Number of recorded replies with this text.
 fn replies_with(exported: &[serde_json::Value], text: &str) -> usize {
     let is_reply = |line: &&serde_json::Value| {
         line["kind"] == "reply" && line["payload"].as_str().is_some_and(|one| one.contains(text))

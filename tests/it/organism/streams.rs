@@ -1,5 +1,6 @@
-//! On JetStream, the id of the journal identifies a project: a stream that another project began is
-//! refused until an operator has adopted it, and hosts of one organism may have different paths.
+//! On JetStream, a project is identified by the id of its journal. A stream that another project
+//! began is refused until an operator has adopted it, and hosts of one organism may have different
+//! paths.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ fn stream(what: &str) -> String {
     format!("streams-{what}-{}", std::process::id())
 }
 
-/// A project that knows no journal of this stream.
+/// A project that does not know the journal of this stream.
 fn project(server: &Server, stream: &str, partitions: u32) -> House {
     let address = server.address();
     let project = House::settled(&format!(
@@ -27,7 +28,8 @@ fn ask(house: &House, number: &str) -> String {
     sent.out
 }
 
-/// Asserts that the start is refused, sends nothing, and names both projects.
+/// Asserts that a start is refused without sending anything, and that the message names both
+/// projects.
 #[track_caller]
 fn is_refused(house: &House, stream: &str, journal: &str) {
     house.write("ping.xml", numbered("ping", "9"));
@@ -144,7 +146,8 @@ fn of_two_projects_that_begin_one_stream_at_once_one_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The layout before this rule: the state and the bucket name no journal.
+/// A host that followed a stream in an earlier version continues, although neither its state nor
+/// the bucket names a journal.
 #[test]
 fn a_host_that_followed_a_stream_before_ids_were_stored_continues() {
     let (server, stream) = (Server::start(), stream("before"));

@@ -27,7 +27,7 @@ replies = ["decision"]
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-/// Pairs of a text that must be shown and the input that is then typed.
+/// Texts for which a test waits, each with the input that is then typed.
 pub type Typed<'a> = &'a [(&'a str, &'a str)];
 
 fn house() -> House {
@@ -37,7 +37,7 @@ fn house() -> House {
     house
 }
 
-/// Runs the command on a terminal. Returns its output and exit code.
+/// Runs a command on a terminal. Returns its output and exit code.
 pub fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, i32) {
     let organism = house.command(arguments);
     let mut command = std::process::Command::new("python3");
@@ -56,7 +56,7 @@ pub fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (Stri
     (shown.to_owned(), code.parse().unwrap())
 }
 
-/// The held calls, from `organism approvals` or `organism answer`.
+/// The held calls that `organism approvals` or `organism answer` lists.
 fn waiting(house: &House, list: &str) -> Vec<Json> {
     let listed = house.organism(&[list, "--json"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
@@ -67,7 +67,7 @@ fn records(house: &House) -> u64 {
     house.reader().last().unwrap().0
 }
 
-/// The message id of the last sent call, which is held.
+/// Sends a payload whose call is held. Returns the message id of the call.
 fn hold(house: &House, list: &str, payload: &str) -> String {
     let sent = house.send_text(payload, &["--no-wait"]);
     assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");

@@ -5,7 +5,7 @@ use super::{House, Running, numbered, say, talk_reply, until};
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// An organism that logs the output of its listeners.
+/// Starts an organism that logs the output of its listeners.
 fn talkative(house: &House) -> Running {
     let mut command = house.command(&["run"]);
     command.env("ORGANISM_LOG", "info");

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use super::try_threads::{AGENTS, TURNS, changed, house, json, one, record, trial};
 use super::{CommandOutput, House, numbered, say};
 
-/// An agent that judges, and its model.
+/// Config of an agent that judges, and of its model.
 const REFEREE: &str = r#"
 [agents.referee]
 schema = "organism:judge.xsd"
@@ -25,8 +25,8 @@ fn verdict(equal: &str, reason: &str) -> String {
     format!("<results-verdict><equal>{equal}</equal><reason>{reason}</reason></results-verdict>")
 }
 
-/// A house with the record of these requests, a config under which the answers of `second` and
-/// `first` are others, and a judge that gives these answers.
+/// A house with the record of these requests, a config under which `first` and `second` answer
+/// differently, and a judge that gives these verdicts.
 fn judged(requests: &[(String, String)], answers: &[&str]) -> House {
     let house = house();
     record(&house, requests);
@@ -130,7 +130,7 @@ fn results_that_a_judge_calls_different_or_gives_no_verdict_about_count_as_diffe
     }
 }
 
-/// The budget of the trial binds its judge, too.
+/// A judge gives no verdict if the trial has used up its budget, which includes the judge.
 #[test]
 fn a_judge_without_the_rest_of_a_budget_gives_no_verdict() {
     let house = judged(&one(say("x")), &[&verdict("true", "It is the same.")]);
@@ -145,7 +145,7 @@ fn a_judge_without_the_rest_of_a_budget_gives_no_verdict() {
     assert!(judge["reason"].to_string().contains("budget-spent"), "{judged:#}");
 }
 
-/// A fault is never a reply in other words, and a judge does not decide about it.
+/// A fault in place of a reply is given to no judge, because it can never mean the same.
 #[test]
 fn a_fault_instead_of_a_reply_is_given_to_no_judge() {
     let house = judged(&one(say("x")), &[&verdict("true", "It is the same.")]);
@@ -157,7 +157,7 @@ fn a_fault_instead_of_a_reply_is_given_to_no_judge() {
     assert!(judge["reason"].to_string().contains("a fault stands against a reply"), "{judged:#}");
 }
 
-/// The judge's thread is on record beside the runs, and the journal is decided again as it stands.
+/// The judge has a thread in the journal of the trial, and `replay` decides that journal again.
 #[test]
 fn a_judgement_is_a_thread_of_the_trials_journal() {
     let house = judged(&one(say("x")), &[&verdict("true", "It is the same.")]);

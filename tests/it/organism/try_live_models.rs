@@ -1,4 +1,4 @@
-//! `organism try` with a model that costs: a server on loopback that speaks a provider's wire format
+//! `organism try` with a model that has costs. A server on loopback speaks a provider's wire format
 //! (issue 18, 1.6 and 2.2).
 
 use serde_json::{Value as Json, json};
@@ -7,7 +7,7 @@ use super::provider::{Provider, ScriptedResponse};
 use super::try_threads::trial;
 use super::{CommandOutput, House, TALK, say};
 
-/// An agent without peers.
+/// A config with an agent that has no peers.
 const WRITER: &str = r#"
 [organism]
 name = "talk"
@@ -36,7 +36,7 @@ turn = 1
 text = '<said>before</said>'
 "#;
 
-/// Tokens of each answer of the provider, as it states them.
+/// Tokens of the prompt and of the answer, as the provider states them for each request.
 const PROMPT: u64 = 1_000;
 const ANSWER: u64 = 100;
 const THREADS: usize = 4;
@@ -57,7 +57,7 @@ fn answer(text: &str) -> ScriptedResponse {
     ScriptedResponse::Status("200 OK", headers, body)
 }
 
-/// A house with recorded threads, and a config whose writer uses a model of the provider.
+/// A house with recorded threads, and a changed config whose writer uses the provider's model.
 fn recorded(provider: &Provider, more: &str) -> House {
     let house = House::with(&WRITER.replace("MODEL", "recorded"));
     house.write("turns.toml", TURNS);
@@ -120,7 +120,7 @@ fn a_live_model_is_not_called_without_a_budget() {
     assert_eq!(provider.requests(), 0, "{:?}", provider.seen());
 }
 
-/// The rest of a budget is known before each thread.
+/// Tokens and money are limits for all threads of a trial together.
 #[test]
 fn tokens_and_money_bound_all_threads_together() {
     for budget in [["--tokens", "4000"], ["--money", "0.009"]] {
@@ -143,7 +143,8 @@ fn tokens_and_money_bound_all_threads_together() {
     }
 }
 
-/// An amount of money bounds nothing that has no price.
+/// A trial with an amount of money is refused for a model without a price, because the amount would
+/// bound nothing.
 #[test]
 fn money_for_a_model_without_a_price_is_refused() {
     let provider = Provider::start(vec![answer("after")]);
@@ -156,7 +157,7 @@ fn money_for_a_model_without_a_price_is_refused() {
     assert_eq!(both.code, Some(2), "{both:?}");
 }
 
-/// A failed request is no answer, and the thread says so.
+/// A failed model request ends its thread, which states that, and not the trial.
 #[test]
 fn a_provider_that_fails_ends_the_thread_and_not_the_trial() {
     let provider = Provider::start(vec![

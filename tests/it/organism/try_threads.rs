@@ -1,4 +1,5 @@
-//! `organism try`: recorded threads under a changed config, without effects (issue 18, 2.2 and 2.3).
+//! `organism try`: recorded threads under a changed config, without effects (issue 18, 2.2 and
+//! 2.3).
 
 use std::process::Stdio;
 
@@ -9,7 +10,7 @@ use serde_json::Value as Json;
 use super::proof::sql;
 use super::{CommandOutput, House, Running, numbered, say, until};
 
-/// Three agents that each call the same listener.
+/// A config with three agents that each call the same listener.
 pub(super) const AGENTS: &str = r#"
 [organism]
 name = "talk"
@@ -90,7 +91,7 @@ pub(super) fn house() -> House {
     house
 }
 
-/// Records one thread for each pair of an id and a request.
+/// Records one thread for each pair of a thread id and a request.
 pub(super) fn record(house: &House, threads: &[(String, String)]) {
     let running = house.run_noting();
     for (thread, request) in threads {
@@ -104,7 +105,7 @@ pub(super) fn one(request: String) -> Vec<(String, String)> {
     vec![("sess-source01".to_owned(), request)]
 }
 
-/// Runs `organism try`; temporary directories are made in the house.
+/// Runs `organism try`, which makes its temporary directories in the house.
 pub(super) fn trial(house: &House, arguments: &[&str]) -> CommandOutput {
     let arguments = [&["try"], arguments].concat();
     let mut command = house.command(&arguments);
@@ -119,7 +120,7 @@ pub(super) fn json(output: &CommandOutput) -> Json {
     serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// The threads with this change.
+/// Threads of a report with this kind of change.
 pub(super) fn changed(report: &Json, change: &str) -> Vec<String> {
     let threads = report["threads"].as_array().unwrap().iter();
     let changed = threads.filter(|thread| thread["change"] == change);
@@ -137,7 +138,8 @@ fn leftovers(house: &House) -> usize {
     std::fs::read_dir(house.path("tmp")).map_or(0, Iterator::count)
 }
 
-/// The prompts of two of three agents change, and the answers of one.
+/// The report names exactly the changed threads, if two of three agents have other prompts and one
+/// of them other answers.
 #[test]
 fn a_changed_prompt_names_exactly_the_threads_that_changed() {
     let house = house();
@@ -197,7 +199,8 @@ fn a_changed_prompt_names_exactly_the_threads_that_changed() {
     house.verified();
 }
 
-/// A conversation runs again as a whole, and costs nothing.
+/// Under an unchanged config, a conversation runs again as a whole, has no differences and costs
+/// nothing.
 #[test]
 fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     let house = house();
@@ -238,7 +241,7 @@ fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     assert!(full.err.contains("not empty"), "{full:?}");
 }
 
-/// A call that the record does not have ends as `not-recorded`, unless its listener is named.
+/// A call without a recorded result ends as `not-recorded`, unless its listener is named.
 #[test]
 fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     let house = house();
@@ -267,7 +270,7 @@ fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     assert_eq!(house.effects(), 2);
 }
 
-/// A trial without a budget calls no model.
+/// Without a budget, a turn without a recorded answer calls no model.
 #[test]
 fn a_turn_without_a_recorded_answer_asks_no_model_without_a_budget() {
     let house = house();
@@ -289,7 +292,7 @@ fn a_turn_without_a_recorded_answer_asks_no_model_without_a_budget() {
     assert!(asked.err.contains("NO_SUCH_KEY"), "{asked:?}");
 }
 
-/// The same values in another notation are the same finals.
+/// Finals with the same values in different notations are equal.
 #[test]
 fn finals_are_compared_by_their_schema() {
     let house = house();
@@ -310,7 +313,7 @@ fn finals_are_compared_by_their_schema() {
     assert_eq!(tried.code, Some(1), "{tried:?}");
 }
 
-/// A trial waits for no approval: the recorded result stands for what happened after an approval.
+/// A call that needed an approval gets its recorded result in a trial, which waits for no approval.
 #[test]
 fn a_call_that_needed_an_approval_gets_its_recorded_result() {
     let config =
@@ -382,7 +385,8 @@ fn a_thread_whose_request_is_redacted_is_not_tried() {
     assert!(report["not_tried"][0]["reason"].to_string().contains("redacted"), "{report:#}");
 }
 
-/// A live listener that does not answer keeps the trial up until a signal ends it.
+/// A trial leaves the source untouched when a signal ends it. It waits for a live listener that
+/// does not answer until then.
 #[test]
 fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     let (agent, rest) = AGENTS.split_once("[agents.second]").unwrap();
@@ -457,7 +461,8 @@ fn two_trials_at_once_do_not_meet() {
     assert_eq!(leftovers(&house), 0);
 }
 
-/// A thread whose history is in another one names that thread. A fork from the beginning is tried.
+/// A fork that begins within a thread is not tried, and the output names that thread. A fork from
+/// the beginning is tried.
 #[test]
 fn a_fork_within_a_thread_is_not_tried() {
     let house = house();

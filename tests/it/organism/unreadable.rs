@@ -1,9 +1,9 @@
-//! A config that cannot be parsed: records can still be read, and decisions reach the running
+//! A config that cannot be parsed. Records can still be read, and decisions reach the running
 //! organism.
 
 use super::{CONFIG, House, numbered, say};
 
-/// Message, hash and thread of a ping that waits for an approval.
+/// Sends a ping whose call is held. Returns the call's message, hash and thread.
 fn hold(house: &House, number: &str) -> [String; 3] {
     let sent = house.send_text(&numbered("ping", number), &["--no-wait", "--json"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

@@ -8,7 +8,7 @@ use organism::service::socket_path;
 
 use super::{House, say, talk_reply};
 
-/// Sends one line to the control socket. Returns everything that comes back.
+/// Sends one line to the control socket. Returns the whole response.
 fn exchange(house: &House, line: impl AsRef<[u8]>) -> String {
     let mut socket = UnixStream::connect(socket_path(&house.data())).unwrap();
     socket.write_all(&[line.as_ref(), b"\n"].concat()).unwrap();

@@ -14,7 +14,7 @@ use crate::web::{address, ask, listening, page::Page};
 
 const CLIENTS: usize = 20;
 
-/// Number of reads of the journal's records so far.
+/// Number of times that the journal's records were read so far.
 fn reads(at: SocketAddr) -> f64 {
     Page::read(&ask(at, "/metrics").body).get("organism_journal_reads_total", &[])
 }
@@ -32,7 +32,7 @@ fn repeated(key: &str) -> SubmitRequest {
     }
 }
 
-/// Starts clients that repeat a key and wait. The receiver gets each of their responses.
+/// Starts clients that repeat a key and wait. Returns a receiver for all their responses.
 async fn start_waiters(house: &House, key: &str) -> mpsc::UnboundedReceiver<SubmitUpdate> {
     let client = ServiceClient::find(&house.data(), house.handshake()).await.unwrap().unwrap();
     let client = Arc::new(client);

@@ -1,10 +1,10 @@
-//! Notices for a waiting client about its thread tree.
+//! Notices for a waiting client about calls that wait in its tree.
 
 use super::model_calls::{CONFIG, THREAD, end, sending};
 use super::provider::{Provider, ScriptedResponse};
 use super::{House, TALK};
 
-/// A writer whose tool is held, in a thread beneath the client's.
+/// Config lines of a writer whose tool's calls are held.
 const HELD: &str = r#"
 peers = ["solo"]
 

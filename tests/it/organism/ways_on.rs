@@ -1,4 +1,4 @@
-//! Each refused start names a command that helps, and no two refusals name each other in a circle.
+//! Each refused start names a command that helps. No two refusals refer to each other in a circle.
 
 use std::path::Path;
 
@@ -74,7 +74,7 @@ fn a_backup_restored_without_its_key_continues_after_one_repair() {
     goes_on(&house);
 }
 
-/// Restores a backup with the copy of the key that was kept apart.
+/// Restores a backup, and the key from a copy.
 fn restore_with_key(house: &House, backup: &Path) {
     let kept = house.path("kept-key");
     std::fs::copy(house.state().join("key"), &kept).unwrap();
@@ -185,7 +185,8 @@ fn a_file_that_is_no_journal_is_set_aside_where_a_journal_lay() {
     }
 }
 
-/// Only a missing tail is a loss. A changed record is not a loss but damage.
+/// The refusal of a journal with a changed record reports damage, and names the journal and a
+/// backup. Only a missing tail is a loss.
 #[test]
 fn a_rewritten_record_is_no_loss_and_its_refusal_names_the_journal_and_a_backup() {
     let house = answered();

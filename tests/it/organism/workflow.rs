@@ -33,7 +33,7 @@ fn house(config: &str) -> House {
     house
 }
 
-/// Every message on record with this local name.
+/// Recorded messages with this local name, as `organism export` shows them.
 pub fn messages(house: &House, name: &str) -> Vec<Json> {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let is_named = |line: &Json| {
@@ -151,7 +151,7 @@ fn a_cancelled_run_leaves_no_goal_under_way() {
     house.verified();
 }
 
-/// A tour whose units of work are never done.
+/// The config of a tour whose units of work are never done.
 fn with_held_units() -> String {
     let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");
     let hold = config.replace("accepts = [\"work\"]", "accepts = [\"hold\"]");
@@ -238,8 +238,8 @@ fn a_run_that_exceeds_a_limit_of_its_tree_fails_with_the_limits_name() {
     house.verified();
 }
 
-/// Kills the organism at the `nth` pass of a failpoint, starts it again, and asserts that the run ends
-/// as an undisturbed one. Returns whether it died before the run was over.
+/// Kills the organism at the `nth` pass of a failpoint, and starts it again. Asserts that the run
+/// ends as it would without a kill. Returns whether the organism died before the run was over.
 fn dies_and_ends_alike(place: &str, nth: u32) -> bool {
     let house = house(CONFIG);
     let mut running = start(&house, Some(&format!("{place}:{nth}")));
@@ -355,7 +355,7 @@ fn the_command_draws_its_goals_on_a_terminal_and_leaves_them_there() {
     }
 }
 
-/// Returns the line with each number replaced by the letter N.
+/// Replaces each number in a line by the letter N.
 fn form(line: &str) -> String {
     let mut form = String::new();
     for char in line.chars() {

@@ -41,7 +41,7 @@ text = "A text."
 const REQUEST: &str = "<decide xmlns=\"https://xml-pipeline.org/ns/workflow/v1/decide\">\
                        <topic>light</topic></decide>";
 
-/// A house in which `writer` drafts a text twice: in the threads `draft` and `draft-1`.
+/// A house whose `writer` drafts a text twice, in the threads `draft` and `draft-1`.
 pub fn house(config: &str) -> House {
     let house = House::with(config);
     house.write("recording.toml", RECORDING);

@@ -1,4 +1,4 @@
-//! `organism workflow test`: cases of a workflow with agents, listeners and a person.
+//! `organism workflow test` runs cases of a workflow with agents, listeners and a person.
 
 mod never;
 mod reports;
@@ -98,7 +98,7 @@ fn a_case_answers_for_models_programs_and_people() {
     assert!(!house.state().exists(), "nor is its state");
 }
 
-/// A case in which the path fails, and the run fails with the code.
+/// Asserts that a run fails with this code if the call at `path` gets `turn` as its answer.
 fn assert_fault(path: &str, turn: &str, code: &str) {
     let answers: String = ANSWERS
         .lines()
@@ -229,7 +229,7 @@ fn a_case_runs_a_program_that_it_names() {
     assert_eq!(tested.code, Some(0), "{tested:?}");
 }
 
-/// A program that notes its process when it has a delivery, and never answers.
+/// A program that notes its process id when it gets a delivery, and never answers.
 const HOLDER: &str = r#"
 import os
 os.read(0, 65536)
@@ -287,7 +287,7 @@ fn two_tests_at_once_do_not_disturb_each_other() {
     }
 }
 
-/// A goal that fails after a retry, beside a program that works for longer than the retry waits.
+/// A workflow in which a goal fails after a retry, while a program works for longer than that.
 const RACE: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]

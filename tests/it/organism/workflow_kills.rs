@@ -1,7 +1,7 @@
-//! Kills of one workflow with every part: goals at once, items, a vote, a verification, a loop, a
+//! Kills of a workflow that has every part: goals at once, items, a vote, a verification, a loop, a
 //! supervisor, roles, a workflow that undoes, and listeners whose calls are not repeated.
 //!
-//! After each kill the run goes on from its record. `SEED=…` repeats the choices;
+//! After each kill the run continues from its record. `SEED=…` repeats the choices;
 //! `ORGANISM_TORTURE=1` enlarges the campaigns to `KILLS` kills.
 
 mod judge;
@@ -22,10 +22,10 @@ use super::{CommandOutput, House, Running, until};
 use crate::campaign::Campaign;
 use judge::RunHistory;
 
-/// Most kills of a long campaign.
+/// Maximum number of kills in a long campaign.
 const KILLS_MAX: u64 = 200;
 
-/// Fourteen goals, with those of the workflow that undoes.
+/// A config with fourteen goals, including those of the workflow that undoes.
 const CONFIG: &str = concat!(
     r#"
 organism.name = "talk"
@@ -129,7 +129,7 @@ fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&base[..], more].concat())
 }
 
-/// Whether the run has its result on record.
+/// Whether the result of the run is on record.
 fn is_over(house: &House) -> bool {
     let records = || {
         let reader = JournalReader::open(&house.data()).ok()?;
@@ -141,14 +141,14 @@ fn is_over(house: &House) -> bool {
     facts.into_iter().any(is_output)
 }
 
-/// Starts the organism, which is to die at the failpoint. Returns whether it has died before the run
-/// was over.
+/// Starts an organism that is to die at a failpoint. Returns whether it died before the run was
+/// over.
 fn dies_at(house: &House, failpoint: &str) -> bool {
     outlives_run(house, failpoint).is_none()
 }
 
-/// Starts the organism, which is to die at the failpoint. Returns it if the result of the run is on
-/// record, and `None` if it has died before.
+/// Starts an organism that is to die at a failpoint. Returns the organism if it lives until the
+/// result of the run is on record; `None` if it died before.
 fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
     house.write("log", "");
     let mut running = start(house, Some(failpoint));
@@ -168,8 +168,8 @@ fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
     (!is_gone).then_some(running)
 }
 
-/// Kills the organism at each of these numbers of steps, one start after the other, until the run is
-/// over or a workflow is at its last attempt. Returns how often it died.
+/// Kills the organism after each of these numbers of steps, with a start before each. Ends when the
+/// run is over or a workflow is at its last attempt. Returns the number of kills.
 fn die_and_resume(house: &House, steps: impl Iterator<Item = u64>) -> usize {
     let mut deaths = 0;
     for nth in steps {
@@ -184,12 +184,12 @@ fn die_and_resume(house: &House, steps: impl Iterator<Item = u64>) -> usize {
     deaths
 }
 
-/// Threads of goals of agents that this run opens, without the root.
+/// Subthreads of the run in which goals of agents are carried out.
 fn goal_threads() -> BTreeSet<String> {
     TURNS.iter().map(|(_, thread, _)| format!("sess-grandrun.{thread}")).collect()
 }
 
-/// Asserts that the run ended as an undisturbed one, and that nothing was done twice.
+/// Asserts that the run ended as it would without a kill, and that nothing was done twice.
 fn assert_resumed(house: &House) -> RunHistory {
     let again = house.run();
     let sent = send(house, &[]);

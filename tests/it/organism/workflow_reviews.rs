@@ -1,4 +1,4 @@
-//! Runs in a whole organism whose outputs are reviewed before they count.
+//! Runs in a whole organism. Their outputs are reviewed before they count.
 
 use serde_json::Value as Json;
 
@@ -14,7 +14,7 @@ fn house(config: &str) -> House {
     house
 }
 
-/// Sends a survey of three questions, the last of which has no answer.
+/// Sends a survey of three questions, to the last of which there is no answer.
 fn survey(house: &House, more: &[&str]) -> CommandOutput {
     let request = "<survey xmlns=\"https://xml-pipeline.org/ns/workflow/v1/survey\">\
                    <question>Who?</question><question>Where?</question><question>Why?</question>\
@@ -183,14 +183,14 @@ pub struct KilledRun {
     pub house: fn() -> House,
     pub send: fn(&House, &[&str]) -> CommandOutput,
     pub output: &'static str,
-    /// Local name of its reply.
+    /// Local name of the run's reply.
     pub reply: &'static str,
-    /// How many threads of agents it opens.
+    /// Number of agents' threads that the run opens.
     pub goals: usize,
 }
 
-/// Kills the organism at the `nth` step, starts it again, and asserts that the run ends as an
-/// undisturbed one. Returns whether it died before the run was over.
+/// Kills the organism at the `nth` step, and starts it again. Asserts that the run ends as it would
+/// without a kill. Returns whether the organism died before the run was over.
 pub fn dies_and_ends_alike(run: &KilledRun, nth: u32) -> bool {
     let house = (run.house)();
     let mut running = start(&house, Some(&format!("stepped:{nth}")));

@@ -57,7 +57,7 @@ fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&["--new", "sess-delegate"], more].concat())
 }
 
-/// The text of the request in each thread of an agent, in order.
+/// The thread and the document of each goal that an agent got, in order.
 fn documents(house: &House) -> Vec<(String, String)> {
     let goals = messages(house, "goal");
     let document = |goal: &Json| {
@@ -240,7 +240,8 @@ input = { question = ["text"] }
 study = { each = "input/question", agent = "lead", roles = { agent = "specialist", max = 1 }, retry = 1, supervisor = "judge", corrections = 1, prompt = "Answer: {{item}}" }
 "#;
 
-/// Two items: the first is corrected, the second is run again after a failure. Each run delegates.
+/// A house with a run of two items. The first item is corrected, and the second runs again after a
+/// failure. Each run of an item delegates.
 fn study() -> House {
     let (config, _) = CONFIG.split_once("[workflows.research]").unwrap();
     let judge = "agents.judge = { model = \"voice\", transport = \"xml\" }\n";
@@ -412,7 +413,8 @@ say = { agent = "specialist", prompt = "Say: {{input/question}}" }
 
 const DELEGATES: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:t:post"><xs:element name="delegate" type="xs:string"/></xs:schema>"#;
 
-/// The name `delegate` of a listener and that of an open run's roles clash at an agent.
+/// A definition of an open run that clashes with the config does not disturb other definitions. At
+/// one agent, a listener's name `delegate` clashes with that of the run's roles.
 #[test]
 fn a_recorded_definition_that_clashes_with_the_config_takes_no_other_one_down() {
     let owner = "[humans.owner]\ndescription = \"x\"\n";

@@ -33,7 +33,7 @@ fn questions(house: &House) -> Vec<Json> {
     house.organism(&["answer", "--json"]).json()
 }
 
-/// Waits for the supervisor's question in this thread, and returns its id.
+/// Waits for the supervisor's question in this thread. Returns the id of the question.
 fn question_in(house: &House, label: &str) -> String {
     let thread = format!("{THREAD}.{label}");
     let question = until(&format!("the owner is asked in {thread}"), || {

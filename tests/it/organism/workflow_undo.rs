@@ -67,7 +67,7 @@ fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&["--new", "sess-travel00", "--key", "once"], more].concat())
 }
 
-/// How often each booking was cancelled, by its number; 0 for one that was not.
+/// Number of cancellations of each booking, by the booking's number.
 fn cancellations(house: &House) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for (line, entry) in (1..).zip(ledger(house)) {
@@ -222,7 +222,7 @@ fn a_run_with_an_undo_of_a_listener_that_is_no_peer_is_reported() {
     }
 }
 
-/// Whether the run has its result.
+/// Whether the run has its result on record.
 fn is_over(house: &House) -> bool {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let is_result = |line: &Json| {
@@ -232,8 +232,9 @@ fn is_over(house: &House) -> bool {
     exported.iter().any(is_result)
 }
 
-/// Kills the organism at the `nth` pass of a failpoint, and starts it again. No booking is cancelled twice,
-/// and each one is cancelled or listed. Returns whether it died before the run was over.
+/// Kills the organism at the `nth` pass of a failpoint, and starts it again. Asserts that no
+/// booking is cancelled twice, and that each is cancelled or listed. Returns whether the organism
+/// died before the run was over.
 fn dies_and_undoes_once(place: &str, nth: u32) -> bool {
     let house = house(CONFIG);
     let mut running = start(&house, Some(&format!("{place}:{nth}")));

@@ -26,7 +26,7 @@ fn joined(world: &mut World) {
     world.step(Event::Joined { listener: name("finder"), detail: "here".to_owned() });
 }
 
-/// Returns every delivery as not taken, until this time has passed or no more deliveries follow.
+/// Reports each delivery as not taken for this time. Returns these deliveries.
 fn absent_for(world: &mut World, time: Duration) -> Vec<Delivery> {
     let until = world.now.plus(time);
     let mut probes = Vec::new();
@@ -208,7 +208,8 @@ fn a_cancelled_probe_leaves_the_others_their_turn() {
     world.check_replay();
 }
 
-/// A call that waits for its turn does not count as waiting for a listener.
+/// The time for which a call waits for a free instance is not part of the time for which it waits
+/// for an absent listener.
 #[test]
 fn the_time_a_call_waited_for_its_turn_does_not_count() {
     let mut contracts = contracts(1);

@@ -39,7 +39,7 @@ fn spawn(label: &str, limits: &str) -> String {
     core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {limits}"), &inner)
 }
 
-/// A tree whose root has spawned a writer with each of these limits, and waits for all of them.
+/// Opens a tree whose root spawns a writer with each of these limits, and waits for all of them.
 fn spawned(world: &mut World, limits: &[(&str, &str)]) -> (ThreadId, CallId) {
     let (thread, call) = world.open("desk", &word("plan", "p"));
     let mut outcome: Vec<_> = limits.iter().map(|(label, limits)| spawn(label, limits)).collect();
@@ -173,7 +173,8 @@ pub fn a_thread_ends_when_its_time_is_over_with_everything_beneath_it() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// The alarms of all calls in a thread are due at once, and ids order them.
+/// A call ends with a time-out when the time of its thread is over, whatever its id is. The alarms
+/// of all calls in the thread are due at once, and the ids order them.
 #[test]
 fn the_end_of_a_threads_time_is_a_time_out_whatever_the_ids_are() {
     for others in 0..8 {
@@ -302,7 +303,8 @@ fn an_allotment_that_is_none_is_refused() {
     }
 }
 
-/// A run of a workflow with 1,000 tokens that has opened three threads, one of them in another one.
+/// A run of a workflow with a budget of 1,000 tokens. It has opened three threads, one of which is
+/// beneath another.
 fn run_of_workflow() -> (World, CallId) {
     let budget = Budget { tokens: Some(1_000), money: None };
     let contracts = vec![

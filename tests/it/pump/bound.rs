@@ -44,7 +44,7 @@ fn spawned() -> (World, ThreadId, CallId) {
     (world, thread, call)
 }
 
-/// Asserts that the bound thread is cancelled on record, and that the other one continues.
+/// Asserts that the bound thread is cancelled on record, and that the unbound one continues.
 fn ends_alone(world: &World, thread: &ThreadId) {
     let bound = world.transcript(&thread.child("bound"));
     assert!(bound.contains("thread-cancelled"), "{bound}");
@@ -299,7 +299,8 @@ fn a_bound_thread_is_unknown_to_later_calls_once_its_call_has_closed() {
     assert_eq!(shown[2], "ack");
 }
 
-/// The inner thread ends first, which would let the call in the bound thread go on.
+/// A call in a bound thread ends as cancelled, although the thread beneath it ends first, which
+/// would otherwise let the call go on.
 #[test]
 fn a_call_of_a_bound_thread_ends_as_cancelled_whatever_else_would_end_it() {
     let wall_time = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Bounds on waiting submissions: at each of them, the answer is `busy`.
+//! Bounds on waiting submissions. A submission beyond a bound is answered with `busy`.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -28,11 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const CLIENTS: usize = limits::INBOX_REQUESTS_MAX / limits::NEW_THREADS_AT_ONCE + 1;
 
-/// A pump whose journal blocks after the boot record until it is released.
+/// A pump whose journal blocks after the boot record, until the test releases it.
 struct Stuck {
     handle: Handle,
     pump: JoinHandle<Result<(), Error>>,
-    /// The journal is released when this is dropped.
+    /// Releases the journal when it is dropped.
     let_go: Option<Sender<()>>,
     place: Kept,
 }
@@ -69,7 +69,8 @@ impl Stuck {
         }
     }
 
-    /// The first response to one of these submissions, while the journal blocks.
+    /// Submits for each of these clients while the journal blocks. Returns the first response, and
+    /// the submissions that still wait.
     async fn first_answer(
         &self,
         clients: impl Iterator<Item = usize>,

@@ -37,7 +37,8 @@ fn spends(world: &mut World, delivery: &Delivery, tokens: u64, money: Money, pay
     world.answer_turn(delivery, &[payload.to_owned()], Some(turn));
 }
 
-/// O11, F14: another call cannot spend the reservation of a call until the actual cost is known.
+/// O11, F14: a call cannot spend the reservation of another call until the actual cost of that call
+/// is known.
 #[test]
 fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -56,8 +57,9 @@ fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     assert_eq!(world.reserve(&first, 890, free), Ok(()), "what was not taken is free again");
 }
 
-/// A reservation with counted tokens may take the whole budget. An estimate may be several times
-/// too high, so it may take half, and other callers are not refused because of it.
+/// A reservation with an estimated prompt may take half of a budget, and one with counted tokens
+/// the whole. An estimate may be several times too high, and other callers must not be refused
+/// because of it.
 #[test]
 fn an_estimated_prompt_may_take_half_of_a_budget() {
     let mut world = limited(TreeLimits { tokens: 1_010, ..Default::default() });
@@ -71,8 +73,7 @@ fn an_estimated_prompt_may_take_half_of_a_budget() {
     assert_eq!(world.ask_for(&first, asked(1_000, true)), Ok(()));
 }
 
-/// F14: a closed call has its model stopped, which takes time; until then, its reservation is not
-/// free.
+/// F14: a closed call keeps its reservation until its model has stopped, which takes time.
 #[test]
 fn a_closed_call_keeps_what_it_set_aside_until_its_agent_has_ended() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -141,7 +142,8 @@ fn spent(world: &World, delivery: &Delivery) -> (u64, u64) {
     (usage.model_calls, usage.tokens)
 }
 
-/// Design 5.29: a call that was closed before its model had ended is charged at that end.
+/// Design 5.29: a model call that ends after its call was closed is charged at its end, with its
+/// actual cost.
 #[test]
 fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -159,7 +161,8 @@ fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
     world.check_replay();
 }
 
-/// Design 5.30: the host of an attempt that reports no cost has died.
+/// Design 5.30: an attempt that ends without reported cost, because its host has died, is charged
+/// its whole reservation.
 #[test]
 fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     let crashed = || AttemptFailure::Crashed { detail: "its replica is gone".to_owned() };
@@ -178,7 +181,8 @@ fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     world.check_replay();
 }
 
-/// Design 5.30: also an attempt whose pump died, in its own tree, before any further spending.
+/// Design 5.30: a reservation from before a restart is charged whole to its own tree, before
+/// anything else is spent.
 #[test]
 fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });

@@ -15,7 +15,7 @@ fn thinker_world() -> World {
     ])
 }
 
-/// O10: a tool call is an ordinary payload, and its result comes back to the caller.
+/// O10: a tool call is an ordinary payload, and its result reaches the caller at any depth.
 #[test]
 fn a_reply_reaches_the_caller_whatever_the_depth() {
     let mut world = thinker_world();
@@ -96,7 +96,7 @@ fn a_self_message_is_seen_by_the_next_turn() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O9: notes are recorded and not delivered, and they never end a turn. T2
+/// O9, T2: notes are recorded and not delivered, and they never end a turn.
 #[test]
 fn a_turn_with_only_notes_continues() {
     let mut world = thinker_world();
@@ -164,7 +164,8 @@ fn a_call_that_ends_takes_what_is_beneath_with_it_and_answers_are_late() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O3, O7: the final closes the call.
+/// O3, O7: a timer that fires while a call of the agent is open does not wake the agent. The final
+/// closes the agent's call.
 #[test]
 fn a_timer_does_not_wake_while_a_call_is_out() {
     let mut world = World::new(vec![
@@ -254,7 +255,8 @@ fn refusals_stand_among_the_results_where_their_payloads_stood() {
     assert_eq!(fresh(&woken), ["found(1)", "huh not-in-vocabulary", "found(3)"]);
 }
 
-/// Law 6: no answer reveals whether a name exists.
+/// Law 6: the answer to an unknown name is the same as to a forbidden one, so that no answer
+/// reveals whether a name exists.
 #[test]
 fn unknown_and_forbidden_names_get_the_same_answer() {
     let answers = ["secret", "ballot", "nonsense"].map(|local| {

@@ -35,7 +35,8 @@ fn rule(receipt: &Receipt) -> String {
     }
 }
 
-/// Law 5: no client can send under the name of a listener, whatever that listener may send.
+/// Law 5: no client can send under the name of a listener, even a payload that this listener may
+/// send.
 #[test]
 fn a_submission_under_a_listeners_name_is_refused_like_one_of_a_stranger() {
     let mut world = world();
@@ -103,7 +104,7 @@ fn a_key_used_for_another_payload_is_refused_on_record() {
     assert_eq!(rule(&theirs), "accepted false", "a key is its client's own");
 }
 
-/// Keys of `desk` are kept for an hour.
+/// A world in which keys of `desk` are kept for an hour.
 fn expiring() -> World {
     let mut desk = client("desk", &["finder"]);
     desk.keys_for = Some(HOUR);
@@ -219,7 +220,7 @@ fn a_completed_thread_continues_with_its_history() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// A conversation may continue on the next day: only the time of its work counts.
+/// A conversation may continue after days, because the time of a thread counts only while it works.
 #[test]
 fn an_idle_thread_does_not_use_up_its_time() {
     let mut world = world();

@@ -18,7 +18,8 @@ fn clear(keep: u32) -> String {
     core("clear-context", &format!("keep=\"{keep}\""), "")
 }
 
-/// Two rounds: the request, turn, result, turn, result are five items before the third turn.
+/// A world after two rounds, in which the agent's third turn has five items before it: the request,
+/// and a turn and a result for each round.
 fn after_two_rounds() -> World {
     let mut world = world();
     for _ in 0..2 {
@@ -28,8 +29,8 @@ fn after_two_rounds() -> World {
     world
 }
 
-/// O6: the smaller of the requested and the present number, without the request and the
-/// confirmation.
+/// O6: the window keeps the requested number of items, but no more than there are. The request and
+/// the confirmation do not count.
 #[test]
 fn the_window_keeps_the_smaller_of_requested_and_present() {
     for (keep, kept) in [(1, 1), (4, 4), (5, 5), (6, 5), (4_000_000_000, 5)] {
@@ -49,7 +50,7 @@ fn a_second_clearing_counts_what_the_first_one_left() {
     assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
 }
 
-/// The window begins just before the turn that requested it.
+/// The window begins just before the turn that requested it, which is not one of the kept items.
 #[test]
 fn the_requesting_turn_is_not_among_the_kept_items() {
     let mut world = after_two_rounds();

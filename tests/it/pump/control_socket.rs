@@ -21,11 +21,11 @@ use super::driver::{PATIENCE, Running, silent, start, start_hosting};
 use super::slow_disk::Silent;
 use super::world::{name, word};
 
-/// Longer than a test waits for a stop, because the server must not end the connection by its own
-/// time-out.
+/// Time-out of the server for a connection. It is longer than a test waits for a stop, so that the
+/// server does not end the connection before.
 const SERVER_PATIENCE: Duration = PATIENCE.saturating_mul(3);
 
-/// A server in front of this pump, and the path of its socket.
+/// Opens a server in front of a pump. Returns the server and the path of its socket.
 fn serve(running: &Running, patience: Duration) -> (ControlServer, PathBuf) {
     let data = running.place.data();
     let path = socket_path(&data);
@@ -43,7 +43,7 @@ async fn end(running: Running) {
     running.ended().await.unwrap();
 }
 
-/// A regular stop waits for every open connection, but only for a limited time for a silent one.
+/// A regular stop waits for every open connection, but for a silent one only a limited time.
 #[tokio::test]
 async fn a_silent_connection_does_not_hold_up_a_stop() {
     let running = start(None, silent);
@@ -116,7 +116,7 @@ async fn submit_and_wait(path: &Path) -> UnixStream {
     submit_with(path, "", "").await
 }
 
-/// As [`submit_and_wait`], with more fields in the request and more bytes after it.
+/// Submits like [`submit_and_wait`], with further fields in the request and `rest` after it.
 async fn submit_with(path: &Path, fields: &str, rest: &str) -> UnixStream {
     let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
     let request = format!(
@@ -128,7 +128,7 @@ async fn submit_with(path: &Path, fields: &str, rest: &str) -> UnixStream {
     connection
 }
 
-/// The first response to a request.
+/// Reads the first response on a connection.
 async fn first_line(connection: &mut UnixStream) -> String {
     let mut line = String::new();
     let read = tokio::io::BufReader::new(connection).read_line(&mut line).await;
@@ -136,8 +136,8 @@ async fn first_line(connection: &mut UnixStream) -> String {
     line
 }
 
-/// Clients may wait for weeks for a person's decision. Clients that disconnect must not keep their
-/// places, and waiting clients must not block the person.
+/// A client that disconnects frees its place, and queries need none. Clients may wait for weeks for
+/// a person's decision, and must not block that person.
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     let (running, server, path) = never_answering();
@@ -308,7 +308,7 @@ async fn a_follower_gets_a_line_where_something_is_recorded_and_none_otherwise()
     end(running).await;
 }
 
-/// A follower, whose request is in the socket before the server accepts it.
+/// Connects a follower, whose request is in the socket before the server accepts the connection.
 fn follow_now(path: &Path) -> UnixStream {
     let mut client = std::os::unix::net::UnixStream::connect(path).unwrap();
     client.write_all(b"organism/2 {\"do\":\"follow\"}\n").unwrap();

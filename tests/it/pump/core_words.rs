@@ -77,7 +77,8 @@ fn a_listener_that_the_config_names_no_core_words_for_has_none() {
     assert_eq!(agent.core_words().count(), 0);
 }
 
-/// A listener that is not an agent has no prompt, so it has no window.
+/// A listener that is not an agent may not use `clear-context`, because it has no prompt and thus
+/// no window.
 #[test]
 fn a_plain_listener_may_not_clear_a_context() {
     let words = spawner(&["clear-context", "wait"]);

@@ -14,8 +14,8 @@ fn delegate_of(goal: &str) -> PayloadName {
     delegate_name(&name("flow"), goal)
 }
 
-/// `flow` may send goals to `lead`, `helper` and `other`. In its goal `report`, `lead` and `helper` may
-/// delegate to `helper`; in its goal `second`, `lead` may.
+/// Contracts in which `flow` may send goals to `lead`, `helper` and `other`. `lead` and `helper`
+/// may delegate to `helper` in the goal `report`; in the goal `second`, only `lead` may.
 fn contracts() -> Vec<Contract> {
     let mut flow = workflow("flow", &["plan"], &["answer"], &["lead", "helper", "other"]);
     let delegation = |agent: &str, goal: &str| GoalDelegation {

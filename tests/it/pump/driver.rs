@@ -35,7 +35,8 @@ fn contracts() -> Vec<Contract> {
     ]
 }
 
-/// `pages`: the maximum size of the journal's file.
+/// Starts a pump with `handle` for its listeners. `pages` is the maximum size of the journal's
+/// file.
 pub fn start(
     pages: Option<u32>,
     handle: impl Fn(&Delivery) -> Result<Outcome, AttemptFailure> + Send + Sync + Clone + 'static,
@@ -48,7 +49,8 @@ pub fn start(
     })
 }
 
-/// As [`start`], with the hosts that `add_hosts` adds.
+/// Starts a pump with the hosts that `add_hosts` adds. `pages` is the maximum size of the journal's
+/// file.
 pub fn start_hosting(pages: Option<u32>, add_hosts: impl FnOnce(&mut Pump)) -> Running {
     let place = Kept::new();
     let journal = place.open(pages);
@@ -93,7 +95,8 @@ async fn a_pump_that_waits_for_room_on_the_disk_can_be_stopped() {
     assert!(matches!(ended, Err(Error::Full { .. })), "{ended:?}");
 }
 
-/// Law 3: core payloads for the host of an agent pass the gate, too.
+/// Law 3: the note of an agent's turn passes the gate, as every payload does. Another note makes
+/// the answer unreadable.
 #[tokio::test]
 async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
     let (core, turn) = (organism::system::NAMESPACE, "model-turn");
@@ -119,7 +122,7 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
     }
 }
 
-/// Expired calls end together, in any number.
+/// All calls that expire at the same time end in one commit, however many they are.
 #[tokio::test]
 async fn all_deadlines_that_are_due_at_once_take_one_commit() {
     const CALLS: usize = 200;

@@ -22,7 +22,7 @@ use super::slow_disk::WatchedJournal;
 use super::world::{client, listener, name, word};
 use crate::journal::substrate::Kept;
 
-/// Every message that another process finds at this moment.
+/// Ids of all messages that another process finds in the journal at this moment.
 fn on_disk(data: &std::path::Path) -> Vec<MessageId> {
     let reader = JournalReader::open(data).unwrap();
     let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
@@ -89,7 +89,7 @@ async fn effects_of_a_record_happen_after_it_is_on_disk() {
 
 type Log = Arc<Mutex<Vec<&'static str>>>;
 
-/// A journal that makes records durable and readable in two steps, with `write` and `show`.
+/// A journal that makes records durable with `write`, and readable with `show`.
 struct InTwo {
     journal: SqliteJournal,
     log: Log,
@@ -127,7 +127,7 @@ impl organism::journal::Journal for InTwo {
     }
 }
 
-/// A host on another machine, as the pump sees it.
+/// A host that, like one on another machine, does not read the journal.
 struct Elsewhere(Box<dyn Host>, Log);
 
 impl Host for Elsewhere {
@@ -185,7 +185,7 @@ async fn only_who_does_not_read_the_journal_is_given_what_cannot_be_read_yet() {
     pump.join().unwrap().unwrap();
 }
 
-/// 8.12: clients that wait query the pump more often than an idle pump looks for checkpoints.
+/// 8.12: a pump makes its due checkpoints although waiting clients query it all the time.
 #[tokio::test]
 async fn queries_do_not_keep_an_idle_pump_from_its_checkpoints() {
     const QUERIES: u32 = 20;

@@ -35,7 +35,8 @@ fn failed_attempts(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::AttemptFailed { .. })).count()
 }
 
-/// On a full disk, the pump delivers nothing and reads no answer, so no time-out runs.
+/// The time of a standstill does not count against a listener's time-out. On a full disk, the pump
+/// delivers nothing and reads no answer.
 #[test]
 fn time_in_which_the_pump_stood_still_is_not_a_listeners() {
     let mut world = world();
@@ -191,7 +192,7 @@ fn a_heartbeat_moves_the_deadline_of_the_current_attempt_only() {
     assert_eq!(world.result(call), "failed: system-error timeout");
 }
 
-/// Makes a host receive the answer to a delivery now; the answer is stepped later.
+/// Notes that the host has received the answer to a delivery. The answer is stepped later.
 fn arrive(world: &mut World, delivery: &Delivery) -> Time {
     let Delivery { listener, call, attempt, .. } = delivery;
     world.core.answer_arrived(listener, *call, *attempt, world.now);
@@ -300,7 +301,7 @@ fn an_answer_to_an_outdated_attempt_is_refused_visibly() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// Law 4: the caller learns of the failure; the reason is on record.
+/// Law 4: the caller learns that the listener failed, and the reason is on record.
 #[test]
 fn a_listener_that_emits_rubbish_has_its_call_ended() {
     let rubbish = [
@@ -356,7 +357,7 @@ fn only_the_core_writes_system_payloads() {
     assert_eq!(world.refusals(), expected);
 }
 
-/// Law 7: a fault without a receiver is not answered.
+/// Law 7: a fault that reaches no receiver causes no further fault.
 #[test]
 fn a_fault_never_answers_a_fault() {
     let mut world = world();
@@ -437,7 +438,8 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
-/// T12, F14: four ways to run out of turns, each with its own text.
+/// T12, F14: an agent that has used its last turn fails with one of four texts, according to how it
+/// did.
 #[test]
 fn the_last_turn_spent_is_a_typed_failure() {
     let mut texts = Vec::new();

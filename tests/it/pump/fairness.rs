@@ -158,7 +158,8 @@ fn threads_take_turns() {
     assert_eq!(world.result(call), "completed: found(f)");
 }
 
-/// A thread that left and returned has one place in the round, like every other.
+/// A thread that was cancelled and opened again has one place in the order of threads, like every
+/// other.
 #[test]
 fn a_cancelled_and_reopened_thread_gets_no_second_turn() {
     let mut contracts = contracts();

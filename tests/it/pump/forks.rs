@@ -36,7 +36,7 @@ fn look(text: &str) -> String {
     word("look", text)
 }
 
-/// The fork and its first call.
+/// The thread of a fork, and its first call.
 fn forked(ruling: ForkRuling) -> (ThreadId, Option<CallId>) {
     match ruling {
         ForkRuling::Forked { thread, calls } => (thread, calls.first().copied()),
@@ -55,7 +55,7 @@ fn last(world: &World) -> Position {
     Position(world.records.len() as u64)
 }
 
-/// A conversation of one request, which has ended; its thread and last position.
+/// Plays a conversation of one request to its end. Returns its thread and its last position.
 fn conversation(world: &mut World) -> (ThreadId, Position) {
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[look("q")]);
@@ -64,8 +64,8 @@ fn conversation(world: &mut World) -> (ThreadId, Position) {
     (thread, last(world))
 }
 
-/// 1.6: a call that the source has gets its recorded result, and no listener is given it; also where
-/// the result was a fault.
+/// 1.6: a call that the source has gets its recorded result, even a fault, and is not delivered to
+/// its listener.
 #[test]
 fn a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls() {
     let mut world = world();
@@ -116,8 +116,8 @@ fn a_call_that_the_source_does_not_have_is_held() {
     world.check_replay();
 }
 
-/// 1.6: `--live` gives calls that the source does not have to their listener; calls that it has are
-/// still answered from the record.
+/// 1.6: a listener of `--live` gets the calls that the source does not have. Calls that the source
+/// has are still answered from the record.
 #[test]
 fn a_live_listener_gets_what_the_source_does_not_have() {
     let mut world = world();
@@ -130,8 +130,8 @@ fn a_live_listener_gets_what_the_source_does_not_have() {
     assert_eq!(world.result(call.unwrap()), "completed: found(n)");
 }
 
-/// 1.6: a question to a person is answered from the record; one that the source does not have waits
-/// for the person, not for an approval.
+/// 1.6: a question that the source has is answered from the record. Another question waits for its
+/// person, and for no approval.
 #[test]
 fn a_question_that_the_source_does_not_have_waits_for_its_person() {
     let mut world = world();
@@ -146,8 +146,8 @@ fn a_question_that_the_source_does_not_have_waits_for_its_person() {
     assert_eq!(fresh(&world.delivery("thinker")), ["report(yes)", "report(no)"]);
 }
 
-/// 1.2: the threads of the source are threads of the fork, with their numbers and labels; its budgets
-/// are fresh (1.7), and the source is untouched.
+/// 1.2: a fork has the threads of its source, with their numbers and labels. Its budgets are fresh
+/// (1.7), and the source is not changed.
 #[test]
 fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     let mut world = world();
@@ -179,7 +179,8 @@ fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     assert_eq!(world.result(call), "none");
 }
 
-/// 1.6: timers keep their order and do not wait, and they do not overtake what else can go on.
+/// 1.6: the timers of a fork fire in order and without delay, once no other work in the fork can go
+/// on.
 #[test]
 fn timers_of_a_fork_fire_in_order_when_nothing_else_can_go_on() {
     let mut world = world();
@@ -206,8 +207,8 @@ fn fired(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::TimerEnded { .. })).count()
 }
 
-/// 1.6: a timer of the source that is due at the moment of the fork fires only after the work that
-/// the fork can go on with.
+/// 1.6: a timer of the source that is due when the fork begins fires only after all other work in
+/// the fork.
 #[test]
 fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
     for restarts in [false, true] {
@@ -237,7 +238,8 @@ fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
     }
 }
 
-/// 4.2: what is paused keeps its timers, and the other timers of the fork go on without them.
+/// 4.2: a paused thread of a fork keeps its timers, and the timers of other threads fire without
+/// waiting for it.
 #[test]
 fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     let mut world = world();
@@ -264,7 +266,8 @@ fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     world.check_replay();
 }
 
-/// 1.7 and design 5.23: the limits of a spawned thread hold in the fork, with nothing of them used.
+/// 1.7 and design 5.23: a spawned thread has the same limits in the fork, and nothing of them is
+/// used.
 #[test]
 fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
     let mut contracts = contracts();
@@ -293,7 +296,7 @@ fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
     world.check_replay();
 }
 
-/// The payloads that were recalled, in the order of the record.
+/// Payloads of the recorded results that the fork got, in the order of the record.
 fn recalled(world: &World) -> Vec<String> {
     let mut found = Vec::new();
     for record in &world.records {
@@ -305,8 +308,8 @@ fn recalled(world: &World) -> Vec<String> {
     found
 }
 
-/// 1.6: results on record come in the order of the source, each when nothing else in the fork can go
-/// on.
+/// 1.6: recorded results arrive in the order of the source, each once nothing else in the fork can
+/// go on.
 #[test]
 fn results_on_record_come_in_the_order_of_the_source() {
     for ends in [false, true] {
@@ -330,7 +333,7 @@ fn results_on_record_come_in_the_order_of_the_source() {
     }
 }
 
-/// A turn on record that waits for its place does not time out: its answer is there.
+/// A recorded turn does not time out while it waits for its place in the order of the source.
 #[test]
 fn a_turn_on_record_that_waits_does_not_time_out() {
     let mut world = world();
@@ -352,7 +355,7 @@ fn a_turn_on_record_that_waits_does_not_time_out() {
     world.check_replay();
 }
 
-/// A fork that cannot be is refused, and leaves no thread.
+/// A fork that breaks a rule is refused, and leaves no thread.
 #[test]
 fn a_fork_that_cannot_be_is_refused_and_leaves_no_thread() {
     let mut world = world();
@@ -377,14 +380,15 @@ fn a_fork_that_cannot_be_is_refused_and_leaves_no_thread() {
     assert!(world.deliveries.is_empty());
 }
 
-/// The position up to which the next delivery to `who` shows the thread.
+/// The call of the next delivery to `who`, and the position up to which the delivery shows the
+/// thread.
 fn prompt_of(world: &World, who: &str) -> (CallId, Position) {
     let next = world.deliveries.iter().find(|delivery| delivery.listener.as_str() == who).unwrap();
     (next.call, next.position)
 }
 
-/// 1.5: a fork at a turn opens the agent's call again, with what it has handled, and the turn runs
-/// anew. A restart changes nothing.
+/// 1.5: a fork at a turn opens the agent's call again, with all that the agent has handled, and the
+/// turn runs anew. A restart changes nothing.
 #[test]
 fn a_fork_at_a_turn_goes_on_from_there() {
     for restarts in [false, true] {
@@ -423,8 +427,8 @@ fn a_fork_at_a_turn_goes_on_from_there() {
     }
 }
 
-/// 1.5, 1.6: a call to a listener that was open there gets its recorded result, and otherwise it is
-/// held.
+/// 1.5, 1.6: a call that was open at the fork point gets its recorded result, or is held if there
+/// is none.
 #[test]
 fn an_open_call_to_a_listener_gets_its_recorded_result() {
     for is_recorded in [true, false] {
@@ -452,8 +456,8 @@ fn an_open_call_to_a_listener_gets_its_recorded_result() {
     }
 }
 
-/// 1.5: a spawned thread that still ran ends in the fork, and its opener gets the reason. The turn
-/// of the spawned thread itself goes on.
+/// 1.5: a spawned thread that was running at the fork point ends in the fork, and its opener gets
+/// the reason. In a fork at a turn of the spawned thread, that thread goes on.
 #[test]
 fn a_spawned_thread_that_still_ran_ends_in_the_fork() {
     let mut world = world();

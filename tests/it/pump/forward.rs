@@ -13,7 +13,8 @@ fn forwarder(who: &str, word: &str, peer: &str) -> Contract {
     contract
 }
 
-/// Three listeners forward their result: `secret` to `look` to `ask` to `count`.
+/// A chain of four listeners, with the calls `secret`, `look`, `ask` and `count`. The first three
+/// listeners forward their result.
 fn chain() -> World {
     World::new(vec![
         client("desk", &["first"]),

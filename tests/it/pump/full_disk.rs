@@ -27,11 +27,11 @@ use crate::campaign::Campaign;
 use crate::journal::Place;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time from free space on the disk to an accepted submission.
+/// Maximum time from free space on the disk to an accepted submission.
 const ROOM_MAX: Duration = Duration::from_secs(2);
-/// A submission without an answer for this time counts as waiting.
+/// Time after which a submission without an answer counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);
-/// A record with this text exceeds the free bytes of any page.
+/// Length of a text. Its record does not fit into the free bytes of any page.
 const TEXT_BYTES: usize = 40 << 10;
 const PAGES_MAX: u32 = 400;
 
@@ -89,7 +89,7 @@ impl Disk {
         Self { place, handle, pump, let_go, other, counts }
     }
 
-    /// From here on, the journal cannot grow.
+    /// Fills the disk, so that the journal cannot grow.
     fn fill(&self) {
         let sql = "INSERT INTO blob(digest, bytes) VALUES ('other', zeroblob(?1))";
         self.other.execute(sql, [8 << 20]).unwrap();
@@ -107,7 +107,8 @@ impl Disk {
         })
     }
 
-    /// Sends until a submission is refused: the earlier ones are being committed, and wait.
+    /// Sends until a submission is refused. Returns the earlier submissions, which wait for their
+    /// commit.
     async fn find_full<'a>(&'a self, round: usize) -> Vec<(String, Sending<'a>)> {
         let mut waiting = Vec::new();
         loop {

@@ -11,8 +11,8 @@ use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
 
-/// `flow` may send goals to `writer`, whose own final is `report`. `desk` and `helper` may call
-/// `writer`.
+/// Contracts in which `flow` may send goals to `writer`, whose own final is `report`. `desk` and
+/// `helper` may call `writer`.
 fn contracts() -> Vec<Contract> {
     vec![
         client("desk", &["flow", "writer", "helper", "plain"]),
@@ -120,7 +120,7 @@ fn the_answer_to_a_goal_ends_no_other_call() {
     world.check_replay();
 }
 
-/// As [`contracts`], and `ballot` or `secret` answers typed goals of `writer`.
+/// Contracts in which `writer` answers typed goals of `flow` with `ballot` or `secret`.
 fn with_types() -> Vec<Contract> {
     let mut contracts = contracts();
     let answer = |payload| TypedAnswer { agent: name("writer"), payload };

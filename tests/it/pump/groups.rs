@@ -140,7 +140,8 @@ fn the_results_of_a_group_keep_call_order_among_other_calls() {
     assert_eq!(fresh(&world.delivery("thinker")), expected);
 }
 
-/// A group whose spawner waits for its end, with a delivery to each leg.
+/// A world with a spawned group, for whose end the spawner waits. Also returns a delivery to each
+/// leg.
 fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
     let mut world = World::new(contracts(Gather::First));
     world.open("desk", &word("plan", "p"));
@@ -187,7 +188,7 @@ fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
     assert_eq!(tree.kept_faults, []);
 }
 
-/// The reply of one spawned leg must not affect other calls that are on their way to the spawner.
+/// The reply of a spawned leg leaves other calls that are on their way to the spawner as they are.
 #[test]
 fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     let mut world = World::new(contracts(Gather::First));
@@ -206,7 +207,7 @@ fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     assert_eq!(news, ["timer-fired", "thread-result completed"]);
 }
 
-/// A client that gathers, and its calls, with a delivery to each leg.
+/// A client's call to a group that gathers, with a delivery to each leg.
 struct ClientGroup {
     world: World,
     thread: ThreadId,
@@ -237,7 +238,7 @@ impl ClientGroup {
         }
     }
 
-    /// Restarts, and takes the deliveries of the legs that are still open.
+    /// Restarts the pump, and takes its new deliveries to legs that are still open.
     fn restart(&mut self) {
         self.world.restart();
         self.world.pass(Duration::from_secs(1));
@@ -249,7 +250,8 @@ impl ClientGroup {
         }
     }
 
-    /// The results that the client got, and those that a repeated key gets from the record.
+    /// The client's results. Submitting again with the same key must give the same results from the
+    /// record.
     fn results(&mut self) -> Vec<String> {
         let text = |how, messages: Vec<&Message>| {
             let payloads = messages.iter().map(|message| gist(message));
@@ -345,7 +347,7 @@ fn a_client_gets_the_cancellation_of_every_leg_when_its_thread_is_cancelled() {
     }
 }
 
-/// A leg that forwards the result of its own group has several faults in one result.
+/// A leg that forwards the result of its own group passes on several faults as one result.
 #[test]
 fn a_leg_with_several_faults_gives_them_as_one_result() {
     let mut relay = listener("relay", &["vote"], &["plan"], &["ann", "bob"]);

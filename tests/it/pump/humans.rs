@@ -129,7 +129,8 @@ fn a_listener_that_becomes_human_gets_questions_and_the_reverse_holds() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// Two clients, an agent of the first, and a person for whom two calls of each client may wait.
+/// A world with two clients, an agent that the first one may call, and a person for whom two calls
+/// of each client may wait.
 fn two_clients() -> World {
     let mut contracts = contracts(None);
     contracts[3].backlog = 2;
@@ -182,7 +183,8 @@ fn questions_of_an_agent_count_for_the_client_of_its_tree() {
     world.check_replay();
 }
 
-/// A world without the checks of [`World`], which read all records.
+/// Calls that wait for people do not fill the backlog for other clients. The test steps a core of
+/// its own, because the checks of [`World`] would read all records after each step.
 #[test]
 fn calls_that_wait_for_people_leave_other_clients_their_room() {
     // Each submission is held at each of them.
@@ -228,7 +230,8 @@ fn calls_that_wait_for_people_leave_other_clients_their_room() {
     assert!(submit(submissions + 1, "other", &other));
 }
 
-/// `flow` asks `boss` whether to go on; `plan` and `report` are ordinary payloads of both.
+/// Contracts in which `flow` asks `boss` whether to go on. `plan` and `report` are ordinary
+/// payloads of both.
 fn asking_workflow() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));

@@ -83,7 +83,8 @@ fn the_next_model_call_is_refused_before_it_is_made() {
     }
 }
 
-/// A call that ends at once has its result after its receipt, so a waiting client gets it.
+/// A call that fails for lack of budget ends at once. Its result follows the receipt, so that a
+/// waiting client gets it.
 #[test]
 fn a_conversation_without_tokens_is_answered_at_once() {
     let mut world = limited(TreeLimits { tokens: 1, ..Default::default() });
@@ -93,7 +94,8 @@ fn a_conversation_without_tokens_is_answered_at_once() {
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
-/// One of two calls ends as it is opened; the other one is still open.
+/// A listener that has opened two calls is not woken when one of them fails at once, while the
+/// other is still open.
 #[test]
 fn a_listener_is_not_woken_before_the_last_call_of_its_outcome_is_answered() {
     let mut contracts = contracts();
@@ -175,7 +177,7 @@ fn a_tree_has_a_greatest_depth_width_and_size() {
     }
 }
 
-/// Back-pressure is an explicit answer, never a dropped message.
+/// Back-pressure is an explicit answer: a full backlog is reported, and no message is dropped.
 #[test]
 fn a_full_backlog_is_reported_to_callers_and_clients() {
     let mut contracts = contracts();
@@ -201,7 +203,8 @@ fn a_full_backlog_is_reported_to_callers_and_clients() {
     assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
 }
 
-/// A cycle would wait for itself without end.
+/// A call from beneath an agent's own call back to that agent is refused, because it would wait for
+/// itself without end.
 #[test]
 fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
     let mut world = World::new(contracts());
@@ -218,7 +221,8 @@ fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
     assert_eq!(world.refusals(), ["writer cycle"]);
 }
 
-/// Two calls from clients, whose agents then call each other: each would wait for the other.
+/// If two agents call each other at the same time, so that each would wait for the other, the call
+/// that closes the cycle is refused.
 #[test]
 fn agents_that_would_wait_for_each_other_get_cycle_refusals() {
     let mut contracts = contracts();

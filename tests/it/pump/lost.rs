@@ -21,7 +21,7 @@ fn world(attempts: u32) -> World {
     World::new(contracts(attempts))
 }
 
-/// The attempts that are handed over on record, in order.
+/// Recorded hand-overs of a call, as attempts in order.
 fn handed_over(world: &World, call: CallId) -> Vec<String> {
     let facts = world.records.iter().flat_map(|record| &record.facts);
     let handed = facts.filter_map(|fact| match fact {
@@ -90,7 +90,7 @@ fn a_single_attempt_that_was_answered_survives_any_restart() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// The second attempt belongs to another tree than the record that hands it over.
+/// A hand-over counts as an attempt even if the record of another tree contains it.
 #[test]
 fn a_hand_over_in_the_record_of_another_tree_counts_too() {
     let mut contracts = contracts(1);

@@ -1,4 +1,4 @@
-//! The action of an operator on the organism itself is one step of the record.
+//! An operator's action on the organism itself is one step of the record.
 
 use expect_test::expect;
 use organism::contract::TreeLimits;

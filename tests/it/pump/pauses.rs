@@ -25,7 +25,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 const ALL: PauseTarget = PauseTarget::All;
 
-/// An agent with a finder, a person, a shell whose calls are held, and a till that takes one attempt.
+/// An agent with a finder, a person, a shell whose calls are held, and a till that takes one
+/// attempt.
 fn contracts() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));
@@ -125,7 +126,7 @@ fn what_a_pause_does_not_cover_goes_on() {
     assert_eq!(world.result(till), "completed: counted(1)");
 }
 
-/// 4.2: no time counts against undelivered calls, also of a listener that is absent.
+/// 4.2: no time counts against a paused call that is not delivered, even if its listener is absent.
 #[test]
 fn no_time_counts_against_a_call_that_waits_for_an_absent_listener() {
     let mut world = world();
@@ -169,7 +170,7 @@ fn a_retry_waits_for_the_resume() {
     assert!(first.attempt < second.attempt);
 }
 
-/// The time-out of an attempt in flight runs, because its listener has the work.
+/// A pause does not stop the time-out of an attempt in flight, because the listener has the work.
 #[test]
 fn an_attempt_in_flight_keeps_its_own_time_out() {
     let mut world = world();
@@ -209,7 +210,7 @@ fn timers_that_fall_due_fire_at_the_resume_in_order() {
     assert_eq!(woken[woken.len() - 3..], expected);
 }
 
-/// 4.2: wall time stands still, while all that could continue is paused.
+/// 4.2: wall time stands still while all work that could continue is paused.
 #[test]
 fn no_wall_time_counts_during_a_pause() {
     let limits = TreeLimits { wall_time: HOUR, ..TreeLimits::default() };
@@ -232,8 +233,8 @@ fn no_wall_time_counts_during_a_pause() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// 4.2: the time of a spawned thread stands still while a pause keeps a call of it back, and runs
-/// again after the resume.
+/// 4.2: the time of a spawned thread stands still while a pause keeps back one of its calls, and
+/// runs again after the resume.
 #[test]
 fn the_time_of_a_thread_stands_still_during_a_pause() {
     let mut world = world();
@@ -253,7 +254,7 @@ fn the_time_of_a_thread_stands_still_during_a_pause() {
     assert!(woken.iter().any(|text| text.contains("thread-result")), "{woken:?}");
 }
 
-/// The time of a thread runs again when the call that a pause kept back has ended.
+/// The time of a thread runs again once the call that a pause kept back has ended.
 #[test]
 fn the_time_of_a_thread_runs_when_nothing_of_it_is_kept_back() {
     let mut world = world();
@@ -291,7 +292,8 @@ fn submissions_are_accepted_and_wait() {
     }
 }
 
-/// 4.2: approvals may be decided, do not time out, and what they release waits.
+/// 4.2: during a pause, approvals may be decided and do not time out. A call that an approval
+/// releases waits for the resume.
 #[test]
 fn approvals_may_be_decided_and_do_not_time_out() {
     let mut world = world();
@@ -326,7 +328,8 @@ fn an_approval_that_nobody_decides_expires_after_its_whole_time() {
     assert_eq!(world.result(call), "failed: system-error denied");
 }
 
-/// A request for a preview is a delivery: it waits, and has its whole time after the resume.
+/// A pause delays the request for a preview, as it delays a delivery. After the resume, the request
+/// has its whole time.
 #[test]
 fn no_preview_is_requested_during_a_pause() {
     let mut world = world();
@@ -343,7 +346,8 @@ fn no_preview_is_requested_during_a_pause() {
     assert!(world.core.state().call(call).unwrap().preview.is_none(), "a minute is left");
 }
 
-/// The run of a schedule is a submission: it begins, and waits; later times are passed over.
+/// During a pause, a run of a schedule begins and waits, as a submission does. Later times are
+/// passed over.
 #[test]
 fn the_run_of_a_schedule_waits_for_the_resume() {
     let mut world = world();
@@ -365,7 +369,7 @@ fn the_run_of_a_schedule_waits_for_the_resume() {
     assert!(world.deliveries.is_empty());
 }
 
-/// 4.1: two pauses that overlap: each has to be resumed.
+/// 4.1: a call that two pauses cover waits until both are resumed.
 #[test]
 fn a_call_that_two_pauses_cover_waits_for_both() {
     let mut world = world();
@@ -439,7 +443,7 @@ fn a_pause_outlives_its_listener_and_can_be_ended_without_it() {
     assert!(world.core.state().pauses.is_empty());
 }
 
-/// A tree that has left memory is paused like any other, with the later requests in it.
+/// A pause of a thread whose tree has left memory holds back its later requests.
 #[test]
 fn a_thread_at_rest_is_paused() {
     let mut world = world();
@@ -483,8 +487,8 @@ fn signed(key: &SigningKey, world: &World, target: &PauseTarget, nonce: u128) ->
     DecisionOrigin { note: note.to_owned(), signature, ..DecisionOrigin::default() }
 }
 
-/// Where the config names operators, a pause needs the signature of one of them, on this very
-/// target.
+/// If the config names operators, a pause needs the signature of one of them. The signature must
+/// name the same target.
 #[test]
 fn a_pause_is_recorded_by_the_operator_whom_its_signature_proves() {
     let mut world = world();
@@ -519,8 +523,8 @@ fn a_pause_is_recorded_by_the_operator_whom_its_signature_proves() {
     assert!(signature.holds_for(&record.input, "as agreed"));
 }
 
-/// 4.3: after the kill switch no work is in flight. The calls end as cancelled, so that no listener
-/// gets one of them twice; what is not in flight waits for the resume.
+/// 4.3: after the kill switch no work is in flight. The calls in flight end as cancelled, so that
+/// no listener gets one of them twice; all other calls wait for the resume.
 #[test]
 pub(super) fn after_the_kill_switch_nothing_is_in_flight_and_nothing_is_handed_over_twice() {
     let mut world = world();
@@ -555,8 +559,8 @@ pub(super) fn after_the_kill_switch_nothing_is_in_flight_and_nothing_is_handed_o
     assert!(world.deliveries.is_empty(), "no call is handed over a second time");
 }
 
-/// 4.3: a pump that dies between the kill switch and the cancellations has lost its attempts: a
-/// listener with one attempt does not get its call again.
+/// 4.3: if a pump dies between the kill switch and the cancellations, the attempts in flight are
+/// lost. A listener with one attempt does not get its call again.
 #[test]
 fn a_crash_in_the_midst_of_a_kill_switch_hands_nothing_over_twice() {
     let mut world = world();
@@ -572,7 +576,7 @@ fn a_crash_in_the_midst_of_a_kill_switch_hands_nothing_over_twice() {
     assert!(world.deliveries.is_empty());
 }
 
-/// 4.3: the kill switch cancels also where everything is paused already.
+/// 4.3: the kill switch cancels work in flight even if everything is paused already.
 #[test]
 fn the_kill_switch_also_cancels_after_a_pause() {
     let mut world = world();

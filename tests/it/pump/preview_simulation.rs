@@ -1,6 +1,6 @@
-//! Previews at random, from a seed: held calls, approvals with and without a preview, listeners that
-//! give none or give one too late, configs that drop previews, restarts and standstills. A ledger
-//! outside of the core knows what each approval named.
+//! Previews in random runs, each from a seed. Calls are held, approvals name a preview or none,
+//! listeners give no preview or one too late, configs drop previews, and the pump restarts or
+//! stands still. A ledger outside of the core keeps the preview that each approval named.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::catch_unwind;
@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_secs(5);
 /// Listeners whose calls are held.
 const HELD: [&str; 2] = ["files", "shell"];
 
-/// Listeners of calls that are held, and a program that calls them in turn.
+/// Contracts of the listeners whose calls are held, and of a listener that calls them.
 fn contracts(dice: &mut Dice) -> Vec<Contract> {
     let mut all = vec![
         client("desk", &["files", "shell", "relay"]),
@@ -47,11 +47,11 @@ fn contracts(dice: &mut Dice) -> Vec<Contract> {
 /// Previews and approvals so far, kept outside of the core.
 #[derive(Default)]
 struct PreviewLedger {
-    /// Texts of the previews that are on record.
+    /// Digest of the recorded preview of each call.
     recorded: HashMap<CallId, Digest>,
     /// The preview that the approval of a call named; `None` if it named the bytes alone.
     approved: HashMap<CallId, Option<Digest>>,
-    /// Calls whose attempt has been answered, and may go on after it.
+    /// Calls with an answered attempt. They may continue after it.
     answered: HashSet<CallId>,
     /// Number of records that were read.
     records: usize,
@@ -65,7 +65,7 @@ struct PreviewSimulation {
     contracts: Vec<Contract>,
     ledger: PreviewLedger,
     threads: Vec<ThreadId>,
-    /// Deliveries that have been answered, or never will be.
+    /// Deliveries that are answered, or that never get an answer.
     old: Vec<Delivery>,
     /// Attempts whose deliveries were checked.
     checked: HashSet<(CallId, String)>,
@@ -117,7 +117,7 @@ impl PreviewSimulation {
         self.check();
     }
 
-    /// Restarts with a config in which a listener may have lost its previews, or has them again.
+    /// Restarts with a config in which some listeners gain or lose previews.
     fn change_config(&mut self) {
         for contract in &mut self.contracts {
             if HELD.contains(&contract.name.as_str()) {
@@ -189,7 +189,7 @@ impl PreviewSimulation {
         }
     }
 
-    /// Calls that wait for an approval, each with the digest of its bytes.
+    /// Calls that wait for an approval, each with the digest of its payload.
     fn held(&self) -> Vec<(CallId, Digest)> {
         let trees = self.world.core.state().trees.values();
         let held = trees.flat_map(|tree| tree.calls.values()).filter_map(|call| {
@@ -266,7 +266,7 @@ impl PreviewSimulation {
         }
     }
 
-    /// Reads what is on record of previews since the last time.
+    /// Reads the new records for facts about previews.
     fn read_records(&mut self) {
         let new = self.world.records.iter().skip(self.ledger.records);
         for fact in new.flat_map(|record| &record.facts) {
@@ -336,7 +336,8 @@ impl PreviewSimulation {
     }
 }
 
-/// All records, with the results of clients, and the number of deliveries with an approved preview.
+/// Runs one seed. Returns all records with the results of clients, and the number of deliveries
+/// with an approved preview.
 fn run(seed: u64) -> (String, usize) {
     let mut simulation = PreviewSimulation::new(seed);
     for _ in 0..STEPS {
@@ -350,7 +351,7 @@ fn run(seed: u64) -> (String, usize) {
     (records, simulation.ledger.deliveries_with_preview)
 }
 
-/// Events that must occur in a run with many seeds; without them, the run proves little.
+/// Events that must occur in a run with many seeds. Without them, the run would prove little.
 const MET: [&str; 14] = [
     "preview-requested",
     "preview-missing",

@@ -1,4 +1,5 @@
-//! Previews: a held call's listener shows what it would do, and the approval names what it showed.
+//! Previews: the listener of a held call shows what the call would do, and the approval names this
+//! preview.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Counts that restart with the next request of a client, and counts that never restart.
+//! Counts that start again with the next request of a client, and counts that never do.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use organism::thread::{Fact, Record};
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
 
-/// `errands`: the client for processes of the listener `finder`.
+/// Contracts with a client `errands`, as which the processes of the listener `finder` may submit.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.client = Some(name("errands"));
@@ -40,7 +40,7 @@ fn working_child() -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// The agent's complete work for a request: this number of model calls, the last of which answers.
+/// Plays the agent's work for a request: this number of model calls, the last of which answers.
 fn serve(world: &mut World, model_calls: u32, tokens: u64) {
     for _ in 1..model_calls {
         world.turn("thinker", tokens, &[thinking()]);
@@ -57,7 +57,8 @@ fn renewals(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::Renewed { .. })).count()
 }
 
-/// The limits of an organism that configures none: 64 children, 1,000 model calls.
+/// A conversation may have more children and model calls than the default limits of one request: 64
+/// and 1,000.
 #[test]
 fn a_conversation_continues_beyond_the_children_and_model_calls_of_one_request() {
     let mut world = world(TreeLimits::default());
@@ -187,7 +188,8 @@ fn a_request_while_an_earlier_one_runs_renews_nothing() {
     assert_eq!(renewals(&world), 0);
 }
 
-/// The request has its result, and the work that it started continues.
+/// A request renews no budget while a thread of an earlier request still works, although the
+/// earlier request has its result.
 #[test]
 fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     let mut world = world(TreeLimits { model_calls: 3, ..Default::default() });
@@ -204,7 +206,8 @@ fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     assert_eq!(world.result(third), "completed: answer(a)");
 }
 
-/// Everything that an agent can open by itself: children, messages to them, and calls.
+/// An agent cannot renew its own budgets by anything that it can open: children, messages to them,
+/// and calls.
 #[test]
 fn an_agent_cannot_renew_its_own_budgets() {
     let mut world = world(TreeLimits { model_calls: 6, ..Default::default() });
@@ -280,7 +283,8 @@ pub fn a_restart_renews_nothing_and_forgets_no_renewal() {
     assert_eq!(world.core.state().tree(&thread).unwrap().usage.model_calls, 6);
 }
 
-/// Journals from before renewals were recorded: wall time restarted with each request.
+/// A journal from before renewals were recorded is read as it was written: wall time starts again
+/// with each request.
 #[test]
 fn an_older_journal_keeps_the_wall_time_of_its_latest_request() {
     let mut world = world(TreeLimits::default());

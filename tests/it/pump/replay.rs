@@ -1,5 +1,5 @@
-//! The inputs of a journal, fed to a new pump, give the same outputs, including ids. Every scenario
-//! of the pump tests is replayed at its end; this file has the other cases.
+//! Replay: a new pump that gets the inputs of a journal gives the same outputs, including ids.
+//! Every scenario of the pump tests is replayed at its end; this file has the other cases.
 
 use organism::contract::TreeLimits;
 use organism::envelope::{Payload, Turn};
@@ -20,7 +20,8 @@ fn world() -> World {
     )
 }
 
-/// Every refusal by the pump after the gate, in payloads with one text.
+/// A world with every kind of refusal by the pump after the gate. Each refused payload occurs
+/// twice.
 fn refusing() -> World {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));

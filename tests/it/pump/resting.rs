@@ -1,5 +1,5 @@
 //! Trees at rest and client keys that have left the memory of a pump. [`World`] lets everything at
-//! rest leave before each step, so every other test of the step is about them, too.
+//! rest leave memory before each step, so all other tests with a world cover them, too.
 
 use std::sync::Arc;
 

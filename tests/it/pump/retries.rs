@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use super::world::{RetriedCall, World, agent, client, fresh, listener, word};
 
-/// A listener that is attempted once, and an agent that calls it, too.
+/// Contracts with a listener that is attempted once, a client, and an agent that calls that
+/// listener, too.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.attempts = 1;
@@ -107,7 +108,8 @@ fn work_that_may_have_been_done_needs_a_confirmation() {
     world.check_replay();
 }
 
-/// The caller of a call has its result already. It gets nothing that changes what it remembers.
+/// An agent's failed call is retried in a subthread for the client. The agent has its result
+/// already, and gets nothing that would change what it remembers.
 #[test]
 fn the_call_of_an_agent_is_retried_in_a_subthread_for_the_client() {
     let mut world = world();
@@ -169,8 +171,8 @@ fn a_retry_passes_the_peers_of_today_and_names_no_taken_thread() {
     world.check_replay();
 }
 
-/// A refused submission had a key. Whether the retry or the client's own repetition comes first, the
-/// work is done once.
+/// The retry of a refused submission uses the submission's key. The work is done once, whether the
+/// retry or the client's own repetition comes first.
 #[test]
 fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     let organism = ThreadId::parse(ThreadId::ORGANISM).unwrap();
@@ -210,8 +212,8 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     world.check_replay();
 }
 
-/// A key that has expired is free: the retry uses it anew, and the client's repetition gets
-/// the result of the retry.
+/// The retry of a submission whose key has expired uses the key anew. The client's repetition then
+/// gets the result of the retry.
 #[test]
 fn a_retry_uses_an_expired_key_anew() {
     const HOUR: Duration = Duration::from_secs(3600);

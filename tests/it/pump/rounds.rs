@@ -1,4 +1,4 @@
-//! Rounds in which every result is a failure: the pump delays them and limits their number.
+//! Rounds in which every result is a failure. The pump delays such rounds and limits their number.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
-/// A caller, two peers of it, and a client.
+/// A world with a caller, two peers of the caller, and a client.
 fn world(limits: TreeLimits) -> World {
     world_of(listener, limits)
 }
@@ -27,7 +27,7 @@ fn refused() -> AttemptFailure {
     AttemptFailure::Refused { detail: "no".to_owned() }
 }
 
-/// The caller calls its peer, and the call fails.
+/// Plays a round in which the caller calls its peer, and the call fails.
 fn failed_round(world: &mut World) {
     world.play("caller", &[word("ask", "again")]);
     let asked = world.delivery("left");
@@ -136,7 +136,8 @@ fn confirmations_between_failures_do_not_begin_the_count_again() {
     assert_eq!(world.result(call), "failed: system-error limit-reached");
 }
 
-/// A listener that waits between its tries does not loop.
+/// A timer that fires between failures starts the count again, because a caller that waits between
+/// its tries does not loop.
 #[test]
 fn a_timer_that_fires_begins_the_count_again() {
     let limits = TreeLimits { rounds_failed: 2, ..TreeLimits::default() };

@@ -13,7 +13,7 @@ use super::world::{World, agent, client, core, listener, name, word};
 const MINUTE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// A listener that may take longer than the interval, over some restarts.
+/// A listener that may take longer than the interval, and whose call survives some restarts.
 fn finder() -> Contract {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.timeout = 100 * INTERVAL;
@@ -41,7 +41,7 @@ fn schedule(of: &str) -> Schedule {
     }
 }
 
-/// A world that runs this schedule, at the moment when it is planned.
+/// A world that has just planned this schedule.
 fn running(schedule: Schedule) -> World {
     let mut world = world();
     world.restart_scheduled(Some(vec![schedule]));
@@ -84,12 +84,12 @@ fn events(world: &World, start: Time) -> Vec<String> {
     shown.collect()
 }
 
-/// The events since the first, which plans the schedule.
+/// The events of schedules after the first one, which plans the schedule.
 fn later(world: &World, start: Time) -> Vec<String> {
     events(world, start).split_off(1)
 }
 
-/// Lets time pass, and a moment more, in which the request of a run is sent.
+/// Lets time pass, and another moment, in which the pump sends the request of a run.
 fn pass(world: &mut World, time: Duration) {
     world.pass(time);
     world.pass(Duration::from_millis(100));
@@ -315,7 +315,8 @@ fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
     assert!(world.core.state().schedules.is_empty());
 }
 
-/// The moment after the record of a run's time, before that of its request; and the first start.
+/// A world in which the time of a run is recorded, and its request is not yet. Also returns the
+/// time of the first start.
 fn begun(schedule: Schedule) -> (World, Time) {
     let mut world = running(schedule);
     let start = world.now;

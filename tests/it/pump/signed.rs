@@ -1,5 +1,5 @@
-//! If the config names operators, a decision needs the signature of one of them, which is valid
-//! once and for five minutes.
+//! If the config names operators, a decision needs the signature of one of them. A signature is
+//! valid once, and for five minutes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::world::{World, client, listener, name, word};
 
-/// The journal of a world.
+/// Id of the world's journal.
 const JOURNAL: Uuid = Uuid::from_u128(7);
 
 fn ana() -> SigningKey {
@@ -56,7 +56,7 @@ fn approval(call: CallId) -> DecisionStatement<'static> {
     DecisionStatement { verb: "approve", call, digest, preview: None, reason: "", note: "" }
 }
 
-/// A signature with all the fields that it covers, which tests change one by one.
+/// The fields that a signature covers. Tests change them one by one.
 struct Signed<'a> {
     key: SigningKey,
     journal: Uuid,
@@ -87,7 +87,7 @@ fn approve(world: &mut World, call: CallId, origin: Option<DecisionOrigin>) -> R
     told(world.decide_as(call, verb, origin))
 }
 
-/// The text of a refusal, which must be `not-signed`.
+/// Turns a refusal, which must be `not-signed`, into its text.
 fn told(ruling: Result<(), organism::envelope::Refusal>) -> Result<(), String> {
     ruling.map_err(|refusal| {
         assert_eq!(refusal.rule, RefusalRule::NotSigned, "{refusal}");

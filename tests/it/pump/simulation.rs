@@ -1,4 +1,4 @@
-//! Random events from a seed: the safety properties always hold, and all work ends.
+//! Random events from a seed. The safety properties always hold, and all work ends.
 
 use std::collections::HashSet;
 use std::panic::catch_unwind;
@@ -19,7 +19,7 @@ use crate::campaign::Campaign;
 const SEEDS: u64 = 200;
 const STEPS: usize = 60;
 
-/// Xorshift, 64 bits.
+/// A generator of random numbers (xorshift, 64 bits).
 pub struct Dice(u64);
 
 impl Dice {
@@ -48,8 +48,8 @@ impl Dice {
     }
 }
 
-/// Two agents that may call each other, two voters that accept the same payload, a forwarder, and a
-/// chain.
+/// Contracts of two agents that may call each other, two voters that accept the same payload, a
+/// forwarder, and a chain.
 fn contracts(dice: &mut Dice) -> Vec<Contract> {
     let mut all = vec![
         client("desk", &["thinker", "finder", "relay", "writer"]),
@@ -175,7 +175,7 @@ fn payloads(dice: &mut Dice, delivery: &Delivery) -> Vec<String> {
 struct Simulation {
     world: World,
     dice: Dice,
-    /// Deliveries that were answered although their listener may answer again.
+    /// Deliveries that were answered. Their listener may answer them again.
     old: Vec<Delivery>,
     threads: Vec<(&'static str, ThreadId)>,
     /// Listeners with `serial_per_thread`.
@@ -315,7 +315,8 @@ impl Simulation {
         );
     }
 
-    /// Also while the handler of a closed call still works.
+    /// Asserts that a serial listener has one delivery at a time in each thread, even while the
+    /// handler of a closed call still works.
     fn serial_listeners_are_serial(&self) {
         let is_agent = |d: &Delivery| matches!(d.listener.as_str(), "thinker" | "writer");
         let is_serial = |d: &Delivery| is_agent(d) || self.serial.contains(&d.listener);
@@ -353,7 +354,7 @@ impl Simulation {
     }
 }
 
-/// All records.
+/// Runs one seed. Returns all records.
 fn run(seed: u64) -> String {
     let mut simulation = Simulation::new(seed);
     for _ in 0..STEPS {
@@ -363,7 +364,7 @@ fn run(seed: u64) -> String {
     serde_json::to_string(&simulation.world.records).unwrap()
 }
 
-/// Events that must occur in a run with many seeds; without them, the run proves little.
+/// Events that must occur in a run with many seeds. Without them, the run would prove little.
 const MET: [&str; 28] = [
     "\"expired\"",
     "\"late\"",
@@ -421,13 +422,14 @@ fn a_seed_gives_the_same_run_every_time() {
     assert!(run(7) == run(7), "two runs of one seed differ");
 }
 
-/// The seeds whose records are compared with those of earlier builds.
+/// Number of seeds whose records are compared with the records of earlier builds.
 const PINNED_SEEDS: u64 = 25;
 
-/// The version of the core that decided the pinned seeds, and the digest of their records.
+/// File with the version of the core that decided the pinned seeds, and the digest of their
+/// records.
 const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/decisions.txt");
 
-/// The digest of what the steps of the pinned seeds decided and wrote, the version among it.
+/// Digest of the records of the pinned seeds. The records include the version of the core.
 fn decisions() -> String {
     let records: String = (1..=PINNED_SEEDS).map(run).collect();
     Digest::of(records.as_bytes()).to_string()

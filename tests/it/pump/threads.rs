@@ -131,7 +131,7 @@ fn a_bad_label_is_refused_visibly_and_opens_nothing() {
     }
 }
 
-/// An initial payload always opens a call, also to the spawner itself.
+/// An initial payload opens a call even if the spawner sends it to itself.
 #[test]
 fn an_agent_may_spawn_itself() {
     let mut world = world();
@@ -163,7 +163,8 @@ fn an_initial_payload_that_the_gate_refuses_creates_no_thread() {
     assert!(threads(&world).is_empty());
 }
 
-/// O4: children are not beneath the spawner's call.
+/// O4: a child runs on after its spawner's call has closed, because it is not beneath that call.
+/// Its result is late.
 #[test]
 fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
     let mut world = world();
@@ -224,7 +225,8 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
     }
 }
 
-/// The size of a message is limited, and the result of a thread is one message.
+/// A result of a thread that does not fit into one message stays in the thread, and the
+/// `thread-result` states that.
 #[test]
 fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut world = world();
@@ -239,8 +241,8 @@ fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement()
     assert_eq!(world.transcript(&child).matches("reply writer>thinker report").count(), 2);
 }
 
-/// One more level around it would exceed the limit of depth: payloads of the core pass the gate as
-/// well.
+/// A result that would exceed the limit of depth within a `thread-result` stays in its thread.
+/// Payloads of the core pass the gate, too.
 #[test]
 fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut all = contracts();
@@ -259,7 +261,8 @@ fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() 
     assert_eq!(world.transcript(&child).matches("reply writer>thinker").count(), 1);
 }
 
-/// A default namespace around the payload would change the meaning of its unqualified names.
+/// A `thread-result` sets no default namespace, which would change the meaning of unqualified names
+/// in the payload.
 #[test]
 fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
     let report = "<l:loose xmlns:l=\"urn:test:loose\"><text>x</text></l:loose>";

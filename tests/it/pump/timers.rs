@@ -27,7 +27,7 @@ fn timer_id(world: &World) -> String {
     rest.split_once('"').unwrap().0.to_owned()
 }
 
-/// O7
+/// O7: a timer is confirmed at once, and fires in time.
 #[test]
 fn a_timer_is_answered_at_once_and_fires_in_time() {
     let mut world = world();

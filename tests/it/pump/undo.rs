@@ -1,4 +1,4 @@
-//! Calls that undo others: one attempt, whatever their listener's own setting.
+//! Calls that undo other calls. They have one attempt, whatever the setting of their listener is.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use organism::envelope::AttemptFailure;
 
 use super::world::{World, client, listener, names, word};
 
-/// `look` of `finder` is undone by `count`.
+/// Contracts of a listener `finder`, whose `count` undoes its `look`.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look", "count"], &["found"], &[]);
     let [request, payload] = ["look", "count"].map(|local| names(&[local]).remove(0));

@@ -1,4 +1,4 @@
-//! `wait`: the events that end it, and others that do not.
+//! `wait`: the events that end a wait, and others that do not.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn timer(after: &str) -> String {
     core("set-timer", &format!("after=\"{after}\" label=\"{after}\""), "")
 }
 
-/// O4
+/// O4: a wait for all ends when the last thread has ended.
 #[test]
 fn waiting_for_all_ends_when_the_last_thread_is_done() {
     let mut world = world();
@@ -64,7 +64,7 @@ fn waiting_for_any_ends_with_the_first_thread() {
     assert_eq!(fresh(&world.delivery("thinker")), ["waiting any", "thread-result completed"]);
 }
 
-/// O7
+/// O7: a wait ends at once if there is no open call to wait for.
 #[test]
 fn a_wait_without_an_open_call_ends_at_once() {
     for until in ["all", "any"] {
@@ -138,7 +138,7 @@ fn events_during_an_agents_turn_satisfy_its_wait() {
     assert_eq!(fresh(&world.delivery("thinker")), ["waiting any", "thread-result completed"]);
 }
 
-/// A warning is neither a thread nor a timer.
+/// A budget warning does not end a wait, because it is neither the result of a thread nor a timer.
 #[test]
 fn a_budget_warning_does_not_end_a_wait() {
     let limits = organism::contract::TreeLimits { tokens: 100, ..Default::default() };

@@ -36,7 +36,7 @@ use uuid::Uuid;
 
 pub const NS: &str = "urn:test:words";
 
-/// `<word xmlns="urn:test:words"><text>…</text></word>`
+/// A payload of the tests: `<LOCAL xmlns="urn:test:words"><text>…</text></LOCAL>`.
 pub fn word(local: &str, text: &str) -> String {
     format!("<{local} xmlns=\"{NS}\"><text>{text}</text></{local}>")
 }
@@ -96,10 +96,11 @@ pub struct RetriedCall<'a> {
 }
 
 pub struct World {
-    /// Before each step, everything at rest leaves memory, so that each test also proves that no
-    /// event takes a tree at rest for an unknown one. It comes back after the step.
+    /// The pump's core. Everything at rest leaves memory before each step and comes back
+    /// afterwards, so that each test also proves that no event takes a tree at rest for an unknown
+    /// one.
     pub core: ResidentCore,
-    /// Whether trees at rest stay in memory, because a test has so many that their ways out and back
+    /// Whether trees at rest stay in memory. A test with many trees needs this, because moving them
     /// would take minutes.
     keeps_trees: bool,
     pub gate: Gate,
@@ -114,7 +115,7 @@ pub struct World {
     limits: TreeLimits,
     operators: OperatorKeys,
     config: Digest,
-    /// The state according to the records alone, updated with each record.
+    /// The state that follows from the records alone. Each new record updates it.
     shadow: Core,
     seen: Seen,
     /// Schedules of the config; `None` for a pump that leaves schedules alone.
@@ -122,16 +123,16 @@ pub struct World {
     /// Gate, limits, config and schedules of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest, Option<Vec<Schedule>>)>,
     submissions: u32,
-    /// Trace of the submissions.
+    /// Trace that submissions carry.
     pub trace: Option<TraceParent>,
-    /// Trace that submissions without a trace begin.
+    /// Trace that begins with a submission that carries none.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
     pause_ruling: Option<PauseRuling>,
     fork_ruling: Option<ForkRuling>,
     retry_ruling: Option<RetryRuling>,
-    /// Calls of forks for which the source is to be searched.
+    /// Orders to search the source of a fork for the result of a call.
     pub recalls: VecDeque<RecallOrder>,
     reserved: Option<Result<(), NotReserved>>,
 }
@@ -143,14 +144,14 @@ struct Seen {
     accepted: HashSet<MessageId>,
     disposed: HashSet<MessageId>,
     attempts: HashMap<CallId, Attempt>,
-    /// Calls that their clients know of.
+    /// Calls of which their clients know.
     known_to_clients: HashSet<CallId>,
-    /// Remaining work for checks of each tree.
+    /// Work that may still be spent on checks of each tree.
     credit: HashMap<ThreadId, usize>,
 }
 
-/// Work per step for checks of its tree. A tree up to this size is checked after every step, a
-/// larger one less often, so that the checks of a bomb of 10,000 messages do not take quadratic
+/// Work per step for checks of its tree. A tree up to this size is checked after every step, and a
+/// larger one less often. Otherwise the checks of a bomb of 10,000 messages would take quadratic
 /// time.
 const LOOKED_THROUGH: usize = 500;
 
@@ -222,7 +223,7 @@ impl World {
         world
     }
 
-    /// From here on, decisions need a signature of one of these operators.
+    /// Requires the signature of one of these operators for each further decision.
     pub fn takes_decisions_of(&mut self, operators: OperatorKeys) {
         self.operators = operators;
         let core = Core::clone(&self.core).with_operators(self.operators.clone());
@@ -253,7 +254,7 @@ impl World {
         self.boot();
     }
 
-    /// Kills the pump and restarts it on records with changed payloads.
+    /// Kills the pump and restarts it on its records, after a test has changed their payloads.
     pub fn blind_restart(&mut self) {
         self.core = self.rebuilt(&self.records);
         self.shadow = Core::clone(&self.rebuilt(&self.records));
@@ -274,13 +275,13 @@ impl World {
         self.restart();
     }
 
-    /// The core that follows from the records. While it is rebuilt, every tree at rest leaves
-    /// memory, and in the middle of the records it continues from a snapshot.
+    /// Rebuilds the core from the records. While it is rebuilt, every tree at rest leaves memory,
+    /// and in the middle of the records it continues from a snapshot.
     fn rebuilt(&self, records: &[Record]) -> ResidentCore {
         self.rebuilt_over(records, records.len() / 2)
     }
 
-    /// As [`World::rebuilt`], with a snapshot after this number of records.
+    /// Rebuilds the core from the records, and continues from a snapshot after `snapshot` of them.
     fn rebuilt_over(&self, records: &[Record], snapshot: usize) -> ResidentCore {
         let core = || {
             let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
@@ -298,7 +299,8 @@ impl World {
         core
     }
 
-    /// Asserts that a start from a snapshot at any of some twenty records gives the present state.
+    /// Asserts that a start from a snapshot gives the present state. About twenty positions of the
+    /// snapshot are tried.
     fn check_snapshots(&self) {
         let distance = self.records.len().div_ceil(20).max(1);
         for snapshot in (0..=self.records.len()).step_by(distance) {
@@ -487,7 +489,7 @@ impl World {
         self.receipt.take().unwrap()
     }
 
-    /// A new thread with one call in it.
+    /// Opens a new thread with one call.
     pub fn open(&mut self, who: &str, text: &str) -> (ThreadId, CallId) {
         match self.submit_to(who, Target::New { suggested: None }, None, text) {
             Receipt::Accepted { thread, calls, .. } => (thread, calls[0]),
@@ -495,7 +497,7 @@ impl World {
         }
     }
 
-    /// The next delivery, which must be for `who`.
+    /// Returns the next delivery, which must be for `who`.
     pub fn delivery(&mut self, who: &str) -> Delivery {
         let next = self.deliveries.pop_front();
         let next = next.unwrap_or_else(|| panic!("nothing is handed over to {who}"));
@@ -503,7 +505,7 @@ impl World {
         next
     }
 
-    /// The next delivery for `who`, at any place among the deliveries in flight.
+    /// Returns the first delivery in flight that is for `who`.
     pub fn delivery_for(&mut self, who: &str) -> Delivery {
         let at = self.deliveries.iter().position(|d| d.listener.as_str() == who);
         let at = at.unwrap_or_else(|| panic!("nothing is handed over to {who}"));
@@ -525,7 +527,7 @@ impl World {
         self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived });
     }
 
-    /// An answer of another instance that names this delivery.
+    /// Steps an answer of another instance that names this delivery.
     pub fn stray(&mut self, delivery: &Delivery, payloads: &[String]) {
         let listener = delivery.listener.clone();
         let gated = payloads.iter().map(|text| self.gate.check(&listener, text.as_bytes()));
@@ -547,7 +549,7 @@ impl World {
         self.step(Event::Failed { listener, call, attempt, failure });
     }
 
-    /// No listener took this delivery.
+    /// Steps the report that no listener took this delivery.
     pub fn not_taken(&mut self, delivery: &Delivery) {
         let Delivery { listener, call, attempt, .. } = delivery.clone();
         let detail = "nobody there".to_owned();
@@ -655,7 +657,8 @@ impl World {
         self.fork_at((source, history, None), (who, text), live)
     }
 
-    /// As [`Self::fork`], at the turn of a call if there is one.
+    /// Forks the tree of `source` after the record at `history`. If `turn` is given, the fork
+    /// begins at a turn of that call.
     pub fn fork_at(
         &mut self,
         (source, history, turn): (&ThreadId, Position, Option<CallId>),
@@ -715,8 +718,8 @@ impl World {
         self.fork_ruling.take().unwrap()
     }
 
-    /// Retries the last call of `message`'s payload: `text`, sent by `who` to `to` in the tree of
-    /// `source`.
+    /// Retries `message` as an operator. `text` is its payload, which `who` sends to `to`, and
+    /// `source` is its tree.
     pub fn retry(&mut self, retried: &RetriedCall<'_>) -> RetryRuling {
         self.submissions += 1;
         let RetriedCall { message, source, thread, who, to, text, key, again, unknown } = *retried;
@@ -751,7 +754,8 @@ impl World {
         self.recall_at(None, found)
     }
 
-    /// As [`Self::recall`], with a result from the record of the source at this position.
+    /// Answers the next search of a fork's source with a result, whose record in the source has
+    /// this position.
     pub fn recall_at(
         &mut self,
         position: Option<Position>,
@@ -829,7 +833,7 @@ impl World {
         answer.map_err(|refused| refused.detail().to_owned())
     }
 
-    /// One turn of a model with these tokens and this text.
+    /// Plays one turn of a model with these tokens and these payloads.
     pub fn turn(&mut self, who: &str, tokens: u64, payloads: &[String]) -> Delivery {
         let delivery = self.delivery(who);
         let note = core("model-turn", "", "");
@@ -865,13 +869,13 @@ impl World {
     }
 }
 
-/// A core that keeps nothing in memory that is at rest.
+/// A core that keeps nothing in memory once it is at rest.
 pub fn resident(core: Core) -> ResidentCore {
     let limits = ResidencyLimits { trees: 0, threads: 0, keys: 0, batch: 0 };
     ResidentCore::with_store(core, RestingStore::in_memory(), limits)
 }
 
-/// The core with these schedules, as the only partition.
+/// Adds these schedules to a core that has the only partition.
 fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     match schedules {
         Some(schedules) => core.with_schedules(Schedules::new(schedules, gate, (0, 1)).unwrap()),
@@ -879,7 +883,7 @@ fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     }
 }
 
-/// Every scenario is also replayed.
+/// Replays every scenario, and compares its states, when its world is dropped.
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -891,7 +895,8 @@ impl Drop for World {
     }
 }
 
-/// `local(text)` for a payload of the tests; `local` with its main attributes for a core payload.
+/// Summary of a message: `local(text)` for a payload of the tests, and the name with its main
+/// attributes for a core payload.
 pub fn gist(message: &Message) -> String {
     let text = message.payload.as_str();
     let local = &message.name.local;

@@ -29,7 +29,7 @@ fn shown(name: &str, content: &str, more: &[&str], expected: &Expect) {
     expected.assert_eq(&format!("{code:?}\n{out}---\n{losses}"));
 }
 
-/// Asserts that the schema of `content` accepts each of `good`, and none of `bad`.
+/// Asserts that the schema made from `content` accepts each text of `good`, and none of `bad`.
 fn judges(name: &str, content: &str, good: &[&str], bad: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let (code, xsd, losses) = converted(name, content, &[]);
@@ -44,8 +44,8 @@ fn judges(name: &str, content: &str, good: &[&str], bad: &[&str]) {
     }
 }
 
-/// As `model_json_schema()` of Pydantic 2 writes a model with another one, an enumeration, an
-/// optional field and bounds.
+/// A JSON Schema as `model_json_schema()` of Pydantic 2 writes it. The model has a nested model, an
+/// enumeration, an optional field and bounds.
 const PYDANTIC: &str = r##"{
   "$defs": {
     "Line": {

@@ -1,4 +1,5 @@
-//! Payloads as JSON and back: both forms are the same payload, for every schema of the repository.
+//! Payloads as JSON and back: both forms contain the same payload, for every schema of the
+//! repository.
 
 mod made;
 mod wrong;
@@ -43,7 +44,7 @@ fn all() -> Vec<Schemas> {
     all
 }
 
-/// Names, attributes and texts, without the white space between elements.
+/// Reduces an element to names, attributes and texts, without the white space between elements.
 fn bare(element: &Element) -> Element {
     let mut attributes = element.attributes.clone();
     attributes.sort();
@@ -56,7 +57,7 @@ fn bare(element: &Element) -> Element {
     Element { attributes, content: content.collect(), ..element.clone() }
 }
 
-/// XML to JSON to XML: the same element with the same verdict.
+/// Converts XML to JSON and back to XML, and asserts that the element and its verdict are the same.
 fn through_json(schemas: &Schemas, name: &organism::ids::PayloadName, xml: &str) {
     let json = schemas.to_json(name, xml).unwrap_or_else(|found| panic!("{xml}\n{found:?}"));
     let again = schemas.to_xml(name, &json.to_string());

@@ -1,5 +1,5 @@
-//! Descriptions and definitions of tools for schemas that are large, deep or unusual: they are
-//! bounded, they say what a call must look like, and values stand in them as data.
+//! Descriptions and definitions of tools for schemas that are large, deep or unusual. They are
+//! bounded, they describe a valid call, and values appear in them only as data.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn made(body: &str) -> Schemas {
     schemas
 }
 
-/// The only payload of these schemas, and its JSON Schema.
+/// The only payload of these schemas, with its JSON Schema.
 fn tool(schemas: &Schemas) -> (PayloadName, Value) {
     let name = schemas.names().next().unwrap().clone();
     let tool = schemas.json(&name);
@@ -135,7 +135,7 @@ fn required_parameters_have_precedence_in_a_bounded_outline() {
     assert!(outline.left_out.is_some(), "{outline}");
 }
 
-/// A chain of elements `e0` to `e7`, the last of which has this type.
+/// A root with a chain of elements `e1` to `e8`, the last of which has this type.
 fn chain(kind: &str) -> String {
     let mut inner = format!("<xs:element name=\"e8\">{kind}</xs:element>");
     for index in (1..8).rev() {

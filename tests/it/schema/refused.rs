@@ -7,7 +7,7 @@ use organism::schema::{SchemaProblem, Schemas};
 
 use super::{data, loaded, schema, try_text};
 
-/// By the clock, with a margin for a busy machine.
+/// Time limit for the verdict on a text, with a margin for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn timed<T>(what: &str, run: impl FnOnce() -> T) -> T {
@@ -324,8 +324,8 @@ fn a_deviation_of_libxml2_is_found_wherever_the_type_comes_from() {
     assert_eq!(doubts(group), ["schema-fixed-ref"]);
 }
 
-/// A name is that of a built-in type in the namespace of XML Schema alone, and two namespaces may
-/// use the same name.
+/// A user's type that shares its name with another type causes no warning. Only a name in the
+/// namespace of XML Schema is that of a built-in type, and two namespaces may use the same name.
 #[test]
 fn a_type_of_the_users_with_the_name_of_another_type_is_no_deviation() {
     let extends = |base: &str| {
@@ -369,7 +369,8 @@ fn a_type_of_the_users_with_the_name_of_another_type_is_no_deviation() {
     assert_eq!(codes(number, text, "o:n"), [""; 0]);
 }
 
-/// An included document without a namespace has that of each document that includes it.
+/// A deviation of libxml2 is found through an included document without a namespace, which takes
+/// the namespace of each document that includes it.
 #[test]
 fn a_deviation_of_libxml2_is_found_through_a_document_without_a_namespace() {
     let folder = tempfile::tempdir().unwrap();

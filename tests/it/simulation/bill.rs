@@ -7,29 +7,29 @@ use organism::envelope::{AttemptFailure, Money, Reservation, Spending};
 use organism::ids::{Attempt, CallId};
 use organism::thread::{Fact, Input, Record};
 
-/// The reservation of one model call, made before its request.
+/// Reservation for one model call, which is made before the request.
 pub const RESERVED: Spending = Spending { tokens: 100, money: Money(1_000) };
 
-/// The cost of its prompt.
+/// Cost of the prompt of a model call.
 pub const PROMPT: Spending = Spending { tokens: 10, money: Money(100) };
 
-/// The cost of one more piece of its answer.
+/// Cost of each piece of the answer to a model call.
 pub const PIECE: Spending = Spending { tokens: 3, money: Money(70) };
 
 type Place = (CallId, Attempt);
 
 #[derive(Default)]
 pub struct Bill {
-    /// According to the provider, up to the last piece that it sent.
+    /// Cost of each attempt according to the provider, up to the last piece that it sent.
     took: BTreeMap<Place, Spending>,
     reserved: BTreeSet<Place>,
     charged: BTreeMap<Place, Spending>,
-    /// Number of these that were charged after their call had its result.
+    /// Number of attempts that were charged after their call had its result.
     after_the_call: usize,
 }
 
 impl Bill {
-    /// Adds a piece that the provider has sent.
+    /// Sets the cost of an attempt so far, after the provider has sent another piece.
     pub fn took(&mut self, place: Place, so_far: Spending) {
         self.took.insert(place, so_far);
     }
@@ -38,7 +38,7 @@ impl Bill {
         self.after_the_call
     }
 
-    /// Adds everything that a record charges.
+    /// Sum of all recorded charges.
     pub fn total(&self) -> Spending {
         self.charged.values().fold(Spending::default(), |sum, one| sum.plus(*one))
     }
@@ -91,7 +91,7 @@ impl Bill {
     }
 }
 
-/// The spending that the record's input states.
+/// The cost that the input of a record states.
 fn stated(record: &Record) -> Option<Spending> {
     match &record.input {
         Input::Failed { failure, .. } => failure.spent(),

@@ -44,7 +44,7 @@ pub enum Fault {
     /// The answer is lost.
     AnswerLost,
     AnswerTwice,
-    /// The attempt was reported as failed, and its answer arrives afterwards.
+    /// The answer to an attempt arrives after the attempt was reported as failed.
     AnswerLate,
     /// An answer to an attempt of a dead pump arrives.
     AnswerOfAnotherRun,
@@ -63,7 +63,7 @@ pub enum Fault {
     WrongHash,
     /// The decision was made, and the response to the operator is lost.
     RulingLost,
-    /// No person decides until the time limit.
+    /// No person decides before the time limit.
     NobodyDecides,
     /// The pump dies with calls that wait for a person.
     KilledWhileHeld,
@@ -145,7 +145,7 @@ impl Fault {
         Self::DecisionOfAnotherProject,
     ];
 
-    /// A fault occurs at one in this number of opportunities.
+    /// Odds of a fault: one in this number of opportunities.
     const fn odds(self) -> usize {
         match self {
             Self::RecordLost | Self::RecordKept | Self::EffectsCut => 40,
@@ -163,10 +163,10 @@ impl Fault {
     }
 }
 
-/// Xorshift, 64 bits.
+/// A generator of random numbers (xorshift, 64 bits) that decides when faults occur.
 pub struct Dice {
     state: u64,
-    /// No faults; the generator is not used.
+    /// Whether faults are off. Then the generator is not used.
     quiet: bool,
     pub tally: Tally,
 }
@@ -188,7 +188,7 @@ impl Dice {
         self.below(n) == 0
     }
 
-    /// From here on, no fault occurs.
+    /// Turns all further faults off.
     pub fn be_quiet(&mut self) {
         self.quiet = true;
     }

@@ -1,5 +1,5 @@
-//! A ledger of sent messages, responses and effects, kept outside the pump and compared with the
-//! record.
+//! A ledger of sent messages, responses and effects. It is kept outside the pump, and compared with
+//! the record.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use super::listeners::{PERSON, SINGLE, TIMEOUT};
 /// Text in every payload with a forged sender, and in no other payload.
 const FORGED: &str = "forged by ";
 
-/// A text that names its true sender.
+/// The text of a forgery, which names its true sender.
 pub fn forged_by(sender: &ListenerName) -> String {
     format!("{FORGED}{sender}")
 }
@@ -34,7 +34,7 @@ pub struct Judge {
     /// Effects by message and attempt.
     effects: HashSet<(MessageId, Attempt)>,
     touched: HashSet<MessageId>,
-    /// Attempts of actions that must not be repeated, by request.
+    /// The attempt of each action that must not be repeated, by request.
     single: HashMap<MessageId, Attempt>,
     /// Time of the last hand-over of each call, by a clock that never jumps.
     offered: HashMap<CallId, Time>,
@@ -46,13 +46,13 @@ pub struct Judge {
     results: HashMap<CallId, (Closing, Vec<String>)>,
     /// Calls whose clients got the result when the call ended.
     notified: HashSet<CallId>,
-    /// Answers with a forged name, by their true sender.
+    /// Answers with a forged name, each with its true sender.
     forged_answers: HashSet<(ListenerName, CallId, Attempt)>,
     forged_submissions: HashSet<MessageId>,
     /// Calls whose decision was confirmed to a person.
     ruled: HashSet<CallId>,
-    /// Messages that had a disposition before the present group. A delivery that is both handed
-    /// over and cancelled in one group is first handed over and then withdrawn.
+    /// Messages that had a disposition before the present group. A delivery that is handed over and
+    /// cancelled in the same group is first handed over and then withdrawn.
     settled: HashSet<MessageId>,
     /// Submissions that were refused because the disk was full.
     turned_away: HashSet<MessageId>,
@@ -74,7 +74,7 @@ struct Recorded {
     paused: Vec<PauseTarget>,
     messages: BTreeMap<MessageId, Message>,
     disposed: HashMap<MessageId, Disposition>,
-    /// Messages whose disposition is in the latest group.
+    /// Messages that got their disposition in the latest group.
     fresh: Vec<MessageId>,
     seqs: HashMap<ThreadId, u64>,
     keys: HashMap<String, Vec<MessageId>>,
@@ -133,8 +133,8 @@ impl Judge {
         self.same_result(call, how, payloads);
     }
 
-    /// A repeated key gets the result of its own request, byte for byte as at first. `text` is the
-    /// text of every listener's answer to this request.
+    /// Checks the result that a repeated key gets: it belongs to the key's own request, and equals
+    /// the first result byte for byte. Every listener's answer to the request contains `text`.
     pub fn repeated(&mut self, call: CallId, how: Closing, payloads: Vec<String>, text: &str) {
         let text = format!("<text>{text}</text>");
         let is_own = how != Closing::Completed || payloads.iter().all(|own| own.contains(&text));
@@ -150,7 +150,7 @@ impl Judge {
         assert!(before.is_none_or(|before| before == told), "{call} has two results: {told:?}");
     }
 
-    /// A submission with a forged sender, or with the key of another request.
+    /// Notes a submission with a forged sender, or with the key of another request.
     pub fn forged(&mut self, submission: MessageId) {
         self.forged_submissions.insert(submission);
     }
@@ -164,13 +164,13 @@ impl Judge {
         self.forged_answers.insert(answer);
     }
 
-    /// A decision counts once, even if several persons decide.
+    /// Checks that a call has at most one decision that counts, even if several persons decide.
     pub fn ruled(&mut self, call: CallId, counts: bool) {
         assert!(!counts || self.record.calls.contains_key(&call), "{call} is of another project");
         assert!(!counts || self.ruled.insert(call), "two decisions about {call} count");
     }
 
-    /// At the hand-over of a delivery, all its messages must be on record and in flight.
+    /// Checks that all messages of a delivery that is handed over are on record and in flight.
     pub fn handed_over(&mut self, delivery: &Delivery) {
         let (call, attempt) = (delivery.call, delivery.attempt);
         let before = self.handed.insert(call, attempt);
@@ -211,7 +211,7 @@ impl Judge {
         self.settled.extend(std::mem::take(&mut self.record.fresh));
     }
 
-    /// `uncounted`: the part of the time so far that does not count.
+    /// Checks a record. `uncounted` is the time so far that does not count.
     pub fn recorded(&mut self, record: &Record, uncounted: Duration) {
         assert!(record.time >= self.time, "record time runs backwards");
         self.time = record.time;
@@ -240,7 +240,8 @@ impl Judge {
         }
     }
 
-    /// A payload with a forged name is refused on record, under the name of its true sender.
+    /// Checks that a payload with a forged name is refused on record, under the name of its true
+    /// sender.
     fn true_names(&self, record: &Record) {
         let sender = match &record.input {
             Input::Submitted { id, client, .. } => self.is_forged(*id).then_some(client),
@@ -263,7 +264,7 @@ impl Judge {
         }
     }
 
-    /// No deadline fires while an answer that arrived in time waits for its step.
+    /// Checks that no deadline fires while an answer that arrived in time waits for its step.
     pub fn due(&self, due: Option<&Event>, inbox: &[Event]) {
         let Some(Event::Alarm(Alarm::Deadline { call, attempt })) = due else { return };
         let deadline = self.offered[call].plus(TIMEOUT);
@@ -311,7 +312,8 @@ impl Judge {
         }
     }
 
-    /// A client that gathers the first reply gets only that reply, or the fault of each leg.
+    /// Checks that a client that gathers the first reply gets only that reply, or the fault of each
+    /// leg.
     fn first_groups_have_one_reply_or_every_fault(&self) {
         let mut groups: HashMap<CallId, Vec<CallId>> = HashMap::new();
         for (call, opening) in &self.record.calls {
@@ -331,7 +333,7 @@ impl Judge {
     }
 
     /// Checks that a call is closed once, and that its opener gets the replies or one payload of
-    /// the core. A call that is cancelled with the call above it has no receiver.
+    /// the core. A call that is cancelled together with its parent call has no receiver.
     fn one_result(&self, call: CallId, opening: &Opening) {
         let how = self.record.closed.get(&call);
         assert!(how.is_some(), "{call} is open for ever");

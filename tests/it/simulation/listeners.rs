@@ -23,10 +23,12 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// A human listener.
 pub const PERSON: &str = "boss";
 
-/// The requests of clients.
+/// Payload names of the requests from which clients choose. A more frequent name stands here more
+/// than once.
 pub const QUESTIONS: [&str; 8] = ["plan", "plan", "plan", "plan", "look", "vote", "run", "ask"];
 
-/// One gate for each way to gather; made once, because schemas take long to compile.
+/// Returns the gate for one way to gather. Each gate is made once, because schemas take long to
+/// compile.
 pub fn gate(gather: Gather) -> Gate {
     static GATES: LazyLock<[Gate; 2]> =
         LazyLock::new(|| [Gather::All, Gather::First].map(make_gate));
@@ -81,8 +83,8 @@ pub fn is_agent(delivery: &Delivery) -> bool {
     delivery.listener.as_str() == "thinker"
 }
 
-/// The answer of a listener. It depends on the content of the delivery only, so every attempt has
-/// the same answer. `took` is the use of an agent's model call.
+/// Returns the answer of a listener. It depends only on the content of the delivery, so every
+/// attempt has the same answer. `took` is the cost of an agent's model call.
 pub fn script(delivery: &Delivery, took: Spending) -> (Vec<String>, Option<Turn>) {
     let text = request_text(delivery);
     let is_first = delivery.messages.len() == 1;

@@ -1,5 +1,6 @@
-//! The pump as its driver runs it, with a list as its journal: steps in groups, one append for each
-//! group, then the effects in order. The pump can die at each of these places.
+//! The pump as its driver runs it, with a list as its journal: it takes steps in groups, appends
+//! each group at once, and then carries out the effects in order. The pump can die at each of these
+//! points.
 
 use std::time::Duration;
 
@@ -23,10 +24,10 @@ pub struct Machine {
     pub gate: Gate,
     journal: Uuid,
     core: ResidentCore,
-    /// Decides when trees at rest leave memory; `None` if they never do. Apart from the dice of the
-    /// faults, so that the same faults occur either way.
+    /// Decides when trees at rest leave memory; `None` if they never do. It is separate from the
+    /// dice of the faults, so that the same faults occur in both cases.
     residency: Option<Dice>,
-    /// The state according to the durable records alone.
+    /// The state that follows from the durable records alone.
     shadow: Core,
     /// The durable records, which survive a crash.
     pub records: Vec<Record>,
@@ -36,7 +37,7 @@ pub struct Machine {
     pub wall: Time,
     /// The pump's own time, which never goes back in one process.
     last: Time,
-    /// A standstill, or a change of the clock, that the pump has not detected yet.
+    /// Standstills and changes of the clock that the pump has not detected yet.
     unnoticed: Standstill,
     /// The sum of all uncounted time so far, kept outside the core.
     uncounted: Duration,
@@ -63,7 +64,8 @@ pub struct Done {
 }
 
 impl Machine {
-    /// With `residency`, trees at rest leave memory at random, and starts continue from snapshots.
+    /// Creates a pump. With `residency`, trees at rest leave memory at random, and starts continue
+    /// from snapshots.
     pub fn new(gate: Gate, journal: Uuid, residency: Option<Dice>) -> Self {
         let core = || Core::new(gate.contracts.clone(), TreeLimits::default(), config());
         let (core, shadow) = (in_memory(core(), residency.as_ref()), core());
@@ -91,15 +93,14 @@ impl Machine {
         self.core.state().calls.is_empty()
     }
 
-    /// The accounts of all trees.
+    /// Cost of all trees according to the state.
     pub fn spent(&mut self) -> Spending {
         self.core.recall_all().unwrap();
         let spent = self.core.state().trees.values().map(|tree| tree.usage.spending());
         spent.fold(Spending::default(), Spending::plus)
     }
 
-    /// Calls that wait for a person, with the person and the digest of the request.
-    /// What is paused.
+    /// Targets of the pauses in force.
     pub fn paused(&self) -> Vec<PauseTarget> {
         self.core.state().pauses.iter().map(|pause| pause.target.clone()).collect()
     }
@@ -121,7 +122,7 @@ impl Machine {
         format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
     }
 
-    /// The core that follows from the durable records. With residency, it continues from a snapshot
+    /// Rebuilds the core from the durable records. With residency, it continues from a snapshot
     /// after a random number of records.
     fn rebuilt(&mut self) -> ResidentCore {
         let contracts = &self.gate.contracts;
@@ -197,7 +198,7 @@ impl Machine {
         Decided { effects, records, uncounted: self.uncounted }
     }
 
-    /// Time that passes while the disk is full does not count.
+    /// Lets time pass while the disk is full. This time does not count.
     pub fn stand_still(&mut self, time: Duration) {
         self.wall = self.wall.plus(time);
         self.unnoticed.stood += time;
@@ -262,7 +263,7 @@ impl Machine {
         self.last.max(self.wall)
     }
 
-    /// As in the driver: answers that have arrived and are not stepped yet.
+    /// Notes the answers that have arrived and are not stepped yet, as the driver does.
     pub fn notice_arrivals(&mut self, inbox: &[Event]) {
         for event in inbox {
             if let Event::Outcome { listener, call, attempt, arrived: Some(at), .. } = event {
@@ -294,7 +295,8 @@ impl Machine {
     }
 }
 
-/// With `residency`, a core from whose memory everything at rest leaves when the machine lets it.
+/// Wraps a core. With `residency`, everything at rest leaves its memory when the machine permits
+/// it.
 fn in_memory(core: Core, residency: Option<&Dice>) -> ResidentCore {
     if residency.is_some() { resident(core) } else { core.into() }
 }

@@ -1,4 +1,4 @@
-//! Another project with the same name and config: it uses the same keys, and its listeners and
+//! Another project with the same name and config. It uses the same keys, and its listeners and
 //! operators sometimes reach the wrong pump.
 //!
 //! The core identifies a project by its journal alone. Directories, sockets and streams that two
@@ -26,7 +26,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Takes one request of each kind, without any fault.
+    /// Creates the project, whose pump takes one request of each kind without any fault.
     pub fn new(gate: Gate) -> Self {
         let (mut judge, mut dice) = (Judge::default(), Dice::new(0));
         let mut machine = Machine::new(gate, JOURNAL, None);
@@ -45,7 +45,7 @@ impl Neighbour {
     }
 }
 
-/// Under a key that the simulated project's client uses, too.
+/// A submission with a key that a client of the simulated project uses, too.
 fn submission(gate: &Gate, at: usize) -> Event {
     let (client, key) = (name("desk"), format!("k{at}"));
     let number = (at as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! One run from one seed: requests arrive, and faults occur from time to time at every boundary. In
+//! One run from one seed. Requests arrive, and faults occur from time to time at every boundary. In
 //! the end, faults stop, so that all work must end.
 
 use std::fmt;
@@ -72,11 +72,12 @@ impl fmt::Display for Totals {
 /// A delivery that a listener handles.
 struct InHand {
     delivery: Delivery,
-    /// The start of the pump that handed it over.
+    /// Number of the pump's start in which the delivery was handed over.
     run: usize,
-    /// Its caller is gone, and the handler continues. Its host reports the end in any case.
+    /// Whether the call is withdrawn while its handler continues. The host reports the end in any
+    /// case.
     withdrawn: bool,
-    /// Cost so far of an agent's model call, after its reservation was granted.
+    /// Cost of the agent's model call so far; `None` without a granted reservation.
     stream: Option<Spending>,
 }
 
@@ -100,29 +101,29 @@ struct Simulation {
     /// Events that have arrived and have not been stepped. A crash of the pump loses them.
     inbox: Vec<Event>,
     in_hand: Vec<InHand>,
-    /// Deliveries without a future answer.
+    /// Deliveries that will never be answered.
     silent: Vec<InHand>,
     /// Listeners whose program does not run at present.
     absent: Vec<&'static str>,
     sent: Vec<Sent>,
-    /// Calls without a result whose keys were repeated.
+    /// Calls without a result whose keys clients have repeated.
     awaited: Vec<(CallId, String)>,
-    /// The submission that a ticket belongs to.
+    /// Submissions whose receipts are not there yet.
     under_way: Vec<(MessageId, String)>,
     /// Threads in which work was accepted.
     threads: Vec<ThreadId>,
     ids: u32,
     starts: usize,
-    /// Decides about pauses, apart from the faults.
+    /// Decides about pauses. It is separate from the dice of the faults.
     pauses: Dice,
 }
 
-/// In half of the seeds, trees at rest leave memory at random.
+/// Runs a seed. In half of the seeds, trees at rest leave memory at random.
 pub fn run(seed: u64) -> Run {
     run_with(seed, seed.is_multiple_of(2))
 }
 
-/// As [`run`]; `is_resting` states whether trees at rest leave memory.
+/// Runs a seed. `is_resting` states whether trees at rest leave memory.
 pub fn run_with(seed: u64, is_resting: bool) -> Run {
     let mut dice = Dice::new(seed);
     let residency = is_resting.then(|| Dice::new(!seed));
@@ -202,7 +203,7 @@ impl Simulation {
         self.inbox.push(pause(verb, target));
     }
 
-    /// Whether a delivery is in flight that must not be repeated.
+    /// Whether a delivery that must not be repeated is in flight.
     fn has_single(&self) -> bool {
         let mut out = self.in_hand.iter().chain(&self.silent);
         out.any(|held| held.run == self.starts && held.delivery.listener.as_str() == SINGLE)
@@ -221,7 +222,7 @@ impl Simulation {
         }
     }
 
-    /// The pump takes some of the events that have arrived.
+    /// Steps some of the events that have arrived.
     fn step(&mut self) {
         let take = (1 + self.dice.below(4)).min(self.inbox.len());
         let mut events: Vec<Event> = self.inbox.drain(..take).collect();
@@ -243,8 +244,8 @@ impl Simulation {
         }
     }
 
-    /// The disk is full after a group was decided. As in the driver, new submissions are refused,
-    /// and all other events keep their order.
+    /// Waits while the disk is full, after a group was decided. As in the driver, new submissions
+    /// are refused, and all other events keep their order.
     fn wait_for_room(&mut self) {
         for _ in 0..self.dice.below(6) {
             match self.dice.below(3) {
@@ -330,8 +331,8 @@ impl Simulation {
         }
     }
 
-    /// A listener that continues may still answer; for one that never will, its host reports the
-    /// end.
+    /// Withdraws a call that has ended. A listener that continues may still answer; if it never
+    /// will, its host reports the end.
     fn withdraw(&mut self, call: CallId, attempt: Attempt) {
         let is_meant = |held: &InHand| held.is_of(call, attempt);
         if let Some(at) = self.silent.iter().position(is_meant) {
@@ -389,8 +390,8 @@ impl Simulation {
         self.submit(at);
     }
 
-    /// A client that knows that an agent or a group accepted its request repeats the request, or
-    /// sends another one with the same key.
+    /// Repeats a request, or sends another request with the same key, for a client that knows that
+    /// an agent or a group accepted the first one.
     fn repeat_key(&mut self) {
         let accepted = self.judge.accepted();
         if accepted.is_empty() {
@@ -427,7 +428,7 @@ impl Simulation {
         }
     }
 
-    /// Whether the result exists.
+    /// Reads and checks the result of a call. Returns whether it exists.
     fn read_result(&mut self, call: CallId, text: &str) -> bool {
         let records = &self.machine.records;
         let Some((how, messages)) = client_result(records.iter(), call) else { return false };
@@ -575,7 +576,7 @@ impl Simulation {
         }
     }
 
-    /// All deliveries that this listener handles fail with it.
+    /// Lets a listener die, so that all deliveries that it handles fail.
     fn listener_dies(&mut self) {
         let who = NAMES[self.dice.below(NAMES.len())];
         let holds = |held: &InHand| held.delivery.listener.as_str() == who;
@@ -645,7 +646,8 @@ impl Simulation {
         }
     }
 
-    /// The request leaves, or the attempt ends without one.
+    /// Sends the model request if it has a reservation. Otherwise the attempt ends without a
+    /// request.
     fn may_request(&mut self, call: CallId, attempt: Attempt, answer: Result<(), NotReserved>) {
         if self.dice.strikes(Fault::GrantLost) {
             return;
@@ -698,7 +700,7 @@ impl Simulation {
         }
     }
 
-    /// The caller is gone: the host closes the stream and reports its cost.
+    /// Closes the stream of a call that has ended. The host reports its cost.
     fn close_stream(&mut self, delivery: &Delivery, took: Spending) {
         let times = 1 + usize::from(self.dice.strikes(Fault::ReportTwice));
         for _ in 0..times {
@@ -783,7 +785,7 @@ fn pause(verb: PauseVerb, target: PauseTarget) -> Event {
     Event::Pause(PauseChange { ticket: Uuid::nil(), action })
 }
 
-/// The id of the call is the ticket, so that the response can be matched to it.
+/// A decision whose ticket is the id of the call, so that the response can be matched to the call.
 fn decision(call: CallId, decision: Decision<GatedAnswer>) -> Event {
     let (ticket, message) = (call.0.0, call.0);
     Event::Decide(Box::new(CallDecision { ticket, message, decision, origin: None }))

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::organism::{PATIENCE, until};
 
-/// Behaviour towards requests.
+/// Behaviour of the collector towards requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Takes,
@@ -128,7 +128,7 @@ impl Collector {
         self.seen.lock().unwrap().connections
     }
 
-    /// Waits until this number of spans for which `which` holds have arrived.
+    /// Waits until `count` spans have arrived for which `which` holds. Returns these spans.
     pub fn wait_for(&self, count: usize, which: impl Fn(&Span) -> bool) -> Vec<Span> {
         until(&format!("{count} spans come; there are {:?}", names(&self.spans())), || {
             let spans: Vec<_> = self.spans().into_iter().filter(&which).collect();

@@ -136,7 +136,7 @@ fn a_batch_that_is_too_large_is_sent_in_halves() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A queue that overflows while the collector is down. The queued spans are exported in the end,
+/// If the queue overflows while the collector is down, the queued spans are exported in the end,
 /// and the fate of every span is counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_beyond_the_queue_are_dropped_and_counted_and_the_rest_is_exported() {

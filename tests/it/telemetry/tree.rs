@@ -23,8 +23,8 @@ const PLAN: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   <xs:element name="plan" type="xs:string"/>
 </xs:schema>"#;
 
-/// An agent that calls a process, which calls another one, and a listener on NATS. `place` sets
-/// where the agent runs.
+/// A house with an agent that calls a listener on NATS, and a process that calls another process.
+/// `place` sets where the agent runs.
 fn nested_agents_house(
     nats: &nats::Server,
     model: &Server,
@@ -276,7 +276,7 @@ fn says_what_it_is(spans: &[Span]) {
     assert!(spans.iter().filter(|span| span.name != "chat m-1").all(|span| !span.failed));
 }
 
-/// Every continuation of the trace in another program has a parent span that the collector knows.
+/// Asserts that each trace parent that another program got is a span that the collector has.
 fn hops_are_printed(house: &House, model: &Server, spans: &[Span]) {
     let ids = |name: &str| -> BTreeSet<String> {
         let named = spans.iter().filter(|span| span.name == name);

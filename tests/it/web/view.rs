@@ -33,19 +33,19 @@ const ON_TERMINAL: &str = "import pty, sys; \
 /// Views that this process has started. Several of them may share a directory.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
-/// A running `organism serve`, which is killed at the end of the test at the latest.
+/// A running `organism serve`. It is killed at the end of the test, if it still runs.
 pub struct ViewServer {
-    /// The terminal of the command, unless another one has started it.
+    /// The terminal of the command; `None` if another command serves the view.
     terminal: Option<Child>,
-    /// The process of the command on that terminal. `organism run` does not end with its terminal.
+    /// Process id of the command on the terminal. `organism run` does not end with its terminal.
     pid: String,
     pub at: SocketAddr,
     pub token: String,
     cookie: String,
 }
 
-/// A command on a terminal, in a directory where the file `view.log` gets its standard error and the
-/// file `pid_file` its process.
+/// Runs a command on a terminal. In `directory`, the file `view.log` gets its standard error, and
+/// `pid_file` its process id.
 fn on_terminal(organism: &Command, directory: &Path, pid_file: &str) -> Child {
     let mut command = Command::new("python3");
     command.args([
@@ -66,14 +66,14 @@ fn on_terminal(organism: &Command, directory: &Path, pid_file: &str) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// `organism serve` on the journal of a house.
+/// Creates the command `organism serve` on the journal of a house.
 fn serve(house: &House, arguments: &[&str]) -> Command {
     let mut organism = house.command(&["serve"]);
     organism.args(arguments).env("ORGANISM_LOG", "trace");
     organism
 }
 
-/// Terminal output, log and exit code of a `serve` that does not start.
+/// Terminal output, log and exit code of an `organism serve` that fails to start.
 fn refused_start(house: &House, arguments: &[&str]) -> (String, Option<i32>) {
     let terminal = on_terminal(&serve(house, arguments), &house.path("."), "refused.pid");
     let ended = terminal.wait_with_output().unwrap();
@@ -82,7 +82,7 @@ fn refused_start(house: &House, arguments: &[&str]) -> (String, Option<i32>) {
 }
 
 impl ViewServer {
-    /// Starts it on any port, and opens a session with the token.
+    /// Starts `organism serve` on any port, and opens a session with the token.
     pub fn start(house: &House, arguments: &[&str]) -> Self {
         Self::start_command(serve(house, arguments), &house.path("."))
     }
@@ -111,7 +111,7 @@ impl ViewServer {
         server
     }
 
-    /// A view of another command, without a session.
+    /// A view that another command serves, without a session.
     pub fn unopened(at: SocketAddr, token: &str) -> Self {
         let (pid, cookie) = (String::new(), String::new());
         Self { terminal: None, pid, at, token: token.to_owned(), cookie }
@@ -158,7 +158,7 @@ impl ViewServer {
         self.request("POST", "/session", &headers, &format!("token={token}&next=%2Fthreads"))
     }
 
-    /// Requests a page with the session, as a browser does that shows another page of the view.
+    /// Requests a page with the session, as a browser does that follows a link of the view.
     pub fn get(&self, path: &str) -> HttpResponse {
         self.get_with(path, &[("Sec-Fetch-Site", "same-origin")])
     }
@@ -171,7 +171,7 @@ impl ViewServer {
         self.request("GET", path, &all, "")
     }
 
-    /// A page that must be there. A new organism may still be making its index.
+    /// Loads a page that must exist. Waits while a new organism makes its index.
     pub fn page(&self, path: &str) -> String {
         let response = until("the index is made", || {
             let response = self.get(path);
@@ -201,8 +201,7 @@ pub fn header<'r>(response: &'r HttpResponse, name: &str) -> Option<&'r str> {
     lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// Asserts what every page needs for keyboards and screen readers, and that it has neither a script
-/// nor a style of its own.
+/// Asserts that a page has what keyboards and screen readers need, and no inline script or style.
 fn assert_well_formed(page: &str) {
     for (tag, times) in [("<h1", 1), ("<main", 1), ("<html lang=\"en\">", 1), ("<title>", 1)] {
         assert_eq!(page.matches(tag).count(), times, "{tag} in {page}");

@@ -36,7 +36,7 @@ fn a_filled_form_is_the_output_of_its_goal() {
     );
 }
 
-/// The document of an agent after this answer to the question `q`.
+/// The document that an agent gets after this answer to the question `q`.
 fn document_after(asked: GoalDefinition, answer: &str) -> String {
     let definition = workflow(vec![asked, agent("b", "Go on.")]);
     let (graph, _) = GoalGraph::new(&definition);
@@ -234,7 +234,7 @@ fn a_correction_within_a_loop_stays_in_its_pass() {
     );
 }
 
-/// The steps after these events of a run of two goals.
+/// Plays these events in a run of two goals. Returns the steps after the last event.
 fn steps(events: Vec<RunEvent>) -> Vec<RunStep> {
     let definition = workflow(vec![agent("a", "Write."), ask("q", verdict(Some("a")))]);
     let (graph, _) = GoalGraph::new(&definition);
@@ -299,7 +299,7 @@ fn a_corrected_goal_gets_every_correction_so_far() {
     .assert_eq(document);
 }
 
-/// A goal whose output the owner judges.
+/// Makes the owner judge the output of a goal.
 fn supervised(mut goal: GoalDefinition) -> GoalDefinition {
     let supervise = "Look for gaps.".to_owned();
     let supervisor = name("owner");

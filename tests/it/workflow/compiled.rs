@@ -1,4 +1,4 @@
-//! Compiled forms: what is read back from one is the definition that it was made of.
+//! Compiled forms of workflows. A compiled form that is read back gives the original definition.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl DefinitionGenerator {
         1 + u32::try_from(self.below(4)).unwrap()
     }
 
-    /// A text with everything that XML treats in a way of its own.
+    /// A text with characters that XML treats specially.
     fn text(&mut self) -> Placed<String> {
         let texts = [
             "",
@@ -191,7 +191,8 @@ impl DefinitionGenerator {
         }
     }
 
-    /// A definition with a loop, a choice, a judge of items and a fallback around goals by chance.
+    /// A definition of random goals, which may include a loop, a choice, a judge of items and a
+    /// fallback.
     fn definition(&mut self) -> WorkflowDefinition {
         let mut goals = Vec::new();
         for number in 0..self.number() {

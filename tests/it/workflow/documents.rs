@@ -17,7 +17,8 @@ fn document(workflow: &str, context: &[(&str, &str)], goal: &str, prompt: &str) 
     }
 }
 
-/// The golden file of one document. The file ends with a line break, the document does not.
+/// Compares a document with its golden file. The file ends with a line break, the document does
+/// not.
 fn assert_golden(text: &str, golden: &str) {
     assert_eq!(format!("{text}\n"), golden);
 }
@@ -181,7 +182,7 @@ fn an_empty_body_has_no_line() {
     assert!(text.contains("  <goal id=\"a\">\n  </goal>\n"), "{text}");
 }
 
-/// Texts that try to close an element, or to open an element of the writer.
+/// Texts that try to close an element of the document, or to open one.
 fn forged() -> Vec<String> {
     let elements =
         ["goal", "current-goal", "context", "workflow", "iteration", "correction", "task"];

@@ -1,4 +1,5 @@
-//! Goals in lists, and how many of them a run can have: needs of members, passes, stacks, order.
+//! Goals in lists, and the number of goals that a run can have: needs of members, passes, stacks,
+//! order.
 
 use organism::ids::PayloadName;
 use organism::workflow::*;
@@ -12,7 +13,8 @@ fn branch(when: Option<&str>, run: &str) -> ChooseBranch {
     ChooseBranch { when: when.map(xpath), run: vec![id(run)], place: PlaceId::default() }
 }
 
-/// A goal that sends the element that an expression selects to the listener `back`.
+/// The target of a goal that sends an element to the listener `back`. `expression` selects the
+/// element.
 fn call(goal_id: &str, expression: &str) -> GoalTarget {
     let payload = Some(placed(PayloadName::new("urn:back", "order")));
     assert!(!goal_id.is_empty());
@@ -78,7 +80,8 @@ fn a_choice_waits_for_what_its_members_need() {
     assert!(out.starts_with("start late\nstart member\n"), "{out}");
 }
 
-/// The documents that agents get, by label, where each open run is answered in reverse order.
+/// Plays a run in which open goals are answered in reverse order. Returns the documents that agents
+/// get, by label.
 fn documents(definition: &WorkflowDefinition, script: &[(&str, &str)]) -> Vec<(String, String)> {
     let (graph, _) = GoalGraph::new(definition);
     let mut run = WorkflowRun::new(definition, &graph, input());

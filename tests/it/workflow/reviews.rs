@@ -1,4 +1,4 @@
-//! Runs whose outputs have to pass a review, and runs whose time ends.
+//! Runs whose outputs have to pass a review, and runs whose time is limited.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use organism::xml::element::Element;
 use super::definition;
 use super::script::{agent, check, goal, id, input, name, text, workflow};
 
-/// Items of `plan` whose outputs `check` has to accept.
+/// Goals of a workflow. `study` handles each item of `plan`, and `check` has to accept each output.
 fn verified(retry: u32, on_item_failure: ItemFailure) -> Vec<GoalDefinition> {
     let each = EachItem {
         items: text("plan/task"),
@@ -104,7 +104,7 @@ fn a_condition_that_is_no_xpath_fails_the_item() {
     );
 }
 
-/// The document of each run that has started, by its label.
+/// Collects the document and the label of each goal that these steps start.
 fn documents(steps: &[RunStep], into: &mut Vec<(GoalRun, String, String)>) {
     for step in steps {
         let RunStep::Start { run, label, call, .. } = step else { continue };
@@ -266,7 +266,7 @@ fn items_that_all_fail_are_collected_however_many_they_are() {
     assert_eq!(played.matches("bad-expression").count(), 600, "{played}");
 }
 
-/// A goal whose output `lead` judges, at most once with a correction.
+/// A goal whose output `lead` judges, with at most one correction.
 fn supervised(form: GoalForm) -> GoalDefinition {
     let supervision = Supervision {
         supervisor: name("lead"),

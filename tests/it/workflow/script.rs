@@ -1,4 +1,4 @@
-//! Small workflow definitions. A script of events runs each of them.
+//! Small workflow definitions, each run by a script of events.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -83,8 +83,8 @@ pub fn input() -> Element {
     Element::read("<test><topic>x</topic></test>").expect("it is one element")
 }
 
-/// Runs a definition: each start is answered in order, with `label=output` or `label!code` of the
-/// script, and `ok` where the script has no answer. Starts, cancels and the end are listed.
+/// Runs a definition. Each start is answered in order: with `label=output` or `label!code` from the
+/// script, or with `ok` if the script has no answer. Returns a list of starts, cancels and the end.
 pub fn played(definition: &WorkflowDefinition, script: &[&str]) -> String {
     let (graph, _) = GoalGraph::new(definition);
     let mut run = WorkflowRun::new(definition, &graph, input());

@@ -1,5 +1,5 @@
-//! The attacks of the attacker, one function for each. Each attack states what must never result
-//! from it, what must result from it, and which feedback it must get.
+//! The attacks of the attacker, one function for each. An attack lists the effects that it must not
+//! have, the effects that it must have, and the feedback that the attacker must get.
 
 use organism::agent::ActionTransport;
 use organism::system;
@@ -79,8 +79,7 @@ impl Dice {
     }
 }
 
-/// The attack with that number. Every round contains each kind of attack once, in the round's own
-/// order.
+/// Returns attack `number`. Every round contains each kind of attack once, in a random order.
 pub fn attack(way: ActionTransport, seed: u64, number: usize, sight: &Sight) -> Attack {
     let (round, place) = (number / KINDS.len(), number % KINDS.len());
     let mut order: Vec<usize> = (0..KINDS.len()).collect();
@@ -150,7 +149,7 @@ impl Pen<'_> {
         self
     }
 
-    /// Writes the action in the form of the transport.
+    /// Writes an action: a native call, or XML, as the transport requires.
     fn act(&mut self, name: &str, xml: &str, json: &Json) {
         match self.is_native() {
             true => self.call(name, json.to_string()),
@@ -169,20 +168,20 @@ impl Pen<'_> {
         self.word("look", text);
     }
 
-    /// A permitted payload, beside the attack.
+    /// Adds a permitted payload to the attack.
     fn innocent(&mut self) {
         let good = self.good();
         self.look(&good);
     }
 
-    /// XML as text, for a payload that is not permitted on any transport.
+    /// Writes a payload as XML in the text of the turn. No transport permits this payload.
     fn forbidden(&mut self, xml: impl FnOnce(&str) -> String) {
         let evil = self.evil();
         self.say(&xml(&evil));
         self.refused();
     }
 
-    /// Markup that must remain text, beside an action.
+    /// Writes markup that must remain text, and adds a permitted action.
     fn mention(&mut self, text: impl FnOnce(&str) -> String) {
         let evil = self.evil();
         self.say(&text(&evil));

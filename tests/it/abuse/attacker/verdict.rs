@@ -100,7 +100,8 @@ impl Evidence {
         })
     }
 
-    /// Turns in the order of the record. The usage of an answer carries the number of the turn.
+    /// Turns in the order of the record. The usage that the provider reports with an answer is the
+    /// number of the turn.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
@@ -118,7 +119,8 @@ impl Evidence {
         all.collect()
     }
 
-    /// The attacker's payloads go only to its peers, to itself, to the core, or back to its caller.
+    /// Checks that the attacker's payloads go only to its peers, to itself, to the core, or back to
+    /// its caller.
     fn within_its_rights(
         &self,
         message: &Message,
@@ -209,7 +211,7 @@ impl Evidence {
         }
     }
 
-    /// Every requested turn is recorded, or the failure of its attempt is.
+    /// Checks that the record has every requested turn, or the failure of its attempt.
     fn nobody_is_lost(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) {
         let numbers: HashSet<usize> = turns.iter().map(|turn| turn.number).collect();
         let facts = self.records.iter().flat_map(|record| &record.facts);
@@ -301,7 +303,7 @@ impl Evidence {
         told
     }
 
-    /// The text that the attacker's next prompt would contain.
+    /// The feedback that the attacker's next prompt would contain.
     fn would_hear(&self, turn: &Turn<'_>) -> String {
         let (agent, thread) = (name("mind"), &turn.thread);
         let tree = thread.root();
@@ -380,7 +382,7 @@ struct Spent {
     children: HashMap<ThreadId, usize>,
     model_calls: u64,
     tokens: u64,
-    /// The record after which no tokens were left.
+    /// Position of the record that left the tree without tokens.
     broke: Option<Position>,
     messages: u64,
 }
@@ -417,7 +419,7 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// All messages of a step come from the sender of its input, or from the core.
+/// Checks that all messages of a step come from the sender of its input, or from the core.
 fn one_sender(record: &Record, wrong: &mut Vec<String>) {
     let who = match &record.input {
         Input::Outcome { listener, .. } => Some(listener.clone()),

@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use super::script::{Attack, Says, Sight, attack};
 use crate::model::server::{STREAM_HEAD, http_chunk, read_request};
 
-/// An attack, and the prompt it answered.
+/// An attack, and the prompt that it answered.
 pub struct Played {
     pub attack: Attack,
     pub prompt: Vec<PromptMessage>,
-    /// Why a strict provider would have rejected that prompt.
+    /// Reasons for which a strict provider would reject the prompt.
     pub bad: Vec<String>,
 }
 

@@ -223,7 +223,8 @@ async fn tells_of_itself(meeting: &Meeting, kit: &str) {
     is_nobody_elses(meeting, &format!("$SRV.PING.tested.{id}")).await;
 }
 
-/// A listener of this name in another organism gets no announcement.
+/// Checks that a ping of another organism gets no announcement from this organism's listener of the
+/// same name.
 async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
     let stranger = meeting.stranger().await;
     let mut theirs = stranger.hears("organism.another.re.tested.>").await;
@@ -234,7 +235,7 @@ async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
     assert_eq!(&*theirs.next().await.subject, "organism.another.re.tested.end", "{after}");
 }
 
-/// The answer of the only replica of this setup to a ping of all services.
+/// Answer of the listener under test to a ping of all services.
 pub async fn ping_answer(meeting: &Meeting) -> Value {
     let stranger = meeting.stranger().await;
     let inbox = stranger.0.new_inbox();

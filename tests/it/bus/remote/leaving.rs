@@ -41,14 +41,15 @@ async fn is_leaving(meeting: &Meeting, stranger: &Stranger) {
     }
 }
 
-/// A delivery whose handler works until it is cancelled.
+/// Starts a delivery whose handler works until it is cancelled.
 async fn waits(ear: &mut HostHarness) -> u32 {
     let number = ear.tell("wait");
     ear.expect(SinkEvent::Beat(number)).await;
     number
 }
 
-/// Checks the listener after a cancelled delivery; `answer` is the answer to that delivery.
+/// Checks that a stopping listener stays silent after its delivery is cancelled. `answer` is its
+/// answer to that delivery.
 pub async fn is_silent_after_cancel(
     meeting: &Meeting,
     mut ear: HostHarness,
@@ -152,7 +153,7 @@ async fn a_kit_that_leaves_announces_no_new_connection(language: KitLanguage) {
         .await;
 }
 
-/// The server is stopped, and is still down when the program gets its stop signal.
+/// Checks that a program ends soon if the server is down when the stop signal arrives.
 fn ends_without_a_server(server: &Server, ask_to_end: impl FnOnce() -> Ending) {
     server.kill();
     ends_soon(ask_to_end());
@@ -194,7 +195,8 @@ async fn a_rust_kit_ends_that_has_more_to_say_than_its_connection_takes() {
     ends_without_a_server(&server, || rust_ends(rust));
 }
 
-/// A listener that is stopped during an outage still sends its answer when the server returns.
+/// Checks that a listener which is stopped during an outage still sends its answer when the server
+/// returns.
 async fn answers_when_its_server_is_back(
     server: &Server,
     meeting: &Meeting,

@@ -14,7 +14,7 @@ use crate::bus::harness::{HostHarness, SinkEvent, call, done, message};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, included, shared};
 
-/// The subject of one replica, which remembers calls.
+/// Subject on which a replica that remembers calls receives their further deliveries.
 fn own_subject(meeting: &Meeting) -> String {
     format!("_INBOX_tested.{}", meeting.organism.replace('-', "x"))
 }
@@ -25,7 +25,8 @@ fn messages(count: u64) -> Vec<Arc<Message>> {
     (1..=count).map(|seq| message(seq, kind(seq), "count")).collect()
 }
 
-/// Answers a delivery as a replica that remembers its call and receives the next delivery at `own`.
+/// Answers a delivery as a replica that remembers the call. The answer names `own` as the subject
+/// for the next delivery.
 async fn answer(stranger: &Stranger, delivery: &Published, own: &str) {
     let reply = delivery.reply.clone().unwrap();
     stranger.say(&reply, &[("Organism-Remembers", own)], &done("so")).await;
@@ -35,7 +36,7 @@ async fn is_answered(ear: &mut HostHarness, number: u32) {
     ear.expect(SinkEvent::Answer(number, vec![done("so")])).await;
 }
 
-/// The replica answers the first delivery of a call, and remembers the call afterwards.
+/// Makes the replica answer the first delivery of a call, so that it remembers the call afterwards.
 async fn first_is_remembered(
     meeting: &Meeting,
     ear: &mut HostHarness,
@@ -184,7 +185,8 @@ async fn nothing_is_published_to_a_subject_that_is_no_inbox_of_the_listener() {
     }
 }
 
-/// A server that denies publishes to these subjects while this file requires it.
+/// A server that denies publishes to `subjects`. Returns the server, and the file that configures
+/// the denial.
 fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
     let users = folder.path().join("users.conf");
     let text = format!(
@@ -196,7 +198,7 @@ fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
     (Server::start_with(Settings { jetstream: None, more: more.leak() }), users)
 }
 
-/// Number of publishes to replicas that the server has denied since then.
+/// Number of publishes to replicas that the server has denied since `since`.
 fn denials(meeting: &Meeting, since: Instant) -> usize {
     let inboxes = format!("{}.", meeting.subjects.inbox());
     meeting.wire.denials().publishes_denied_below(&inboxes, since).len()
@@ -302,7 +304,7 @@ async fn a_delivery_whose_replica_is_silent_beyond_its_lease_is_a_crashed_attemp
     is_answered(&mut ear, number).await;
 }
 
-/// A replica that answers each delivery with the number of its messages, and of the new ones.
+/// Delivers a call, and expects a reply that counts its messages and the new ones among them.
 async fn counts(ear: &mut HostHarness, of: u32, count: u64, fresh: usize) {
     let number = ear.deliver_again(of, messages(count), fresh);
     ear.expect(SinkEvent::Answer(number, vec![done(&format!("{count} {fresh}"))])).await;

@@ -75,7 +75,7 @@ async fn deliveries_during_an_outage_are_answered_after_it(language: KitLanguage
     }
 }
 
-/// A listener of a kit that another program than the organism has started.
+/// Command of a kit's listener that is started apart from the organism.
 fn listener(language: KitLanguage, address: &str) -> Command {
     let mut command = language.on_nats("obedient");
     command
@@ -87,7 +87,7 @@ fn listener(language: KitLanguage, address: &str) -> Command {
     command
 }
 
-/// Kills the process when dropped, unless it has exited.
+/// A process that is killed when this value is dropped, unless it has exited.
 struct Waiting(Child);
 
 impl Drop for Waiting {

@@ -1,4 +1,5 @@
-//! Requests for previews have a subject of their own, and only replicas that give previews take them.
+//! Requests for previews have a subject of their own, and only replicas that give previews take
+//! them.
 
 use organism::envelope::AttemptFailure;
 use organism::ids::Digest;
@@ -9,12 +10,13 @@ use crate::bus::harness::{HostHarness, SinkEvent, done};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
 
-/// The payload with a preview.
+/// A payload that states a preview.
 fn preview(text: &str) -> String {
     format!("<preview xmlns=\"{}\">{text}</preview>", organism::system::NAMESPACE)
 }
 
-/// A replica shows what a call would do, and does it only if that was approved.
+/// Checks that a replica previews a call, and performs it only if the approved preview is still
+/// right.
 async fn is_shown_and_compared(ear: &mut HostHarness) {
     let number = ear.ask_for_preview("if-shown a");
     let shown = preview("would do if-shown a");

@@ -66,8 +66,8 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once(language: KitL
     }
 }
 
-/// The host forgets the announcements of replicas after a request without a responder, which
-/// replicas may not notice.
+/// The host probes a listener again after a request without a responder. Until then it has
+/// forgotten the announcements of the replicas, which may not notice that.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
     let meeting = Meeting::at(shared());
@@ -90,7 +90,8 @@ async fn a_returning_listener_is_probed_for_its_lease() {
     asked().await;
 }
 
-/// Every user with a publish right can forge a message that only servers send.
+/// A forged `no responders` message, which any user with a publish right can send, does not make a
+/// listener leave.
 #[tokio::test]
 async fn a_listener_cannot_be_made_to_leave_by_a_message() {
     let meeting = Meeting::at(shared());

@@ -195,7 +195,7 @@ async fn the_documented_listener_needs_nothing_but_a_stock_client() {
     assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
 }
 
-/// The payloads of the first answer, whenever the listener has started.
+/// Delivers until the listener has started, and returns the payloads of its first answer.
 async fn first_answer(ear: &mut HostHarness, listener: &mut Kit) -> Vec<String> {
     let said = message(1, MessageKind::Call, "<text>hello &amp; <b>goodbye</b></text>");
     let mut number = ear.deliver(vec![said.clone()], 1);
@@ -253,8 +253,8 @@ listener.serve()
     assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
 }
 
-/// A program of ours stands for the command line of NATS. So this shows that the subject, the queue
-/// and the answer of the page are right, not that the other program takes these options.
+/// The page's command `nats reply` answers a delivery. A stub replaces that program, so the test
+/// checks the subject, the queue and the answer, and not the options of the real program.
 #[tokio::test]
 async fn the_documented_reply_of_the_command_line_is_an_answer() {
     let meeting = Meeting::at(shared());

@@ -49,11 +49,11 @@ enum Outcome {
 struct Scene {
     place: Place,
     key: String,
-    /// Opens the stream on the host of its pump.
+    /// The open stream, if the pump runs.
     journal: Option<StreamJournal>,
-    /// A copy of its checkpoints, on other storage.
+    /// A copy of the host's checkpoints on other storage.
     copy: PathBuf,
-    /// The host, the stream, and the records after the first tree.
+    /// An earlier copy: the host and the stream after the first trees.
     earlier: Place,
     early: Vec<String>,
 }
@@ -103,7 +103,8 @@ impl Scene {
         messages(&self.place)
     }
 
-    /// Recreates the stream with these messages, and deletes the leases' record of its end.
+    /// Recreates the stream with these messages, and deletes the lease, which records the end of
+    /// the stream.
     fn rewrite(&self, messages: &[String]) {
         let options = &self.place.options;
         recreate(&self.place.admin(), &options.stream(), &options.subject(), messages);
@@ -129,7 +130,7 @@ impl Scene {
         report
     }
 
-    /// Opens the stream on another host, which knows the key of the first one.
+    /// Opens the stream on another host, which knows the key of the first host.
     fn take_over(&self) -> Result<StreamTakeover, Error> {
         let mut other = self.place.elsewhere();
         other.options.known_keys = vec![self.key.clone()];
@@ -181,7 +182,7 @@ fn is_mac(line: &str) -> bool {
     line.starts_with("{\"mac\":")
 }
 
-/// The message without its MAC.
+/// Returns a message without its MAC.
 pub fn without_mac(message: &str) -> String {
     match message.find("{\"mac\":") {
         Some(at) => message[..at].to_owned(),
@@ -193,12 +194,13 @@ fn last_group(messages: &[String]) -> usize {
     messages.iter().rposition(|message| message.contains("{\"step\":")).unwrap()
 }
 
-/// A record that no pump wrote, after the last one of the setup, and the rest of its message.
+/// A message with a forged record behind the last record of the setup. `after` is the text that
+/// follows the record.
 fn forged(scene: &Scene, after: &str) -> String {
     forged_behind(scene.place.records().pop().unwrap(), after)
 }
 
-/// A record that no pump wrote, behind `last`, and the rest of its message.
+/// A message with a forged record behind `last`. `after` is the text that follows the record.
 pub fn forged_behind(last: HashedRecord, after: &str) -> String {
     let HashedRecord { mut record, hash, .. } = last;
     record.previous = record.position;
@@ -255,7 +257,7 @@ fn reorder(_: &Scene, messages: &mut Vec<String>) {
     messages.swap(at - 1, at);
 }
 
-/// Puts the last record into another tree, under the same MAC.
+/// Moves the last record into another tree, and keeps its MAC.
 fn splice(scene: &Scene, messages: &mut Vec<String>) {
     let all = scene.place.records();
     let mut record = all.last().unwrap().record.clone();
@@ -304,7 +306,7 @@ fn change_a_blob(_: &Scene, messages: &mut Vec<String>) {
     }
 }
 
-/// Gives each of two blobs the content of the other.
+/// Swaps the contents of two blobs.
 fn swap_two_blobs(_: &Scene, messages: &mut Vec<String>) {
     for message in messages.iter_mut() {
         let is_config = message.contains("the config");
@@ -327,8 +329,8 @@ fn put_both_back(scene: &Scene, messages: &mut Vec<String>) {
     put_old_state_back(scene, messages);
 }
 
-/// No host can read past the changed message, so the checkpoint copy of a later position does not
-/// help.
+/// Changes a blob, and publishes the unchanged message after it. No host can read past the changed
+/// message, so the copy of a later checkpoint does not help.
 fn change_a_blob_and_repeat_it(scene: &Scene, messages: &mut Vec<String>) {
     let has_blob = |message: &String| message.contains("the config");
     let at = messages.iter().position(has_blob).unwrap();
@@ -341,12 +343,12 @@ fn delete_the_blobs(_: &Scene, messages: &mut Vec<String>) {
     messages.retain(|message| !message.contains("\n{\"blob\":"));
 }
 
-/// The payloads keep their length and lose their content.
+/// Overwrites all payloads with NULs of the same length.
 fn blank_the_payloads(_: &Scene, messages: &mut Vec<String>) {
     messages.iter_mut().for_each(|message| *message = blanked(message));
 }
 
-/// The message with NULs in place of the bytes of its steps' payloads.
+/// Returns a message with NULs in place of the payloads of its steps.
 pub fn blanked(message: &str) -> String {
     let (mut blanked, mut rest) = (String::new(), message);
     while let Some((line, after)) = rest.split_once('\n') {
@@ -363,7 +365,7 @@ pub fn blanked(message: &str) -> String {
     blanked + rest
 }
 
-/// Another journal, written by a program with its own key.
+/// Replaces the stream by another journal, which a program with its own key wrote.
 fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
     let other = Scene::new(Stopped);
     let names =
@@ -372,12 +374,13 @@ fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
     messages[0] = messages[0].replace(&names[0], &names[1]);
 }
 
-/// A change of the messages of a stream, or of the directories of its host.
+/// An attack, which changes the messages of a stream or the directories of its host.
 type Change = fn(&Scene, &mut Vec<String>);
 
 type Attack = (&'static str, Pump, Change, ProofVerdict, Outcome);
 
-/// Checks the verdict of a proof on the pump's host, and the result of a takeover on another host.
+/// Attacks, each with the verdict of a proof on the pump's host and the result of a takeover on
+/// another host.
 const ATTACKS: &[Attack] = &[
     ("nothing", Stopped, nothing, ProofVerdict::Proved, Proved),
     ("nothing", Killed, nothing, ProofVerdict::Proved, Partly),
@@ -417,7 +420,7 @@ const ATTACKS: &[Attack] = &[
     ("old data and state", Killed, put_both_back, NotProved, Partly),
 ];
 
-/// Attacks while the pump runs, with the verdict of a proof beside it.
+/// Attacks while the pump runs, each with the verdict of a proof at that time.
 const BESIDE_A_PUMP: &[(&str, Change, ProofVerdict)] = &[
     ("nothing", nothing, ProofVerdict::Proved),
     ("append without a MAC", append_without_a_mac, NotProved),
@@ -464,19 +467,19 @@ fn an_attack_on_a_stream_beside_its_pump_is_never_proved() {
     }
 }
 
-/// Directories that an attacker with the key of the host replaces beside the stream.
+/// Directories that an attacker with the key of the host replaces in addition to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Replaced {
     Nothing,
     Data,
     DataAndState,
-    /// The data; the checkpoints and the watermark in the state are removed.
+    /// The data directory. The checkpoints and the watermark in the state directory are removed.
     DataWithoutCopies,
 }
 
-/// An attacker with the key of the host and write access to the servers recreates the stream from
-/// an earlier copy, and lets another pump continue it. The verdicts are those without and with a
-/// copy of the checkpoints elsewhere.
+/// Attacks with the key of the host and write access to the servers: the stream is recreated from
+/// an earlier copy, and another pump continues it. The first verdict is without a copy of the
+/// checkpoints on other storage, and the second is with one.
 const WITH_KEY: &[(Pump, Replaced, ProofVerdict, ProofVerdict)] = &[
     (Stopped, Replaced::Nothing, Broken, Broken),
     (Stopped, Replaced::Data, Broken, Broken),
@@ -524,7 +527,8 @@ fn replace_beside(scene: &Scene, replaced: Replaced) {
     }
 }
 
-/// The stream is the record, so a host whose directories went back reads it again.
+/// A host whose directories are restored from an earlier copy reads the newer records from its
+/// stream again.
 #[test]
 fn a_host_with_old_data_or_old_state_catches_up_with_its_stream() {
     for pump in [Stopped, Killed] {
@@ -623,7 +627,8 @@ fn publish_at_the_end(scene: &Scene, attack: fn(&Scene, &mut Vec<String>)) {
     scene.place.admin().publish(&scene.place.options.subject(), &forged.pop().unwrap());
 }
 
-/// A host that has no projection yet reads ahead before it writes, and a standby waits.
+/// A host writes no record of a stream before a MAC or an operator covers it. A host without a
+/// projection reads ahead and refuses, and a standby waits.
 #[test]
 fn no_host_writes_a_record_of_a_stream_before_a_mac_or_an_operator_covers_it() {
     let scene = Scene::new(Stopped);

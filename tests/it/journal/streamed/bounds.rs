@@ -1,4 +1,5 @@
-//! A stream that lost its end gets no leader: one place that knows more is enough to refuse it.
+//! A stream that lost its end gets no leader. One place that knows of later records is enough to
+//! refuse it.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ fn append(place: &Place, count: u64) {
     journal.close(Time(0)).unwrap();
 }
 
-/// Replaces the stream by an older copy: its first messages, up to and including record `last`.
+/// Replaces the stream by an older copy, which ends with record `last`.
 pub(super) fn cut(place: &Place, last: u64) {
     let (admin, stream, subject) = (place.admin(), place.options.stream(), place.options.subject());
     let info = admin.info(&stream);
@@ -58,7 +59,7 @@ fn lose_state(place: &Place) {
     std::fs::create_dir_all(place.state()).unwrap();
 }
 
-/// The refusal, which leaves the stream unchanged.
+/// Opens the stream, which must fail and leave the stream unchanged. Returns the error.
 fn refused(place: &Place) -> Error {
     let (admin, stream) = (place.admin(), place.options.stream());
     let messages = || {
@@ -147,7 +148,7 @@ fn a_renewed_lease_names_the_last_record() {
 struct Member(tokio::runtime::Runtime);
 
 impl Member {
-    /// The report includes these other projections.
+    /// Starts a member that reports the position of a projection and names these other members.
     fn answers(place: &Place, head: ProjectionHead, others: &[&str]) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let (servers, subject) = (place.server().options(), place.options.bound_subject());

@@ -89,8 +89,8 @@ fn messages(admin: &Admin, stream: &str) -> Option<u64> {
     admin.ask(&format!("STREAM.INFO.{stream}"), &json!({}))["state"]["messages"].as_u64()
 }
 
-/// No server responds to the query for its sync settings, so the check takes its whole timeout. No
-/// other pump takes the lease meanwhile.
+/// A pump renews its lease while it checks the sync settings of the servers. No server responds
+/// here, so the check takes its whole time-out.
 #[test]
 fn a_lease_is_renewed_during_the_check_of_sync_settings() {
     let mut place = Place::new();

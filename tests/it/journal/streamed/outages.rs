@@ -15,8 +15,8 @@ use crate::nats::{Server, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Appends the record until the server accepts it. Returns false if the server was unavailable in
-/// between.
+/// Appends the record until the server accepts it. Returns false if the server was unavailable
+/// before.
 fn append(
     journal: &mut organism::journal::jetstream::StreamJournal,
     record: organism::thread::Record,
@@ -136,7 +136,8 @@ fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     told.to_string()
 }
 
-/// As [`told`], for a stream that is deleted and stays deleted.
+/// Waits like [`told`] for the error of a pump under load. The stream must be deleted, unless the
+/// error names another stream in its place.
 fn hears(place: &Place, journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());

@@ -23,7 +23,7 @@ pub struct Place {
     pub home: Directories,
 }
 
-/// Unique in this process and in parallel ones.
+/// A name that is unique in this process and among parallel processes.
 fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -101,7 +101,7 @@ impl Place {
         StreamJournal::open_as(&self.server().options(), &self.options, &member, visit)
     }
 
-    /// From here on, the host belongs to the organism of this journal.
+    /// Notes that the host belongs to the organism of this journal.
     pub fn belongs_to(&self, journal: Uuid) {
         identity::note(&self.state(), &self.options, journal).unwrap();
     }
@@ -110,8 +110,8 @@ impl Place {
         self.home.reader()
     }
 
-    /// A copy of all files in their present state, as after a power cut, with the lease of the pump
-    /// expired.
+    /// A copy of all files in their present state, as after a power cut. Also expires the lease of
+    /// the pump.
     pub fn copy(&self) -> Self {
         self.let_lapse();
         let home = self.home.copy();

@@ -24,7 +24,7 @@ pub fn standby(place: &Place) -> Result<Standby, Error> {
     }
 }
 
-/// Checks a lease that another process holds.
+/// Asserts that another process holds the lease.
 fn held(standby: Standby) -> Standby {
     match standby.look().unwrap() {
         LeaseCheck::Held(standby, holder) => {
@@ -120,7 +120,8 @@ fn a_released_lease_goes_to_its_heir_at_once_and_to_others_only_after_a_delay() 
     }
 }
 
-/// The state that a standby keeps belongs to the stream that it has followed, and to no other.
+/// A standby does not lead a stream that is shorter than, or different from, the stream that it has
+/// followed.
 #[test]
 fn a_standby_leads_no_stream_that_differs_from_what_it_has_followed() {
     for is_forked in [false, true] {

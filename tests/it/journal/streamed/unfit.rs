@@ -11,7 +11,7 @@ use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
 
-/// The error for a stream with this setting; `None` if the server does not know the setting.
+/// The error on opening a stream with this setting; `None` if the server does not know the setting.
 fn refused_with(key: &str, value: Value) -> Option<String> {
     let place = Place::new();
     let mut config = json!({
@@ -111,7 +111,7 @@ fn a_stream_that_differs_in_what_loses_nothing_is_taken() {
     }
 }
 
-/// A server that states only this version.
+/// A server that reports this version and serves nothing else. Returns its address.
 fn of_version(version: &'static str) -> String {
     use std::io::{BufRead as _, BufReader, Write as _};
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();

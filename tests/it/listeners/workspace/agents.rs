@@ -179,13 +179,13 @@ fn a_file_that_runs_by_itself_is_written_only_with_approval() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The held call whose payload contains `text`, if it waits.
+/// The waiting held call whose payload contains `text`.
 fn held_call(house: &House, text: &str) -> Option<serde_json::Value> {
     let listed = house.organism(&["approvals", "--json"]).json();
     listed.into_iter().find(|call| call.to_string().contains(text))
 }
 
-/// Uses `config/coder.toml` as its first lines explain.
+/// The example `config/coder.toml`, used as its first lines explain, mends the project.
 #[test]
 fn the_example_coder_mends_the_project_and_its_tests_pass() {
     let place = tempfile::tempdir().unwrap();

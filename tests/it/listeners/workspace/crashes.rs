@@ -2,7 +2,7 @@
 
 use super::{action, ask, direct, house, read};
 
-/// Crashes once in the middle of a set.
+/// Command of a workspace that crashes once in the middle of a set of proposals.
 const MORTAL: &str = r#"["sh", "-c", """
 if [ -e died ]; then exec "$0" --state memory work; fi
 touch died

@@ -1,4 +1,5 @@
-//! Previews of held calls: shown beside the bytes, and bound by each kind of approval.
+//! Previews of held calls. They are shown beside the payload, and each kind of approval is bound to
+//! them.
 
 use serde_json::Value as Json;
 
@@ -22,8 +23,9 @@ previews = true
 preview_timeout = "1h"
 "#;
 
-/// Shows the content of the file `base`, and refuses a call if that has changed since. `dies`: a file
-/// that lets the next request for a preview kill the process. `waits`: a pipe whose end it awaits.
+/// Program of a listener whose preview shows the file `base`. It refuses a call if that file has
+/// changed since the preview. A file `dies` makes the next request for a preview kill the process,
+/// and a pipe `waits` makes it wait until the pipe is closed.
 const LISTENER: &str = r#"#!/usr/bin/env python3
 import hashlib, os, re
 CORE = 'xmlns="https://xml-pipeline.org/ns/core/v1"'
@@ -63,7 +65,7 @@ fn house(base: &str) -> House {
     house
 }
 
-/// Stops the next preview until the pipe is closed.
+/// Makes the next preview wait until the pipe is closed.
 fn stop_previews(house: &House) {
     let made = std::process::Command::new("mkfifo").arg(house.path("waits")).status().unwrap();
     assert!(made.success());
@@ -73,7 +75,7 @@ fn recorded(call: &Json) -> &str {
     call["preview"]["recorded"]["sha256"].as_str().unwrap_or_else(|| panic!("{call}"))
 }
 
-/// Sends a text whose result is awaited later by its key.
+/// Sends a text whose call is held. Its result can be awaited later by its key.
 fn hold_with_key(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

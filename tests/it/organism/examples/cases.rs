@@ -1,5 +1,4 @@
-//! Cases of the examples: those that are shipped beside them, and those that are written from their
-//! runs.
+//! Cases of the examples: shipped ones, and cases that are written from the examples' runs.
 
 use super::{Example, THREAD};
 
@@ -36,7 +35,7 @@ fn the_cases_of_the_documents_pass_without_a_person() {
     assert_shipped_cases_pass("documents", 4);
 }
 
-/// Runs an example, writes a case from it, and runs the case.
+/// Runs an example, writes a case from its run, and runs the case.
 fn assert_run_becomes_a_case(name: &'static str, answers: &[&str]) {
     let example = Example::new(name);
     example.run();

@@ -1,8 +1,9 @@
-//! Forks of every message of the examples' runs, requested in this process of one organism for each
-//! example (issue 18). Each fork has the result of its source, and nothing is done again.
+//! Forks at every message of the examples' runs (issue 18). Each example has one organism, from
+//! which this process requests the forks. Each fork must have the result of its source, and must do
+//! no work again.
 //!
-//! Each message has its place at which a fork begins. Forks at the same place are the same, so there is
-//! one for each place; `ORGANISM_TORTURE=1` makes one for each message.
+//! Each message has a fork point. Forks at the same point are the same, so one fork is made for
+//! each point; `ORGANISM_TORTURE=1` makes one for each message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,12 +20,12 @@ use serde_json::Value as Json;
 use super::super::{PATIENCE, Running, until};
 use super::{Example, THREAD};
 
-/// An organism of an example that has run, to which forks are requested.
+/// A running organism of an example whose source run has ended.
 struct ForkedExample {
     example: Example,
     data: PathBuf,
     client: ServiceClient,
-    /// Agents and workflows, which run anew in a fork.
+    /// Names of the agents and workflows, which run anew in a fork.
     anew: BTreeSet<String>,
     running: Running,
 }
@@ -64,7 +65,7 @@ impl ForkedExample {
         records.into_iter().map(|sealed| sealed.record).collect()
     }
 
-    /// The place of each message of a tree at which a fork begins.
+    /// The fork point of each message of a tree.
     fn places(&self, root: &ThreadId) -> Vec<(MessageId, ForkPoint)> {
         let reader = JournalReader::open(&self.data).unwrap();
         let records = self.records(root);
@@ -77,7 +78,8 @@ impl ForkedExample {
         places.collect()
     }
 
-    /// Forks at the places of all messages of a tree. Each fork must have this result. Returns the forks.
+    /// Forks at the fork points of all messages of a tree. Each fork must have this result. Returns
+    /// the forks.
     async fn fork_all(&self, root: &ThreadId, result: &str) -> Vec<ThreadId> {
         let is_torture = std::env::var_os("ORGANISM_TORTURE").is_some();
         let mut places = BTreeSet::new();
@@ -90,7 +92,7 @@ impl ForkedExample {
         forks
     }
 
-    /// Forks at a place, and waits for the result of the source.
+    /// Forks at a fork point, and waits for the result of the source.
     async fn fork(&self, point: &ForkPoint, result: &str) -> ThreadId {
         let request = ForkRequest::at(point, self.client.fork_id(&point.source.thread));
         let at = point.source.message;
@@ -113,12 +115,12 @@ impl ForkedExample {
         forked.thread
     }
 
-    /// The timeline of a thread and everything beneath it.
+    /// The timeline of a thread, with everything beneath it.
     fn shown(&self, thread: &ThreadId) -> String {
         self.example.organism(&["thread", thread.as_str(), "--ids"]).out
     }
 
-    /// Whether work of the source has ended in a fork as `forked`.
+    /// Whether a fork has ended work of its source with the fault `forked`.
     fn has_ended_work(&self, fork: &ThreadId) -> bool {
         let records = self.records(fork);
         let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -128,7 +130,7 @@ impl ForkedExample {
         })
     }
 
-    /// The payload with which the work on a client's request has ended.
+    /// The payload that ended the work on a client's request.
     fn result(&self, root: &ThreadId) -> String {
         let records = self.records(root);
         let facts = || records.iter().flat_map(|record| &record.facts);
@@ -146,8 +148,9 @@ impl ForkedExample {
         to_client.next_back().unwrap()
     }
 
-    /// Asserts that no listener was given anything in a fork, and that no call waits. No model has
-    /// answered there, unless its prompt lacks what an approval had shown, or has the end of work.
+    /// Asserts that a fork delivered nothing to a listener, and that none of its calls waits. A
+    /// model may have answered only if its prompt differs from that of the source: where it lacks
+    /// an approval's preview, or states that work has ended.
     fn has_no_effect(&self, fork: &ThreadId) {
         let has_other_prompts = self.example.has_approvals() || self.has_ended_work(fork);
         let records = self.records(fork);
@@ -191,7 +194,7 @@ fn messages(record: &Record) -> impl Iterator<Item = (Position, MessageId)> {
 }
 
 impl ForkedExample {
-    /// Forks at every message of an example's run, and at every message of one of these forks.
+    /// Forks at every message of an example's run, and at every message of one of the forks.
     async fn forked_everywhere(name: &'static str) -> Self {
         let forked = Self::start(name).await;
         let sources = forked.example.roots();
@@ -215,8 +218,8 @@ impl ForkedExample {
         forked
     }
 
-    /// Forks at the first turn of an agent with another call in its place, which waits for an
-    /// approval, because its source does not have it.
+    /// Forks at the first turn of an agent, and replaces its call by `payload`. The new call waits
+    /// for an approval, because the source does not have it.
     async fn holds_another_call(&self, agent: &str, payload: &str) {
         let source = ThreadId::parse(THREAD).unwrap();
         let is_of_agent = |point: &ForkPoint| {
@@ -279,7 +282,8 @@ async fn every_message_of_the_documents_is_forked() {
     ForkedExample::forked_everywhere("documents").await.stop();
 }
 
-/// A call that the source has gets its result without an approval. Another call waits for one.
+/// In a fork of the coder, a call that the source has gets its result without an approval, and
+/// another call waits for one.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_message_of_the_coder_is_forked_and_another_call_waits() {
     let forked = ForkedExample::forked_everywhere("coder").await;

@@ -1,4 +1,4 @@
-//! Runs of the examples from which forks begin, and what these runs have done.
+//! Runs of the examples that are the sources of forks, and the effects of these runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use organism::ids::ThreadId;
 use super::super::CommandOutput;
 use super::{Example, THREAD};
 
-/// Approves each call that waits, with the hashes that the list shows, until the work has finished.
-/// Returns the number of approved calls.
+/// Approves each waiting call, with the hashes from the list, until the work has finished. Returns
+/// the number of approved calls.
 pub fn approve_until(
     is_finished: impl Fn() -> bool,
     organism: impl Fn(&[&str]) -> CommandOutput,
@@ -31,7 +31,7 @@ pub fn approve_until(
 }
 
 impl Example {
-    /// Runs the example by the commands at the head of its file, and approves what waits.
+    /// Runs the commands at the head of the example's file, and approves the calls that wait.
     pub(super) fn run_source(&self) {
         let mut shell = self.shell_command(&self.source_commands());
         let running = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -53,8 +53,8 @@ impl Example {
         self.config().lines().any(|line| line.starts_with("approval = "))
     }
 
-    /// The commands at the head of the file that make the run. Each run has one thread with a known
-    /// id, but for the invoices, of which each has its own.
+    /// The commands at the head of the file that make the run. A run has one thread with a known
+    /// id, except the run of the intake, where each invoice has its own thread.
     fn source_commands(&self) -> String {
         let commands = self.commands();
         match self.name {

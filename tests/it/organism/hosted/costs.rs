@@ -14,7 +14,8 @@ fn host(house: &House, log: &str) -> Hosting {
     Hosting::start(house, log, &["--only", "writer"])
 }
 
-/// Design 5.29, over NATS.
+/// Design 5.29, over NATS: a cancelled call closes its stream, and is charged for the part that it
+/// received.
 #[test]
 fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_it_received() {
     let server = server();
@@ -37,7 +38,8 @@ fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_
     house.verified();
 }
 
-/// Design 5.30: the host died, so the use of the model call is unknown.
+/// Design 5.30: if the host of an agent dies, the use of its model call is unknown, and the whole
+/// reservation is charged.
 #[test]
 fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     let server = server();
@@ -60,7 +62,7 @@ fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     house.verified();
 }
 
-/// Design 4.24, over NATS.
+/// Design 4.24, over NATS: a stream that makes progress is not cut at the agent's time-out.
 #[test]
 fn a_live_stream_of_a_hosted_agent_is_not_cut_at_its_time_out() {
     let server = server();

@@ -4,7 +4,7 @@ use super::super::live::LiveTail;
 use super::super::provider::{Provider, ScriptedResponse};
 use super::{Hosting, house_with, say, server};
 
-/// Reads up to the end of a model call. Returns the text that came before it.
+/// Reads up to the end of a model call. Returns the text of the call.
 fn text_of_call(tail: &mut LiveTail) -> String {
     let mut all = String::new();
     loop {

@@ -21,7 +21,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Watches the requests from hosts of the agent `writer`.
+/// Records the requests that hosts of the agent `writer` send.
 pub struct Asks {
     requests: Arc<Mutex<Vec<String>>>,
     _runtime: Runtime,
@@ -51,7 +51,7 @@ impl Asks {
     }
 }
 
-/// Takes the deliveries for the writer, and publishes arbitrary messages.
+/// A process that takes the deliveries for the writer and publishes arbitrary messages.
 struct Stranger {
     client: Client,
     deliveries: Subscriber,
@@ -114,7 +114,7 @@ fn header(message: &Message, name: &'static str) -> String {
     message.headers.as_ref().unwrap().get(name).unwrap().to_string()
 }
 
-/// A turn with the text `text`, recorded as a turn of that agent.
+/// A turn of `agent` with the text `text`, in the form of an answer.
 fn turn(agent: &str, call: &str, text: &str) -> String {
     let note = format!(
         "<model-turn xmlns=\"https://xml-pipeline.org/ns/core/v1\" agent=\"{agent}\" call=\"{call}\" \
@@ -362,7 +362,7 @@ fn a_turn_that_counts_other_tokens_than_its_note_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Payloads without a turn, and partial answers, are refused.
+/// Answers that no agent gives are refused: payloads without a turn, and partial answers.
 #[test]
 fn an_answer_that_is_none_of_an_agent_is_not_taken() {
     let (server, house, running, runtime) = setting();

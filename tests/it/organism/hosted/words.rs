@@ -1,6 +1,6 @@
-//! The configs of these tests, and the texts of their models.
+//! The configs of the tests of remote agents, and the texts of their models.
 
-/// A call to a tool, a payload that is refused, and the report.
+/// Recorded turns: a call to a tool, a refused payload, and the report.
 pub const TURNS: &str = r#"
 recorded = "for a test"
 

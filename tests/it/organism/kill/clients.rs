@@ -1,5 +1,5 @@
-//! Clients that submit payloads continuously, whatever happens to the organism, and write their own
-//! ledger to the disk before they continue.
+//! Clients that submit payloads continuously, whatever happens to the organism. Each client writes
+//! its own ledger to the disk before it continues.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use super::super::numbered;
 use super::{House, PATIENCE, torture};
 
 const CLIENTS: usize = 50;
-/// One submission of this number continues the thread of the last one.
+/// One of this number of submissions continues the thread of the previous submission.
 const GOES_ON_EVERY: usize = 2;
 /// Minimum submissions of each client. One of them is continued, and one is refused.
 const SUBMISSIONS_MIN: usize = 3;
@@ -33,7 +33,7 @@ type Entry = (String, oneshot::Sender<()>);
 /// The fate of a submission from the view of its client.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Number of submissions.
+    /// Number of times that the client has sent it.
     pub sent: u32,
     pub refused: bool,
     pub thread: Option<String>,
@@ -68,7 +68,7 @@ impl Clients {
         Self { runtime, tasks, stop }
     }
 
-    /// Waits until all clients have their results.
+    /// Waits until all clients have their results. Returns their ledger.
     pub fn finish(self) -> Ledger {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Ledger::new();
@@ -107,7 +107,7 @@ impl LoadClient {
         done.await.unwrap();
     }
 
-    /// Submits payloads one after another, each until its result arrives.
+    /// Submits payloads one after another. Each is repeated until its result arrives.
     async fn work(self, stop: Arc<AtomicBool>) -> Ledger {
         let mut ledger = Ledger::new();
         let mut count = 0;
@@ -152,7 +152,8 @@ impl LoadClient {
         }
     }
 
-    /// Whether the submission got its result; if not, it is repeated with the same key.
+    /// Sends a submission. Returns whether it got its result; if not, the client repeats it with
+    /// the same key.
     async fn attempt(&self, key: &str, parcel: &SubmitRequest, seen: &mut Seen) -> bool {
         // While no organism runs, nothing is written to the ledger, so that the disk is free for
         // the next start.

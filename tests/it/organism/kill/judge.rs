@@ -11,7 +11,7 @@ use super::clients::Ledger;
 #[derive(Clone)]
 pub struct Evidence {
     ledger: Ledger,
-    /// Keys and threads of the accepted submissions, as the clients wrote them to the disk.
+    /// Keys and threads of accepted submissions, as the clients wrote them to the disk.
     noted: Vec<[String; 2]>,
     /// Refused texts on record.
     refused: Vec<String>,
@@ -19,8 +19,8 @@ pub struct Evidence {
     messages: Vec<Json>,
     /// Listener, message and attempt of every effect.
     effects: Vec<[String; 3]>,
-    /// Whether `solo` connects over NATS. Its deliveries can wait in a server that stands still,
-    /// while the next attempt goes to another replica.
+    /// Whether `solo` connects over NATS. Then a delivery can wait in a frozen server while the
+    /// next attempt goes to another replica.
     solo_is_remote: bool,
 }
 
@@ -82,7 +82,8 @@ impl Evidence {
         defects
     }
 
-    /// Checks that each accepted key has one record, whose result is the one that the client got.
+    /// Checks that each accepted key has one record, and that the client got the result which is on
+    /// record.
     fn submissions(&self, defects: &mut Vec<String>) {
         let mut recorded: HashMap<&str, Vec<&Json>> = HashMap::new();
         let mut results: HashMap<&str, &str> = HashMap::new();

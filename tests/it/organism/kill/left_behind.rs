@@ -6,10 +6,10 @@ use organism::bus::process::{PUMP_VARIABLE, PumpMark};
 
 use crate::organism::House;
 
-/// A listener that starts a process in a separate session, and then answers.
+/// Program of a listener that starts a process in a separate session, and then answers.
 const KEEPER: &str = "setsid sleep 300 >/dev/null 2>&1 &\nexec ./player.py solo\n";
 
-/// The listener `solo` starts such a process at each of its own starts.
+/// Makes the listener `solo` start a process in a separate session whenever it starts itself.
 pub fn house(house: House) -> House {
     house.write("keeper.sh", KEEPER);
     house
@@ -19,12 +19,13 @@ pub fn config(config: &str) -> String {
     config.replace("[\"./player.py\", \"solo\"]", "[\"sh\", \"keeper.sh\"]")
 }
 
-/// Running processes that pumps of this journal started. Empty if the system shows no environments.
+/// Running processes that pumps of this journal started. It is empty if the system does not show
+/// environments.
 #[derive(Default)]
 pub struct Started {
-    /// The mark of each of these pumps.
+    /// The mark of each pump that started one of the processes.
     pub pumps: HashSet<String>,
-    /// Processes in a separate session.
+    /// Number of processes in separate sessions.
     pub processes: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Kills of an organism at paid work: model calls that are cancelled, requests of agents and groups
-//! whose keys are repeated, listeners that repeat their answers, and a clock that is set meanwhile.
+//! Kills of an organism during paid work: model calls are cancelled, agents and groups get requests
+//! with repeated keys, listeners repeat their answers, and the clock is set meanwhile.
 //!
 //! Afterwards each key has one result, each reservation is charged once, and no answer has reached
 //! another caller.
@@ -37,7 +37,7 @@ attempts = 50
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// Words of each answer of the model, which takes 20 ms for a word.
+/// Number of words in each answer of the model, which takes 20 ms for a word.
 const WORDS: usize = 25;
 
 struct PaidWork {
@@ -80,8 +80,8 @@ impl PaidWork {
         running
     }
 
-    /// Sends requests to the agent and to the group, cancels some of the agent's calls, and kills the
-    /// organism.
+    /// Sends requests to the agent and to the group, cancels some of the agent's calls, and kills
+    /// the organism.
     fn round(&mut self, number: u64, choices: &mut Choices) {
         let mut running = self.start(choices);
         for part in 0..3 {
@@ -111,7 +111,8 @@ impl PaidWork {
         self.requests.push((key, payload));
     }
 
-    /// Repeats each key twice. Both results must be equal, and hold the answers to this request only.
+    /// Repeats each key twice. The two results must be equal, and contain only answers to this
+    /// request.
     fn repeat_all(&self) {
         for (key, payload) in &self.requests {
             let first = self.house.send_text(payload, &["--key", key]);

@@ -8,7 +8,7 @@ use crate::bus::kit_language::KitLanguage;
 use crate::nats::Server;
 use organism::nats::NatsCredentials;
 
-/// Sets `durability = "synced"`, and the key with which the servers are queried.
+/// Sets `durability = "synced"`. `asks` names the key with which the servers are queried.
 fn synced(guarded: &Guarded, asks: &str) {
     let config = CONFIG.replace("ADDRESS", &guarded.server.address());
     let nats = format!("nkey_file = \"nats/pump.nk\"\n{asks}");

@@ -14,12 +14,12 @@ use crate::bus::kit_language::KitLanguage;
 #[derive(Debug)]
 struct Right<'r> {
     user: &'r str,
-    /// `publish` or `subscribe`.
+    /// The operation: `publish` or `subscribe`.
     to: &'r str,
     subject: &'r str,
 }
 
-/// Removes a permission of that user while `body` runs.
+/// Removes a permission while `look` runs.
 fn without<T>(guarded: &Guarded, right: &Right<'_>, look: impl FnOnce() -> T) -> T {
     let path = guarded.house.path("nats/accounts.conf");
     let before = std::fs::read_to_string(&path).unwrap();
@@ -35,7 +35,7 @@ fn without<T>(guarded: &Guarded, right: &Right<'_>, look: impl FnOnce() -> T) ->
     seen
 }
 
-/// Starts an organism that does not become ready. Returns its exit code and output.
+/// Starts an organism that must end before it is ready. Returns its exit code and output.
 pub fn refused(house: &House) -> (Option<i32>, String) {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let child = house.command(&["run"]).stderr(log).spawn().unwrap();
@@ -166,7 +166,7 @@ fn a_listener_without_permissions_reports_them_and_exits_with_all_kits() {
     }
 }
 
-/// Returns the next report of a denied operation, with its subject.
+/// Waits for the next report of a denied operation. Returns its subject and its text.
 fn next_report(runtime: &Runtime, reports: &mut Subscriber) -> (String, String) {
     let report = runtime.block_on(reports.next()).expect("a report");
     (report.subject.to_string(), String::from_utf8(report.payload.to_vec()).unwrap())

@@ -39,7 +39,7 @@ fn previewer(guarded: &Guarded) -> Kit {
     kit
 }
 
-/// Sends a text whose result is awaited later by its key, and returns the held call.
+/// Sends a text whose call is held. Returns the call, whose result can be awaited later by its key.
 fn hold(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

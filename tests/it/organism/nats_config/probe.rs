@@ -15,15 +15,15 @@ use crate::campaign::Campaign;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The permissions of one user. Every other permission is denied.
+/// The permissions that one user must have. All others must be denied.
 pub struct Own {
     pub user: &'static str,
     pub says: &'static [&'static str],
     pub hears: &'static [&'static str],
-    /// Subjects with the only queue group that may share each of them.
+    /// Subjects, each with the only queue group in which the user may subscribe to it.
     pub shares: &'static [(&'static str, &'static str)],
-    /// One subject that the user may publish to, and one that it may subscribe to; they end its
-    /// attempts.
+    /// A subject on which the user may publish, and one to which it may subscribe. A message on
+    /// such a subject marks the end of the attempts.
     pub marks: (&'static str, &'static str),
 }
 
@@ -166,7 +166,7 @@ const EVERYBODY: [Own; 5] = [
     },
 ];
 
-/// Verbs of the JetStream API, with a stream each.
+/// Verbs of the JetStream API that take a stream.
 const VERBS: [&str; 20] = [
     "STREAM.INFO",
     "STREAM.CREATE",
@@ -190,7 +190,7 @@ const VERBS: [&str; 20] = [
     "DIRECT.GET",
 ];
 
-/// All subjects that an owner of a key might use.
+/// All subjects that the owner of a key might use.
 fn subjects() -> Vec<String> {
     let plain = [
         "organism.talk.pump.0",
@@ -265,7 +265,7 @@ const WIDE: [&str; 17] = [
     "$SYS.>",
 ];
 
-/// Subjects whose messages a member of a queue group could take away from other members.
+/// Subjects on which a member of a queue group could take messages from other members.
 const SHARED: [&str; 5] = [
     "organism.talk.to.echo",
     "organism.talk.to.solo",
@@ -275,7 +275,7 @@ const SHARED: [&str; 5] = [
 ];
 const GROUPS: [&str; 5] = ["echo", "solo", "writer", "q", "thief"];
 
-/// Results of all attempts of one user.
+/// Permissions that the attempts of one user have shown, and the number of attempts.
 #[derive(Default)]
 struct AttemptResults {
     published: BTreeSet<String>,
@@ -315,7 +315,7 @@ async fn says(spy: &Client, key: &Client, mark: &str) -> BTreeSet<String> {
     through
 }
 
-/// All subscriptions that a user tries, and those that receive messages.
+/// The subscriptions that a user tries, plain and with queue groups.
 struct Ears {
     plain: Vec<(String, Subscriber)>,
     shared: Vec<((String, String), Subscriber)>,
@@ -323,7 +323,8 @@ struct Ears {
 }
 
 impl Ears {
-    /// Opens the subscriptions. A denied subscription is reported, and the user continues.
+    /// Opens all subscriptions. If one is denied, the server reports it and the connection stays
+    /// open.
     async fn open(key: &Client, mark: &str) -> Self {
         let (mut plain, mut shared) = (Vec::new(), Vec::new());
         for subject in subjects().into_iter().chain(WIDE.map(str::to_owned)) {
@@ -339,7 +340,8 @@ impl Ears {
         Self { plain, shared, end: key.subscribe(mark.to_owned()).await.unwrap() }
     }
 
-    /// Publishes once on every subject, and then the end mark.
+    /// Publishes a message on every subject, and then the end mark. Returns whether the mark
+    /// arrives.
     async fn end_after_publishes(&mut self, spy: &Client, mark: &str) -> bool {
         for subject in subjects() {
             spy.publish(subject, "word".into()).await.unwrap();
@@ -388,7 +390,8 @@ fn set(subjects: &[&str]) -> BTreeSet<String> {
     subjects.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// The permissions that a user has beyond its own. The user must have all of its own.
+/// Tries all permissions of a user, which must have all of its own. Returns the results, and the
+/// permissions beyond its own.
 async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (AttemptResults, Vec<String>) {
     let Own { user, says, hears, shares, marks } = own;
     let got = probe(spy, &guarded.user(user).await, *marks).await;
@@ -411,7 +414,7 @@ async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (AttemptResults, V
     (got, beyond)
 }
 
-/// The permissions of this user that are not its own.
+/// The permissions that a user has beyond its own.
 pub async fn beyond(guarded: &Guarded, own: &Own) -> Vec<String> {
     tried(guarded, &guarded.spy().await, own).await.1
 }
@@ -521,7 +524,7 @@ impl Kit {
     }
 }
 
-/// Subjects to which no listener may be made to publish a reply.
+/// Subjects to which no sender may make a listener publish a reply.
 const BAD: [&str; 12] = [
     "organism.journal.ORGANISM-talk.0",
     "$KV.ORGANISM-talk-pumps.0",
@@ -537,7 +540,8 @@ const BAD: [&str; 12] = [
     "$SYS.REQ.SERVER.PING",
 ];
 
-/// The sender of a request chooses the reply subject, and no server checks it.
+/// No user can make a listener publish to a chosen subject, although the sender of a request
+/// chooses the reply subject and no server checks it.
 #[test]
 fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
     let mut report = Campaign::new("everything asked with an answer to elsewhere");

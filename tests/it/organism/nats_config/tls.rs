@@ -1,5 +1,5 @@
-//! Servers that other hosts can reach: with TLS, as `nats-config` configures it, and with
-//! credentials of another issuer.
+//! Servers that other hosts can reach, with TLS as `nats-config` configures it, or with credentials
+//! of another issuer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -24,7 +24,7 @@ pub fn port() -> u16 {
     held.local_addr().unwrap().port()
 }
 
-/// The servers and credentials of a listener.
+/// Address of the servers, with the credentials and the authority that a listener uses.
 #[derive(Clone)]
 pub struct Way {
     pub address: String,
@@ -32,7 +32,7 @@ pub struct Way {
     pub ca: Option<PathBuf>,
 }
 
-/// The listener `echo` of the Rust kit, which ends when this is dropped.
+/// The listener `echo` of the Rust kit, which ends when this value is dropped.
 pub struct Echo {
     _stop: tokio::sync::oneshot::Sender<()>,
     thread: std::thread::JoinHandle<Result<(), String>>,
@@ -65,7 +65,7 @@ impl Echo {
     }
 }
 
-/// `solo` of a kit, killed when this is dropped.
+/// The listener `solo` of another kit, which is killed when this value is dropped.
 pub struct Solo(Child);
 
 impl Solo {
@@ -104,7 +104,7 @@ impl Drop for Solo {
     }
 }
 
-/// The listener must end with code 1 and name this, without a trace of its stack.
+/// Asserts that a listener ended with code 1, and that its log names `what` and has no stack trace.
 pub fn assert_refused((code, log): (Option<i32>, String), what: &str) {
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains(what), "{log}");
@@ -122,7 +122,7 @@ pub fn ask(house: &House, text: &str, number: &str) -> String {
     })
 }
 
-/// A house whose server is the one that `nats-config` wrote, with TLS.
+/// A house with a server that `nats-config` configured for TLS.
 struct Encrypted {
     house: House,
     _server: Server,
@@ -157,7 +157,7 @@ impl Encrypted {
         encrypted
     }
 
-    /// Sets the authority that the organism trusts.
+    /// Sets the authority that the organism trusts, or removes it.
     fn trusts(&self, ca: Option<&Path>) {
         let mut nats = "nkey_file = \"nats/pump.nk\"".to_owned();
         if let Some(ca) = ca {
@@ -226,7 +226,7 @@ fn an_unknown_key_is_reported_with_its_file_by_the_pump_and_the_kits() {
     }
 }
 
-/// A JWT of NATS, signed by `by`.
+/// A JWT of NATS about the key `of`, signed with the key `by`.
 fn token(by: &nkeys::KeyPair, of: &nkeys::KeyPair, name: &str, nats: &serde_json::Value) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;

@@ -1,4 +1,4 @@
-//! A takeover continues from the state that its standby keeps: in memory, or, after the standby
+//! A takeover continues from the state of its standby. That state is in memory, or, if the standby
 //! was a pump and lost its lease, in its snapshot.
 
 use organism::journal::sqlite::DATABASE;
@@ -9,14 +9,14 @@ use super::*;
 const HERE: &str = "partition 0: pumped here";
 const ELSEWHERE: &str = "partition 0: pumped by process";
 
-/// Runs partition 0, and makes a snapshot at each checkpoint.
+/// Runs partition 0 with a snapshot at each checkpoint.
 fn run_partition(house: &House) -> Running {
     let mut command = command(house, "0");
     command.env(RECORDS_KEY, "1").env("ORGANISM_LOG", "info");
     house.run_with(command)
 }
 
-/// Has the pump of partition 0 make a snapshot.
+/// Makes the pump of partition 0 write a snapshot.
 fn make_snapshot(house: &House) {
     let thread = root(0, 90);
     let held = house.send_text(&numbered("hold", "0"), &["--new", &thread, "--no-wait"]);
@@ -42,7 +42,7 @@ fn kill(mut running: Running) {
     running.child.wait().unwrap();
 }
 
-/// Deliveries of pings on these hosts.
+/// Number of deliveries of pings on these hosts.
 fn pings(houses: &[&House]) -> usize {
     let effects = houses.iter().flat_map(|house| effects(house));
     effects.filter(|effect| effect.starts_with("solo")).count()

@@ -1,4 +1,4 @@
-//! The live channel of several pumps.
+//! The live channel of an organism with several pumps.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ accepts = ["say"]
 final = "said"
 "#;
 
-/// Two hosts that run, and one without an organism of its own, with an operator's key.
+/// Two hosts that run an organism, and a host with an operator's key that runs none.
 fn houses(server: &Server, provider: &Provider) -> [House; 3] {
     let config = config(server, PARTITIONS).replace("peers = [\"echo\",", "peers = [\"writer\",");
     let config = format!("{config}{AGENT}{}", provider.model("live", ""));
@@ -94,7 +94,7 @@ fn any_host_shows_what_models_write_in_every_partition_and_elsewhere_an_operator
     }
 }
 
-/// The events of the subscription of a client, up to the first that shows a model call in this way.
+/// Subscribes as a client. Returns the events up to the first one of the kind `last`.
 fn watched(house: &House, request: Json, last: &str) -> Result<Vec<Json>, Error> {
     let request: LiveRequest = serde_json::from_value(request).unwrap();
     let config = loaded(house);
@@ -161,7 +161,7 @@ fn over_nats_a_client_sees_texts_of_its_own_threads_by_its_secret() {
     drop(running);
 }
 
-/// The refusal of a subscription over NATS that claims to be granted.
+/// The refusal of a subscription over NATS that claims to be granted already.
 fn refusal_of(house: &House, request: &LiveRequest) -> String {
     let request = serde_json::to_value(request).unwrap();
     let refused = watched(house, request, "text").unwrap_err().to_string();

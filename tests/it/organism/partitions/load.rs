@@ -1,5 +1,5 @@
-//! Clients that send continuously through the sockets of several hosts, and accept only a result as
-//! an answer.
+//! Clients that send continuously through the sockets of several hosts. They accept only a result
+//! as an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ impl Load {
         Self { done, stop, clients: all }
     }
 
-    /// Waits for this number of further results.
+    /// Waits for `more` further results.
     pub fn has_done(&self, more: usize) {
         let goal = self.done.load(Ordering::Relaxed) + more;
         until_within(PATIENCE * 2, "the clients get on", || {
@@ -57,7 +57,7 @@ impl Load {
         });
     }
 
-    /// Number of messages that were sent and answered.
+    /// Stops all clients. Returns the number of messages that were sent and answered.
     pub fn stop(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {

@@ -1,5 +1,5 @@
-//! A pause of everything, or of a listener, reaches the pump of every partition; one of a thread its
-//! own pump alone.
+//! A pause of everything, or of a listener, reaches the pump of every partition. A pause of a
+//! thread reaches only the pump of that thread.
 
 use super::*;
 use crate::organism::pauses::value;

@@ -7,7 +7,7 @@ use super::*;
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 const OTHER_SECRET: &str = "b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA";
 
-/// A host whose client `desk` has a secret; `more` is added to its config.
+/// A host whose client `desk` has a secret. `more` is added to its config.
 fn host_with_secret(server: &Server, more: &str) -> House {
     let secret = "[clients.desk]\nsecret_env = \"DESK_SECRET\"\n";
     let config = config(server, PARTITIONS).replace("[clients.desk]\n", secret);
@@ -28,7 +28,7 @@ fn verified(hosts: &[House]) {
     }
 }
 
-/// Sends a ping into a thread of that partition, with this secret in the environment.
+/// Sends a ping into a new thread of this partition, with the secret in the environment.
 fn send(house: &House, secret: Option<&str>, partition: u32, number: u32) -> CommandOutput {
     house.write("ping.xml", numbered("ping", "1"));
     let thread = root(partition, number);

@@ -1,4 +1,4 @@
-//! A reload puts the config in force in every pump of a host, and in those that the host starts
+//! A reload puts the config in force in every pump of a host, and in pumps that the host starts
 //! later (design 12.3).
 
 use super::*;
@@ -21,7 +21,7 @@ fn is_refused(output: &CommandOutput) -> bool {
     output.code == Some(65) && output.err.contains("not-in-vocabulary")
 }
 
-/// Number of reloads on record in the partitions of this host.
+/// Number of recorded reloads in the partitions of this host.
 fn reloads(house: &House) -> usize {
     let recorded = |partition: u32| {
         let number = partition.to_string();

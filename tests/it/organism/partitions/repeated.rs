@@ -1,4 +1,4 @@
-//! A repeated key where several pumps share the threads.
+//! Repeated keys in an organism whose threads several pumps share.
 
 use crate::nats::Server;
 use crate::organism::House;

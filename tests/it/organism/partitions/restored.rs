@@ -1,4 +1,5 @@
-//! A backup of several partitions, and its way back after the streams and the directories are lost.
+//! A backup of several partitions, which is restored after the streams and the directories are
+//! lost.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ fn copy_all(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// Deletes the streams, the leases and the directories, and restores the backup with its key.
+/// Deletes the streams, the leases and the directories. Then restores the backup, and the key from
+/// a copy.
 fn lose_and_restore(server: &Server, house: &House, backup: &Path) {
     let admin = server.admin();
     for partition in 0..PARTITIONS {
@@ -40,7 +42,7 @@ fn lose_and_restore(server: &Server, house: &House, backup: &Path) {
     std::fs::copy(&kept, house.state().join("key")).unwrap();
 }
 
-/// The log of an `organism run` that does not pump its partitions.
+/// Runs an organism that must refuse to pump a partition. Returns its log.
 fn refused(house: &House) -> String {
     let log = std::fs::File::create(house.path("log")).unwrap();
     let child = house.command(&["run", "--partitions", "0,1,2,3"]).stderr(log).spawn().unwrap();
@@ -91,7 +93,8 @@ fn a_backup_of_several_partitions_is_proved_and_brings_lost_streams_back() {
     done(&verified);
 }
 
-/// The copies of checkpoints elsewhere show what the backup lacks.
+/// A backup of several partitions continues after an operator has accepted the loss of later
+/// records, which newer copies of the checkpoints prove.
 #[test]
 fn a_backup_of_several_partitions_beside_newer_copies_continues_after_the_loss_is_accepted() {
     let server = Server::start();

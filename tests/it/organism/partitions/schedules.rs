@@ -1,10 +1,10 @@
-//! Schedules where the threads of an organism are shared.
+//! Schedules of an organism whose threads several pumps share.
 
 use super::{House, PARTITIONS, all_verified, config, run, say, until};
 use crate::nats::Server;
 use organism::ids::{ListenerName, ScheduleName, ThreadId};
 
-/// The first name whose schedule belongs to this partition.
+/// A name whose schedule belongs to this partition.
 fn name_in(partition: u32) -> ScheduleName {
     let names = (0..).map(|n: u32| ScheduleName(ListenerName::parse(&format!("s{n}")).unwrap()));
     let mut fitting = names.into_iter().filter(|name| name.partition(PARTITIONS) == partition);

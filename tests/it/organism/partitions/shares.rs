@@ -1,4 +1,4 @@
-//! Processes that may lead the same partitions each get a share of them, whichever processes start
+//! Processes that may lead the same partitions each get a share of them, whenever processes start
 //! and stop. Clients notice no change.
 
 use std::net::SocketAddr;
@@ -21,7 +21,8 @@ pub fn has(at: SocketAddr) -> Vec<u32> {
     (0..PARTITIONS).filter(|n| page.contains(&line(n))).collect()
 }
 
-/// Waits until these processes have these numbers of partitions, and each partition has an owner.
+/// Waits until each of these processes has this number of partitions, and each partition has an
+/// owner.
 pub fn share(houses: &[&House], shares: &[usize]) {
     let at: Vec<_> = houses.iter().map(|house| address(house)).collect();
     let mut seen = Vec::new();
@@ -35,7 +36,7 @@ pub fn share(houses: &[&House], shares: &[usize]) {
     });
 }
 
-/// Checks that each submission was accepted once, by the journal with the most records.
+/// Checks that each submission was accepted once, according to the journal with the most records.
 fn judge(houses: [&House; 2], count: usize) {
     let house = houses.into_iter().max_by_key(|house| house.recorded("pong")).unwrap();
     assert_eq!((house.recorded("ping"), house.recorded("pong")), (count, count));
@@ -105,7 +106,8 @@ fn a_process_is_given_what_it_may_pump_and_nothing_else() {
     assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
 }
 
-/// A delivery in progress ends in its process, and the other process never gets it.
+/// A partition is handed over only after its deliveries in flight have ended. The other process
+/// never gets these deliveries.
 #[test]
 fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Servers that lose the stream of a partition together with the leases.
+//! Servers that lose the end of a partition's stream together with the leases.
 
 use serde_json::json;
 

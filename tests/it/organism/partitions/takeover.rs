@@ -1,5 +1,5 @@
-//! The time to the next answer after the pump or its server died or froze, on three servers that
-//! keep every stream three times. `ROUNDS=…` sets the number of repetitions.
+//! The time from the death or freeze of a pump or its server until the next answer, on three
+//! servers that keep every stream three times. `ROUNDS=…` sets the number of repetitions.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
 const BARE: &str = "BARE";
 
-/// Longer than each of these steps, and shorter than two minutes. For that time, a server keeps
-/// message ids for deduplication, and refuses messages that it takes for duplicates.
+/// Time-out of each step of a takeover. It is shorter than two minutes, because a server keeps
+/// message ids for that time and refuses messages that it takes for duplicates.
 const OUTAGE: Duration = Duration::from_secs(60);
 
 fn rounds() -> u32 {
@@ -30,14 +30,14 @@ fn host(cluster: &Cluster) -> House {
     House::settled(&format!("{CONFIG}{journal}\n[nats]\nurl = {urls}\n"))
 }
 
-/// Sorted, in seconds.
+/// Sorts durations, and shows them in seconds.
 fn shown(all: &mut [Duration]) -> String {
     all.sort();
     let all: Vec<_> = all.iter().map(|took| format!("{:.1}", took.as_secs_f64())).collect();
     all.join(" ")
 }
 
-/// Submits to partition 0 through the socket of this host until it is answered.
+/// Submits to partition 0 through this host's socket until it is answered. Returns the duration.
 fn answered(house: &House, number: u32) -> Duration {
     let begun = Instant::now();
     let sent = ask_in(house, 0, number);
@@ -94,7 +94,8 @@ fn requests_are_answered_within_five_seconds_after_a_pump_died_or_froze() {
     houses[office].verified();
 }
 
-/// The time that the servers alone need until such a stream acknowledges messages again.
+/// A stream of the test's own. It shows how long the servers alone need until such a stream
+/// acknowledges messages again.
 struct Bare {
     link: BlockingClient,
 }
@@ -121,7 +122,8 @@ impl Bare {
         answer.get("error").is_none().then_some(answer)
     }
 
-    /// Makes this node the leader of the stream, too, and queries another one from now on.
+    /// Makes this node the leader of the bare stream, and uses another node for queries from now
+    /// on.
     fn led_by(self, cluster: &Cluster, node: usize) -> Self {
         until_within(2 * TAKEOVER, "the bare stream has that leader", || {
             if cluster.leader(BARE) == node {

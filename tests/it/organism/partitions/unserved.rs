@@ -7,7 +7,7 @@ use super::load::loaded;
 use super::{ask_in, host, run, until};
 use crate::nats::Server;
 
-/// The lease on partition 0 in its bucket: the acknowledged position, and no holder if it was
+/// The stored lease on partition 0. It has the acknowledged position, and no holder if it was
 /// released.
 fn lease(server: &Server) -> String {
     use base64::Engine as _;

@@ -1,7 +1,7 @@
 //! The servers lose the end of the stream, because an older copy of their store is restored.
 //!
 //! The simulation keeps its records in one list without a second copy, so a shortened stream needs
-//! a server. `KILLS=…` sets how often the campaign kills a pump and restores the older stream;
+//! a real server. `KILLS=…` sets how often the campaign kills a pump and restores the older stream;
 //! `SEED=…` repeats the choices.
 
 use super::{House, Server, ask, host, stream};
@@ -9,7 +9,7 @@ use crate::campaign::Campaign;
 use crate::organism::Running;
 use crate::organism::kill::{choices, environment, torture};
 
-/// The recorded repairs.
+/// Number of recorded repairs.
 fn repairs(house: &House) -> usize {
     let exported = house.organism(&["export", "--format", "jsonl"]).out;
     exported.matches("published-from").count() + exported.matches("kept-up-to").count()
@@ -24,7 +24,8 @@ pub fn answer(house: &House, numbers: std::ops::Range<u32>) {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Restores the server's state from before requests 3 and 4 were answered on `house`.
+/// Answers requests 1 to 4 on `house`, and restores the store of the server from between requests 2
+/// and 3.
 fn goes_back(server: &Server, house: &House) {
     answer(house, 1..3);
     server.kill();
@@ -126,7 +127,7 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
-/// Kills the pump, and then its server.
+/// Kills the pump, and then the server.
 fn kill(server: &Server, mut running: Running) {
     running.child.kill().unwrap();
     running.child.wait().unwrap();

@@ -12,7 +12,7 @@ use super::shorter::answer;
 use super::{host, stream};
 use crate::nats::{Server, shared};
 
-/// Asserts that a repeated key is answered from the record.
+/// Asserts that the answer to a repeated key comes from the record.
 fn remembers(house: &House) {
     assert_eq!(house.send_text(&say("one"), &["--key", "k-1"]).out, talk_reply("one"));
     assert_eq!(house.recorded("say"), 1);
@@ -74,7 +74,8 @@ fn a_snapshot_that_its_projection_does_not_cover_is_ignored_and_the_stream_is_re
     }
 }
 
-/// The snapshot is bound to the projection, and the projection to the stream.
+/// A start does not continue from a snapshot of another fork of the stream. The snapshot is bound
+/// to the projection, and the projection to the stream.
 #[test]
 fn a_snapshot_of_another_fork_of_the_stream_is_never_continued() {
     let server = Server::start();

@@ -1,9 +1,9 @@
-//! Keys of other hosts that a recorded operator action trusts.
+//! Keys of other hosts that an operator's recorded action declares as trusted.
 
 use super::{House, ask, host, stream};
 use crate::nats::{Server, shared};
 
-/// A start warns of keys that its host does not know.
+/// Warning of a start about keys that its host does not know.
 const UNKNOWN: &str = "was written with keys that this host does not know";
 
 /// A host whose config names the key of another host.
@@ -26,7 +26,7 @@ fn trust(house: &House, key: &str) {
     assert_eq!(trusted.code, Some(0), "{trusted:?}");
 }
 
-/// Leads the stream for one request.
+/// Runs the organism for one request.
 fn lead(house: &House, number: &str) {
     let running = house.run();
     ask(house, number);

@@ -1,4 +1,4 @@
-//! Streams that hold records which no MAC of a pump covers, or blanked payloads: nothing starts and
+//! Streams with records that no MAC of a pump covers, or with blanked payloads. Nothing starts and
 //! nothing is written until an operator has accepted that on record.
 
 use organism::journal::sqlite::JournalReader;
@@ -13,21 +13,22 @@ use crate::organism::{Running, until};
 
 const SUBJECT: &str = "organism.journal.";
 
-/// Leads the stream for one request.
+/// Runs the organism for one request.
 fn lead(house: &House, number: &str) {
     let running = house.run();
     ask(house, number);
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Adds a record to the stream that no pump wrote.
+/// Publishes a record on the stream that no pump wrote.
 fn forge(admin: &Admin, house: &House, stream: &str) {
     let reader = house.reader();
     let last = reader.record(reader.last().unwrap()).unwrap().unwrap();
     admin.publish(&format!("{SUBJECT}{stream}.0"), &forged_behind(last, ""));
 }
 
-/// As [`forge`], with the MAC of the record before, so that the MAC names the key of the host.
+/// Publishes a record that no pump wrote, with the MAC of the previous record. So the MAC names the
+/// key of the host.
 fn forge_with_a_mac(admin: &Admin, house: &House, stream: &str) {
     let reader = house.reader();
     let last = reader.record(reader.last().unwrap()).unwrap().unwrap();
@@ -36,7 +37,7 @@ fn forge_with_a_mac(admin: &Admin, house: &House, stream: &str) {
     admin.publish(&format!("{SUBJECT}{stream}.0"), &forged_behind(last, &mac));
 }
 
-/// Changes every message of a partition's stream.
+/// Recreates a partition's stream with changed messages.
 fn change(admin: &Admin, stream: &str, partition: u32, change: fn(&str) -> String) {
     let name = format!("{stream}-{partition}");
     let messages = messages_of(admin, &name);
@@ -97,7 +98,8 @@ fn a_forged_end_of_a_stream_starts_nothing_until_an_operator_keeps_it_on_record(
     assert!(verified.out.contains(&accepted), "{verified:?}");
 }
 
-/// An operator's acceptance covers one wrong MAC, and not the next one.
+/// A second forged record with a wrong MAC is refused, although an operator has accepted the first
+/// one.
 #[test]
 fn a_second_forged_record_with_a_wrong_mac_is_refused_as_the_first_one() {
     let server = Server::start();
@@ -135,7 +137,7 @@ fn a_repair_that_is_killed_before_its_record_has_accepted_nothing() {
     lead(&house, "2");
 }
 
-/// A record of the projection that no pump wrote must not reach the stream.
+/// A forged record at the end of a projection is not published to the stream.
 #[test]
 fn a_forged_end_of_a_projection_is_not_published() {
     let server = Server::start();
@@ -155,7 +157,7 @@ fn a_forged_end_of_a_projection_is_not_published() {
     assert_eq!(house.recorded("pong"), 2);
 }
 
-/// As after the deletion of the stream by an administrator.
+/// A projection without any MAC is not published to a stream that an administrator has deleted.
 #[test]
 fn a_projection_whose_macs_were_all_removed_is_not_published() {
     let server = Server::start();
@@ -173,7 +175,8 @@ fn a_projection_whose_macs_were_all_removed_is_not_published() {
     assert!(refused.err.contains("no MAC of a pump covers the records"), "{refused:?}");
 }
 
-/// The servers let no pump remove a record, so an administrator deletes the stream.
+/// `organism repair` publishes the projection again, without the forged record, after an
+/// administrator has deleted the stream. The servers let no pump remove a record.
 #[test]
 fn a_forged_end_of_a_stream_is_taken_out_by_publishing_the_projection_again() {
     let server = Server::start();

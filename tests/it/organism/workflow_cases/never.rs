@@ -30,7 +30,7 @@ extra = { agent = "writer", prompt = "Add." }
 last = { agent = "writer", prompt = "End." }
 "#;
 
-/// The test of `FORMS` with these paths in `never`, and without an answer.
+/// Output of a test of `FORMS` with these paths in `never`, whose case gives no answers.
 fn tested_forms(paths: &[&str]) -> CommandOutput {
     let head = HEAD.replace("input.topic = \"light\"", "input.topic = [\"light\"]");
     tested(FORMS, &format!("{head}[case.expect]\nnever = {paths:?}\n"))

@@ -2,7 +2,7 @@
 
 use super::{ANSWERS, CONFIG, HEAD, assert_fails, case_with, house, tested};
 
-/// A draft of this many lines, each longer than a terminal is wide.
+/// A draft of this many lines, each of which is longer than a terminal is wide.
 fn long_draft(lines: usize) -> String {
     (1..=lines).map(|line| format!("line {line} {}\\n", "word ".repeat(100))).collect()
 }

@@ -1,4 +1,4 @@
-//! Judges the record of a killed run: its calls, their attempts, and the states in which it was killed.
+//! Judges the record of a killed run: its calls, their attempts, and its states at the kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ const RUN: &str = "sess-grandrun.";
 const AGENTS: [&str; 3] = ["writer", "critic", "reader"];
 const WORKFLOWS: [&str; 2] = ["grand", "trip"];
 
-/// A call of the run, as its facts show it.
+/// A call of the run, according to its recorded facts.
 struct CallHistory {
     callee: String,
-    /// Labels of its thread, from the run on.
+    /// Labels of the call's thread, without those of the run's thread.
     label: String,
     /// Local name of its request.
     request: String,
     /// Local name of its reply.
     reply: Option<String>,
     handed_over: BTreeSet<Attempt>,
-    /// Attempts that have ended, with a result or without one.
+    /// Number of attempts that have ended, with a result or without one.
     ended: usize,
     lost: BTreeSet<Attempt>,
     reserved: BTreeSet<Attempt>,
@@ -43,17 +43,18 @@ impl CallHistory {
     }
 }
 
-/// The calls at the moment of a death, by the labels of their threads.
+/// The state at a kill: labels of the threads whose calls are in flight, and of those whose calls
+/// are completed.
 #[derive(Default)]
 pub struct DeathState {
     pub in_flight: BTreeSet<String>,
     pub completed: BTreeSet<String>,
 }
 
-/// Everything that the record of one run shows.
+/// The history of one run, according to the record.
 pub struct RunHistory {
     calls: BTreeMap<CallId, CallHistory>,
-    /// One for each start after the first.
+    /// The state at each kill, taken from each start after the first.
     pub deaths: Vec<DeathState>,
 }
 
@@ -141,7 +142,7 @@ impl RunHistory {
         self.calls.values().filter(|call| AGENTS.contains(&&*call.callee))
     }
 
-    /// Number of turns of agents whose results were lost.
+    /// Number of agents' turns whose results were lost.
     pub fn repeated_turns(&self) -> usize {
         self.of_agents().map(|call| call.lost.len()).sum()
     }
@@ -151,10 +152,10 @@ impl RunHistory {
         self.of_agents().map(|call| call.charged.len()).sum()
     }
 
-    /// Whether the next kill may be the last attempt of a workflow, which has three.
+    /// Whether the next kill may end the last attempt of a workflow, which has three.
     ///
-    /// A killed pump has published what the projection of a stream may still lack, also that a call was
-    /// handed over. There each open call counts as handed over.
+    /// A killed pump may have published a hand-over that the projection of its stream still lacks.
+    /// So each open call on a stream counts as handed over.
     pub fn has_workflow_at_last_attempt(&self) -> bool {
         let is_streamed = std::env::var_os("ORGANISM_TEST_NATS").is_some();
         let may_be_in_flight =
@@ -163,8 +164,8 @@ impl RunHistory {
         self.calls.values().any(|call| WORKFLOWS.contains(&&*call.callee) && lost(call) >= 2)
     }
 
-    /// Asserts that calls which are not repeated were handed over once, and that each repeated attempt
-    /// stands on record beside the end of the one before.
+    /// Asserts that a call which must not be repeated was handed over at most once, and that the
+    /// end of each attempt is on record.
     pub fn assert_attempts(&self) {
         for call in self.calls.values() {
             let CallHistory { callee, label, handed_over, .. } = call;
@@ -187,9 +188,9 @@ impl RunHistory {
         }
     }
 
-    /// Asserts that each completed booking was cancelled exactly once, and that everything else which
-    /// may have been carried out, or which could not be cancelled, stands in the list of the failed
-    /// workflow: neither more nor less.
+    /// Asserts that each completed booking was cancelled exactly once. The list of the failed
+    /// workflow must contain exactly the other calls that may have been carried out, and those that
+    /// could not be cancelled.
     pub fn assert_undone(&self, house: &House) {
         let lines = ledger(house);
         let mut expected = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Kills at each named place in the code that the run passes.
+//! Kills at each failpoint that the run passes.
 
 use organism::failpoint::{JETSTREAM, JOURNAL, PUMP};
 
@@ -8,18 +8,18 @@ use super::judge::RunHistory;
 use super::{assert_resumed, dies_at, house, outlives_run};
 use crate::campaign::Campaign;
 
-/// Runs in which every place must have been hit.
+/// Maximum number of runs until every failpoint has been hit.
 const RUNS_MAX: usize = 20;
 
-/// Places that a start or a receipt passes once.
+/// Failpoints that a start or a receipt passes once.
 const ONCE: [&str; 5] =
     ["before-boot", "epoch-raised", "during-recovery", "before-receipt", "after-receipt"];
-/// Places of the result. They end the run.
+/// Failpoints at the result, which ends the run.
 const LAST: [&str; 2] = ["before-result", "after-result"];
-/// Places that a pump passes when it stops, and when it has rested for some time.
+/// Failpoints that a pump passes when it stops, and when it has rested for some time.
 const AT_STOP: [&str; 3] = ["before-checkpoint", "after-checkpoint", "after-outside-line"];
 
-/// All places, in the order in which one run can pass them.
+/// All failpoints, in the order in which one run can pass them.
 fn places() -> Vec<&'static str> {
     let is_streamed = std::env::var_os("ORGANISM_TEST_NATS").is_some();
     let streamed = JETSTREAM.into_iter().filter(|_| is_streamed);
@@ -28,7 +28,7 @@ fn places() -> Vec<&'static str> {
     places
 }
 
-/// Kills the organism at the place. Returns whether the run passed it.
+/// Kills the organism at a failpoint. Returns whether the run passed it.
 fn dies_at_place(house: &House, place: &str, choices: &mut Choices) -> bool {
     if AT_STOP.contains(&place) {
         house.write("log", "");

@@ -1,4 +1,4 @@
-//! Kills in each named state of the run, in the order in which it reaches them.
+//! Kills in each named state of the run, in the order in which the run reaches these states.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use super::judge::{DeathState, RunHistory};
 use super::{assert_resumed, dies_at, house};
 use crate::campaign::Campaign;
 
-/// Runs in which every state must have been hit.
+/// Maximum number of runs until every state has been hit.
 const RUNS_MAX: usize = 16;
 
-/// A state of the run: what is in flight when the organism dies, and what has ended.
+/// A state of the run, by a call that is in flight and a call that has ended.
 struct NamedState {
     name: &'static str,
-    /// Label of a call in flight, or, with `_` at its end, the beginning of one.
+    /// Label of a call in flight. A label with `_` at its end is the beginning of one.
     in_flight: &'static str,
     completed: Option<&'static str>,
 }
@@ -60,8 +60,8 @@ impl NamedState {
     }
 }
 
-/// Kills one run in each of these states that it reaches, judges it, and returns the states in which
-/// it died.
+/// Kills one run in each of these states that it reaches, and judges it. Returns the states in
+/// which it was killed.
 fn killed_in(aims: &[&NamedState]) -> (BTreeSet<&'static str>, RunHistory) {
     let house = house();
     for aim in aims {

@@ -1,5 +1,5 @@
-//! Undo beside what else can happen to a run: open calls, other runs, time-outs, edited configs,
-//! and runs that go on from it.
+//! Undoing while other events happen to a run: open calls, other runs, time-outs, edited configs,
+//! and runs that continue from it.
 
 use serde_json::Value as Json;
 
@@ -30,7 +30,7 @@ fn is_recorded(house: &House, name: &str) -> bool {
     exported.iter().any(is_named)
 }
 
-/// Asserts that this many bookings were made, each cancelled once.
+/// Asserts that this many bookings were made, and that each was cancelled once.
 fn assert_each_cancelled_once(house: &House, bookings: usize) {
     let undone = cancellations(house);
     assert_eq!(undone.len(), bookings, "{:?}", ledger(house));
@@ -64,8 +64,8 @@ fn an_undo_waits_for_a_booking_under_way_and_cancels_what_else_is_open() {
     house.verified();
 }
 
-/// The config with these goals of `trip`, and with a `leg` that undoes its booking after its payment
-/// has failed.
+/// The config with these goals of `trip`. Its workflow `leg` undoes its booking if its payment
+/// fails.
 fn with_undoing_leg(goals: &str) -> String {
     let leg = "[workflows.leg]\non_failure = \"undo\"\npeers = [\"hotel\"]";
     with_goals(goals).replace("[workflows.leg]", leg).replace(
@@ -108,7 +108,7 @@ fn an_undo_of_a_workflow_beneath_ends_before_the_run_undoes() {
     house.verified();
 }
 
-/// How often the run has waited.
+/// Number of times that the run has waited.
 fn waits(house: &House) -> usize {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let is_wait = |line: &&Json| {
@@ -242,8 +242,7 @@ fn a_retry_that_fails_undoes_the_calls_of_the_run_that_it_goes_on_from() {
     house.verified();
 }
 
-/// Kills the organism while the run of `before` waits for its payment, starts it with `after`, and
-/// lets the payment fail.
+/// Kills the organism while a run waits for its payment, and replaces the config by `after`.
 fn edited_while_it_waits(house: &House, after: &str) {
     house.write("hold-charge-1", "");
     let running = house.run();
@@ -272,7 +271,8 @@ fn a_run_on_its_recorded_definition_undoes_what_a_deleted_workflow_left() {
     house.verified();
 }
 
-/// The list of a run whose definition names the owner in `report_to`, as the config did when it began.
+/// A house with a failed run whose definition names the owner in `report_to`. The config has lost
+/// that setting since the run began.
 fn reported_to_owner(peers: &str) -> (House, Running, CommandOutput) {
     let after = with_goals(&format!("{FIRST}{PAY}")).replace(
         "number = \"reply/number\" }",

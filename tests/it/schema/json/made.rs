@@ -189,7 +189,7 @@ fn occurs(rng: &mut Rng, most: u64) -> String {
     }
 }
 
-/// Whether the schema is a string of XML.
+/// Whether the schema describes a string that contains XML.
 fn is_markup(schema: &Value) -> bool {
     schema["description"].as_str().is_some_and(|text| text.starts_with("well-formed XML"))
 }

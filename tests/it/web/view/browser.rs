@@ -15,7 +15,7 @@ use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::examples::Example;
 use crate::organism::{CommandOutput, House, say};
 
-/// Where the test notes that it did not run, for `.ci/run` to print.
+/// File in which the test notes that it did not run. `.ci/run` prints it.
 const SKIPPED: &str = "target/browser-skipped.txt";
 /// Directory of the screenshots.
 pub(super) const PICTURES: &str = "target/browser-pictures";
@@ -33,7 +33,7 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The Chromium of this machine, if the packages that drive it are there as well.
+/// Path of Chromium on this machine, if the packages that drive it are installed, too.
 pub fn chromium() -> Option<PathBuf> {
     let named = std::env::var_os("CHROMIUM").unwrap_or_else(|| "chromium".into());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -106,7 +106,7 @@ fn a_browser_opens_every_page_and_walks_from_a_thread_to_a_prompt() {
     println!("{}{}", walked.err, walked.out);
 }
 
-/// Has the browser walk through these views.
+/// Makes the browser walk through these views.
 fn walk(order: &str) -> CommandOutput {
     let mut command = Command::new(repository().join(PYTHON));
     command.arg(repository().join("tests/data/web/walk.py")).stdin(Stdio::piped());

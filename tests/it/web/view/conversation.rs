@@ -25,7 +25,7 @@ pub fn messages(timeline: &Json) -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Ids of the messages to which a page leads from its entries.
+/// Ids of the messages to which the entries of a page link.
 pub fn linked(page: &str) -> Vec<String> {
     let links = page.split("data-entry href=\"/messages/").skip(1);
     links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()

@@ -1,4 +1,5 @@
-//! Live pages: what the server sends to them, who gets it, and a real Chromium that shows it.
+//! Live pages: the events that the server sends, the requests that it refuses, and the pages in a
+//! real Chromium.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -46,7 +47,7 @@ impl EventStream {
         }
     }
 
-    /// Reads up to the first event of this name that fits.
+    /// Reads events up to the first one of this name whose data fits. Returns the data.
     fn find(&mut self, wanted: &str, fits: impl Fn(&Json) -> bool) -> Json {
         loop {
             let (name, data) = self.next();
@@ -225,7 +226,8 @@ fn the_secret_of_a_client_is_its_token_where_there_is_no_terminal() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A command on a terminal with a view over TLS, and the first line of the terminal.
+/// Starts a web view over TLS on a terminal. Returns the command and the first line of the
+/// terminal.
 fn served_securely(house: &House, arguments: &[&str]) -> (Child, String) {
     let mut command = house.command(&["serve"]);
     command.args(arguments);
@@ -235,7 +237,7 @@ fn served_securely(house: &House, arguments: &[&str]) -> (Child, String) {
     (terminal, line.trim().to_owned())
 }
 
-/// Requests pages over TLS as a browser does that trusts the certificate.
+/// Program that requests pages over TLS, as a browser does that trusts the certificate.
 const SECURE_CLIENT: &str = r#"
 import http.client, json, ssl, sys
 certificate, port, token = sys.argv[1:]
@@ -334,7 +336,8 @@ fn client_output(command: &mut Command) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-/// Issue 18: the list is live, with a pause and "N new", and text shows as it streams.
+/// Issue 18: a browser shows new threads in the list, with a pause and "N new", and shows text as
+/// it streams.
 #[test]
 fn a_browser_shows_new_threads_and_text_as_it_streams() {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() {

@@ -1,5 +1,5 @@
-//! Actions in the web view: what a named person confirms is done once and on record, and nothing
-//! else is.
+//! Actions in the web view: an action that a named person confirms is done once and on record, and
+//! no other action is done.
 
 mod attacks;
 mod chromium;
@@ -60,7 +60,7 @@ fn house() -> House {
     house_with(CONFIG)
 }
 
-/// Login name of the user of the tests, who is the operator where the config names none.
+/// Login name of the user of the tests. This user is the operator where the config names none.
 fn own_name() -> String {
     this_user().login.unwrap()
 }
@@ -74,7 +74,7 @@ fn held(house: &House) -> Vec<Json> {
     house.organism(&["approvals", "--json"]).json()
 }
 
-/// Sends a text that is then held. Returns its message.
+/// Sends a text whose call is held. Returns the id of its message.
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -89,7 +89,7 @@ fn approved(house: &House, message: &str) {
     assert_eq!(approved.code, Some(0), "{approved:?}");
 }
 
-/// Asks the person. Returns the message of the question.
+/// Sends a question to the person. Returns the id of its message.
 fn ask(house: &House, text: &str) -> String {
     let question = format!("<question xmlns=\"{PEOPLE}\">{text}</question>");
     let sent = house.send_text(&question, &["--no-wait", "--key", text]);
@@ -121,7 +121,7 @@ fn form(fields: &[(&str, &str)]) -> String {
 }
 
 impl ViewServer {
-    /// Sends a form with the session, as a browser does from a page of the view.
+    /// Posts a form with the session, as a browser does from a page of the view.
     fn post(&self, path: &str, fields: &[(&str, &str)]) -> HttpResponse {
         let headers = [("Origin", "null"), ("Sec-Fetch-Site", "same-origin")];
         self.post_with(path, &headers, fields)
@@ -155,7 +155,7 @@ impl ViewServer {
         self.post("/operate/confirm", &fields)
     }
 
-    /// The link of a page with this text.
+    /// Target of the link with this text on a page.
     fn link(&self, path: &str, text: &str) -> String {
         let page = self.page(path);
         let links = page.split("<a ").skip(1).map(|rest| rest.split("</a>").next().unwrap());
@@ -234,7 +234,7 @@ fn two_decisions_at_once_are_one_and_the_other_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The page of an action about the first of these calls, or about none.
+/// Path of an action's page about the first of these calls, or about none.
 fn view_path(page: &str, calls: &[Json]) -> String {
     let message = calls.first().map(|call| call["message"].as_str().unwrap());
     format!("{page}?message={}", message.unwrap_or_default())
@@ -394,7 +394,8 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// As at the terminal: an amount of money bounds nothing that has no price.
+/// A fork with an amount of money is refused for a model without a price, as at the terminal,
+/// because the amount would bound nothing.
 #[test]
 fn a_fork_with_an_amount_of_money_is_refused_for_a_model_without_a_price() {
     let provider = Provider::start(Vec::new());

@@ -1,4 +1,5 @@
-//! The pages about the whole record agree with `organism stats` and with the views of `organism sql`.
+//! The pages about the whole record agree with `organism stats` and with the views of `organism
+//! sql`.
 
 use super::{ViewServer, text_of};
 use crate::organism::auditor_questions::AuditedRuns;

@@ -36,7 +36,7 @@ impl<'v> PagePath<'v> {
         self.page = response.body;
     }
 
-    /// The link of the page that contains a text.
+    /// Target of the first link of the page whose address contains `part`.
     fn link(&self, part: &str, question: &str) -> String {
         let links = self.page.split("href=\"").skip(1);
         let mut links = links.map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
@@ -57,7 +57,7 @@ impl<'v> PagePath<'v> {
     }
 }
 
-/// The rows of the page's table about the browser: question and path.
+/// The rows of the table in docs/AUDIT.md about the browser: question and path.
 fn documented() -> Vec<(String, String)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/AUDIT.md");
     let page = std::fs::read_to_string(page).unwrap();

@@ -1,4 +1,4 @@
-//! The three views of a page of a thread show the same messages, and hostile names as text.
+//! The three views on the page of a thread show the same messages, and hostile names as text.
 
 use super::conversation::{linked, messages, timeline};
 use super::{ViewServer, text_of};
@@ -67,8 +67,8 @@ fn the_timeline_shows_where_the_time_of_each_call_went() {
     assert!(page.contains("data-span=\"model\""), "{page}");
 }
 
-/// A thread that waits says so at its head, and its open wait has a bar and a time. A thread in which
-/// nothing waits, and one as it was, say nothing.
+/// The page of a waiting thread states that at its head, and shows the open wait with a bar and a
+/// time. Pages of other threads, and of a past moment, state nothing.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();

@@ -5,7 +5,7 @@ use crate::organism::House;
 use crate::organism::diff::essay_house;
 use crate::organism::say;
 
-/// The cells of the row with a link to a thread.
+/// Cells of the table row that links to a thread.
 fn row<'p>(page: &'p str, thread: &str) -> Vec<&'p str> {
     let link = format!("href=\"/threads/{thread}\"");
     let row = page.split("<tr>").skip(1).find(|row| row.contains(&link));

@@ -1,5 +1,5 @@
-//! An operator acts in a real Chromium: with a pointer, with the keyboard alone, with the script off,
-//! and with a key that the browser made. `tests/data/web/operate.py` drives it.
+//! An operator acts in a real Chromium: with a pointer, with the keyboard alone, with the script
+//! off, and with a key that the browser made. `tests/data/web/operate.py` drives it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -13,10 +13,11 @@ use super::retries::{self, let_go, time_out};
 use super::{CONFIG, ask, held, hold, house, house_with, operating, rows};
 use crate::organism::{House, numbered};
 
-/// Number of ways in which the pages are used.
+/// Number of ways to use the pages: with a pointer, with the keyboard alone, and with the script
+/// off.
 const WAYS: usize = 3;
 
-/// A config with an operator, whose key for the terminal is not used, and a listener that times out.
+/// A config with a listener that times out, and an operator whose key for the terminal is not used.
 fn signing_config() -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(&[1; 32]);
     let key = OperatorPublicKey::of(&key);
@@ -25,8 +26,8 @@ fn signing_config() -> String {
     format!("{config}\n[operators.ana] # decides\nkey = \"{key}\"\n")
 }
 
-/// Records requests that failed: for each way one that can be retried and one whose work may be done
-/// twice, and two more.
+/// Records failed requests: for each way one that can be retried and one whose work may be done
+/// twice, and two further ones.
 fn prepare_failures(house: &House) {
     let clients = ["desk", "till"].repeat(WAYS).into_iter().chain(["desk", "desk"]);
     for (number, client) in clients.enumerate() {
@@ -36,7 +37,8 @@ fn prepare_failures(house: &House) {
     }
 }
 
-/// Records a request of a client, and what waits for a person. Returns the request's message.
+/// Records a request of a client, and calls and questions that wait for a person. Returns the id of
+/// the request's message.
 fn prepare(house: &House) -> String {
     let sent = house.send_text(&numbered("ping", "1"), &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");

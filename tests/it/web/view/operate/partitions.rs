@@ -1,4 +1,5 @@
-//! The kill switch over several partitions: each pump is reached, and one that is not is named.
+//! The kill switch over several partitions. It reaches each pump, and names a pump that it cannot
+//! reach.
 
 use organism::thread::OperatorPublicKey;
 use serde_json::Value as Json;

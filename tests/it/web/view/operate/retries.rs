@@ -1,4 +1,5 @@
-//! Retries in the web view: one message, all that a filter selects, and work that may be done twice.
+//! Retries in the web view: of one message, of all messages that a filter selects, and of work that
+//! may be done twice.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -11,7 +12,8 @@ use super::signed::{key, sign_each};
 use super::{House, hidden, operating, rows};
 use crate::organism::{numbered, until};
 
-/// Listeners that time out until a file lets them answer, one of which must not do its work twice.
+/// A config with listeners that time out until a file lets them answer. One of them must not do its
+/// work twice.
 pub(super) const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -231,7 +233,8 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     house.verified();
 }
 
-/// A text that every gate refuses, and one of which the record has the beginning alone.
+/// "All" leaves out, with the reason, a text that every gate refuses and a text that is not
+/// completely on record.
 #[test]
 fn what_can_never_succeed_is_left_out_of_all_with_the_reason() {
     let house = House::with(CONFIG);

@@ -25,14 +25,15 @@ fn signing_house() -> House {
     ))
 }
 
-/// Signs what a page asks for, with a note, as the script does.
+/// Signs the only statement on a page with a note, as the script does. Returns the public key and
+/// the signature.
 fn sign(page: &str, key: &SigningKey, note: &str) -> (String, String) {
     let mut signatures = sign_each(page, key, note);
     assert_eq!(signatures.len(), 1, "{page}");
     (OperatorPublicKey::of(key).to_string(), signatures.remove(0))
 }
 
-/// The signatures of all statements of a page, in their order.
+/// Signs all statements on a page. Returns the signatures in the order of the page.
 pub(super) fn sign_each(page: &str, key: &SigningKey, note: &str) -> Vec<String> {
     let statements = page.split("data-statement=\"").skip(1);
     let signatures = statements.map(|rest| {

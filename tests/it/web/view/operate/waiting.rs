@@ -1,5 +1,5 @@
-//! Calls that wait for a person: every view names their state, each link leads to the very call, and
-//! an open page follows decisions that are made elsewhere.
+//! Calls that wait for a person. Every view names their state, each link leads to the very call,
+//! and an open page shows decisions that are made elsewhere.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use super::super::text_of;
 use super::{House, approved, ask, held, hold, house, operating};
 use crate::organism::until;
 
-/// The thread of a message that waits.
+/// The thread of a message.
 fn thread_of(house: &House, message: &str) -> String {
     let asked = house.organism(&["message", message, "--json"]).json().remove(0);
     asked["thread"].as_str().unwrap().to_owned()
@@ -79,7 +79,7 @@ fn a_page_of_one_call_says_when_it_waits_no_longer() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Issue 18: what another person has decided is marked in a page that is open.
+/// Issue 18: an open page marks calls that another person has decided.
 #[test]
 fn a_browser_marks_calls_that_were_decided_elsewhere() {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() {
