@@ -1,15 +1,16 @@
-//! A cache that is bounded by its number of values and by their bytes.
+//! A cache with a maximum number of values and a maximum number of bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use crate::limits;
 
-/// A map that evicts its oldest values if it exceeds its maximum number of values or of bytes.
+/// A map that evicts its oldest values if it exceeds its maximum number of values, or its maximum
+/// number of bytes.
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
-    /// One entry for each `put`, oldest first. An entry is outdated if its value was taken or
+    /// One entry for each `put`, oldest first. An entry is outdated once its value was taken or
     /// replaced after that `put`.
     order: VecDeque<(u64, K)>,
     values_max: usize,
@@ -69,8 +70,8 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         self.values.get(key).is_some_and(|cached| cached.place == place)
     }
 
-    /// Removes outdated entries from `order` once they outnumber the current ones, so that `order`
-    /// stays proportional to the number of values.
+    /// Removes outdated entries from `order` once they outnumber the current entries, so that the
+    /// length of `order` stays proportional to the number of values.
     fn drop_outdated_entries(&mut self) {
         if self.order.len() <= 2 * self.values.len() + 16 {
             return;

@@ -1,10 +1,10 @@
-//! Child processes of this program: which ones it started and for which listener, and the status of
-//! any process.
+//! The child processes that this program started, each with the listener that it runs, and the
+//! status of any process.
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
 //! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
-//! processes, but never the exit code of a child from [`spawn`]. The module knows nothing of the
-//! purpose of children.
+//! processes, but never the exit code of a child from [`spawn`]. This module must not know what the
+//! children do.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ListenerName;
 
-/// Children that were started and whose exit codes are not collected yet, each with its listener.
+/// Children that were started and whose exit codes are not collected yet. Each has the listener
+/// that it runs, if any.
 ///
 /// [`spawn`] holds the lock from before the fork until the id is registered, so that a child that
 /// ends immediately is never taken for an orphan.
@@ -22,7 +23,7 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A started child. Drop it only after its exit code was collected.
+/// A child that was started. It may be dropped only after its exit code was collected.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,
@@ -61,8 +62,8 @@ pub fn listener_of(pid: u32) -> Option<ListenerName> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStatus {
     pub parent: i64,
-    /// Start time in ticks of the system's clock. Distinguishes a process from a later one with the
-    /// same id.
+    /// Start time in ticks of the system's clock. Two processes that have the same id one after the
+    /// other have different start times.
     pub started: u64,
     pub is_zombie: bool,
 }

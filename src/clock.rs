@@ -47,8 +47,8 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Returns the offset by which a test sets the clock of a running pump: in debug builds, the
-/// microseconds in the file that `ORGANISM_CLOCK_SKEW` names.
+/// Returns the offset in microseconds that a test adds to the clock of a running pump. Debug builds
+/// read the offset from the file that `ORGANISM_CLOCK_SKEW` names.
 #[cfg(debug_assertions)]
 fn skew() -> i64 {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();

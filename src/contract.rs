@@ -65,7 +65,7 @@ pub enum Role {
     Workflow,
 }
 
-/// How the answers of several peers that accept one payload name become one result.
+/// The rule by which the answers of several peers that accept one payload name become one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
     /// The result holds the reply or fault of each peer, in config order.
@@ -86,10 +86,11 @@ pub struct Contract {
     pub role: Role,
     #[serde(rename = "description")]
     pub description: String,
-    /// Payload names that the listener accepts. The first name of an agent is its own name.
+    /// Payload names that the listener accepts. The first accepted name of an agent is the agent's
+    /// own.
     #[serde(rename = "accepts")]
     pub accepts: Vec<PayloadName>,
-    /// Payload names that the listener may answer with; for an agent, its finals.
+    /// Payload names that the listener may answer with. For an agent, these are its finals.
     #[serde(rename = "replies")]
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
@@ -120,14 +121,15 @@ pub struct Contract {
     /// Which calls to the listener need an operator's approval.
     #[serde(rename = "approval", default, skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
-    /// Time that a call waits for an operator or a human listener; `None` if it is unlimited.
+    /// Maximum time that a call waits for an operator or a human listener; `None` if there is no
+    /// maximum.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
     /// Time that the listener has for the preview of a held call; `None` if it gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time after which a client key whose calls have ended counts as new; `None` if it is kept as
-    /// long as its tree.
+    /// Time after which a client key whose calls have ended counts as new; `None` if the key is
+    /// kept as long as its tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -148,7 +150,7 @@ pub struct Contract {
     /// Agents that may delegate in goals of this workflow.
     #[serde(rename = "delegations", default, skip_serializing_if = "Vec::is_empty")]
     pub delegations: Vec<GoalDelegation>,
-    /// The payloads of the listener that undo calls to it.
+    /// The rules by which payloads of this listener undo earlier calls to it.
     #[serde(rename = "undo", default, skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<UndoRule>,
 }
@@ -219,8 +221,8 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether calls to a listener get the recorded results of a fork's source, because it is
-    /// neither agent nor workflow.
+    /// Whether calls to a listener in a fork get the recorded results of the fork's source. True if
+    /// the listener is neither an agent nor a workflow.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -230,8 +232,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Like [`Contracts::get`], but returns a shared reference, so that the caller can keep the
-    /// contract while it changes its own state.
+    /// Returns the contract of a listener as [`Contracts::get`] does, but as a shared reference. So
+    /// the caller can keep the contract while it changes its own state.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
@@ -241,9 +243,9 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| contract)
     }
 
-    /// Returns these contracts for work that continues under them after a change of the config.
-    /// Then no sender may call a listener that is missing from `current` or no longer accepts the
-    /// payload there.
+    /// Returns these contracts, restricted to the peers that `current` still has. They apply to
+    /// work that was in flight when the config changed to `current`: no sender may call a listener
+    /// that is missing from `current`, or that no longer accepts the payload there.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

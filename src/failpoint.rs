@@ -42,8 +42,8 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint of the proof of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoints of the pump: around the effects of a durable record, and between the arrival of an
-/// answer and its record.
+/// Failpoints of the pump. They lie around the effects of a durable record, and between the arrival
+/// of an answer and the record of it.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -58,10 +58,11 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Prefix of the ids of the bus threads for which the place counts; `None` for all.
+    /// Prefix of the ids of those bus threads for which the failpoint counts passes; `None` for all
+    /// bus threads.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// File that the passing thread waits for. Without one, the process aborts.
+    /// File that the passing thread waits for; `None` if the process aborts instead.
     until: Option<PathBuf>,
 }
 
@@ -73,7 +74,7 @@ pub fn failpoint(place: &str) {
     pass(place, None);
 }
 
-/// Acts as [`failpoint`] does, at a place that concerns one thread of the bus.
+/// Acts as [`failpoint`] does, for a place that concerns one thread of the bus.
 pub fn failpoint_in(place: &str, thread: &str) {
     pass(place, Some(thread));
 }

@@ -216,8 +216,8 @@ impl ThreadId {
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     }
 
-    /// Returns the id of the child thread with this label. The caller must have checked the label
-    /// with [`ThreadId::is_label`].
+    /// Returns the id of the child thread with the label `label`. The caller must have checked the
+    /// label with [`ThreadId::is_label`].
     pub fn child(&self, label: &str) -> Self {
         debug_assert!(Self::is_label(label));
         Self(format!("{}.{label}", self.0).into())
@@ -396,7 +396,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the id of preview requests in this epoch. Its `n` is 0, which no attempt has.
+    /// Returns the number under which a pump of this epoch requests previews. Its `n` is 0, and
+    /// attempts count from 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }

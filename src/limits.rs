@@ -124,7 +124,7 @@ pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH
 /// Maximum characters of an invalid id that an error message repeats.
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
-/// Minimum hex digits of a payload hash in an approval, which suffice to identify the payload that
+/// Minimum hex digits of a payload hash in an approval. This many digits identify the payload that
 /// the operator has read.
 pub const HASH_CHARS_MIN: usize = 8;
 /// Maximum hex digits of a payload hash in an approval.
@@ -188,7 +188,8 @@ pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
-/// Default maximum of consecutive rounds of one call in which every result is a failure.
+/// Default maximum of consecutive failed rounds of one call. In a failed round, every result is a
+/// failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 /// Number of consecutive failed rounds of a call after which its listener gets further results with
@@ -201,21 +202,21 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 /// Maximum delay between two probes of a listener that did not take a delivery.
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
-/// Time limit of a probe. A delivery that the host does not return within it counts as taken by the
-/// listener.
+/// Time limit of the probe of a listener that did not take a delivery. If the host does not return
+/// the probed delivery within this time, the listener counts as having taken it.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a listener may keep its instance busy after its call was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum threads with open calls that are listed when an organism stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
-/// Maximum time that a child process may take to exit after its standard input was closed, and
-/// again after SIGTERM.
+/// Maximum time that a child process may take to exit after its standard input was closed. After
+/// SIGTERM, it gets the same time again.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Number of answers with a wrong attempt number after which a child process is restarted.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Maximum passes at start-up that look for processes of an earlier pump. Each pass ends the
-/// processes that survived the pass before.
+/// processes that survived the previous pass.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Maximum characters of a crashed process's last line on standard error that the failure report
@@ -252,7 +253,8 @@ pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
 pub const MODEL_STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const MODEL_TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 pub const MODEL_TIMEOUT_CEILING: Duration = Duration::from_secs(24 * 3600);
-/// Maximum time for a connection to one address of a host that has more addresses.
+/// Time limit for a connection to one address of a host that has several addresses. The last
+/// address has no such limit.
 pub const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum bytes of one line of an event stream.
 pub const STREAM_LINE_BYTES_MAX: usize = 1 << 20;
@@ -282,12 +284,12 @@ pub const KEY_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum bytes of an API key that is removed from error messages.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
-/// Default maximum tokens of an answer, for wire formats that require a number.
+/// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// Estimated tokens of the framing around each message, each tool and the prompt.
 pub const FRAMING_TOKENS: u64 = 8;
-/// Percentage added to token counts for models with another vocabulary than OpenAI's of 2024, with
-/// which tokens are counted. Most vocabularies are smaller and give more tokens.
+/// Percentage added to the token counts of models that do not use OpenAI's vocabulary of 2024.
+/// Tokens are counted with that vocabulary, and most others are smaller and give more tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
 /// Estimated tokens of a stub in place of an oversized result.
 pub const STUB_TOKENS: u64 = 64;
@@ -303,7 +305,8 @@ pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Longest `Retry-After` of a provider that a request waits for. A longer one counts as a refusal.
+/// Longest `Retry-After` of a provider that a request waits for. A longer `Retry-After` counts as a
+/// refusal.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
 pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
@@ -338,7 +341,7 @@ pub const BUSY_RETRY: Duration = Duration::from_millis(500);
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval at which a command that keeps an organism or its agents running checks whether these
+/// Interval at which a command that keeps an organism or its agents running checks whether they
 /// have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum connections that a command makes to a socket before it reports that another process
@@ -355,7 +358,7 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Maximum time for which each step of a test case waits until the run is idle.
 pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout of the query for held calls. After it, the command reads the journal instead.
+/// Timeout of the query for held calls. After this time, the command reads the journal instead.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the query for the running config, in commands that only display data.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -366,12 +369,12 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// Maximum pump commands that one group commit carries out.
 pub const GROUP_COMMIT_MAX: usize = 256;
-/// Shortest standstill of a pump that is recorded and excluded from time-outs. A stopped process, a
-/// sleeping machine or a clock set forward causes a standstill.
+/// Shortest standstill of a pump that is recorded and left out of time-outs. A standstill is caused
+/// by a stopped process, a sleeping machine, or a clock that was set forward.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of calls with waiting clients before a pump looks for clients that have left.
+/// Number of calls with waiting clients at which a pump begins to look for clients that have left.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump; held calls do not count.
 pub const IN_FLIGHT_MAX: usize = 100_000;
@@ -383,7 +386,7 @@ pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum bytes that are read to find the last line of a checkpoint file. No line is longer.
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
-/// Delay before the copy of a checkpoint is tried again after a failure.
+/// Delay after a failure to copy a checkpoint, before the copy is tried again.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
 /// Maximum time that closing a journal, or verifying a journal in use, waits for copies of its
 /// checkpoints.
@@ -394,7 +397,8 @@ pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
 /// Number of records after which the table of thread trees in SQLite is updated. Readers scan newer
 /// records, which are not in the table yet.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
-/// Bytes of SQLite's write-ahead log after which its contents are moved into the database file.
+/// Bytes of SQLite's write-ahead log after which the contents of the log are moved into the
+/// database file.
 pub const WAL_BYTES: usize = 40 << 20;
 /// Bytes of SQLite's write-ahead log after which the journal's writer waits until the log has been
 /// moved into the database file.
@@ -416,34 +420,36 @@ pub const SCAN_WORKERS_MAX: usize = 8;
 
 /// Maximum number of records that an index adds in one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
-/// Maximum number of records that the index may lack for a command to use it rather than the
-/// journal.
+/// Maximum number of newer records that an index may lack. If the index lacks more, a command reads
+/// the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
-/// Minimum number of records in a tree for a page of its threads to be read with the index.
+/// Minimum number of records of a tree at which a command reads the first page of a thread with the
+/// index.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of one kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
-/// Maximum names of a tree that a writer of an index keeps in memory, so that it writes each only
-/// once.
+/// Maximum names of a tree that a writer of an index keeps in memory, so that it writes each name
+/// only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Maximum number of messages with the searched words for which all their trees are collected and
-/// sorted. Beyond it, the trees are tested one after another, newest first, because a match is
-/// found soon.
+/// Maximum number of messages with the searched words for which a search collects and sorts all
+/// their trees. If there are more messages, the search tests the trees one after another, newest
+/// first, because it finds a match soon.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
-/// Maximum number of trees with a searched property for which these trees are collected and sorted.
-/// Beyond it, the trees are tested one after another, newest first, because a match is found soon.
+/// Maximum number of trees with a searched property for which a search collects and sorts these
+/// trees. If there are more trees, the search tests them one after another, newest first, because
+/// it finds a match soon.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Time limit for an exact alignment of two threads. After it, the rest of the threads is aligned
-/// roughly.
+/// Time limit for the exact alignment of two threads. When it has passed, the remaining messages
+/// are aligned roughly.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 /// Default maximum of threads that `organism try` runs; `--max` overrides it.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum requests of turns that a comparison of two threads rebuilds to find one that differs in
-/// more than ids and dates.
+/// Maximum pairs of requests that a comparison of two threads rebuilds to find a pair that differs
+/// in more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -464,39 +470,41 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Result count up to which a search counts exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Maximum payloads that a search by substring or XPath takes from the index at once.
+/// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.
 pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
-/// Maximum causes of one message that the index follows. Calls nest less deep than this.
+/// Maximum causes of one message that the index follows, from cause to cause. The maximum depth of
+/// nested calls is smaller.
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one command lists or sends again.
 pub const RETRIES_MAX: usize = 1_000;
-/// Failures and refusals, the oldest, among which a list finds those that no retry can mend.
+/// Maximum failures, and maximum refusals, that are searched, oldest first, for messages that no
+/// retry can mend.
 pub const RETRIES_TESTED: i64 = 10_000;
-/// Maximum messages that are listed where the beginning of an id is that of several.
+/// Maximum messages that are listed if the given beginning of an id fits several ids.
 pub const CANDIDATES_MAX: usize = 10;
-/// Maximum attempts, failures, waits, decisions and refusals of one message that are shown.
+/// Maximum attempts, failures, waits, decisions and refusals that are shown for one message.
 pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 
-/// Maximum waits of a tree queued for one waiting client; further ones are dropped.
+/// Maximum waits of a tree that are queued for one waiting client; further waits are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
 /// Duration of a model call after which waiting clients are informed of the call.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
-/// Time until a waiting client is informed of calls that are ready and not handed over. Later looks
-/// for such calls come after twice the time, up to [`STALLED_CALL_LOOK_MAX`].
+/// Delay before the first look for calls that are ready and not handed over, of which waiting
+/// clients are informed. The delay doubles with each further look, up to [`STALLED_CALL_LOOK_MAX`].
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
 /// Maximum time between two looks for calls that are ready and not handed over.
 pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
 /// Interval at which the duration of running model calls is checked for waiting clients.
 pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum events of the live channel queued for one reader; further events are dropped. Text may
-/// use half of them.
+/// Maximum events of the live channel queued for one reader; further events are dropped. At most
+/// half of them may be text.
 pub const LIVE_EVENTS_MAX: usize = 512;
-/// Maximum bytes of the events queued for one reader of the live channel. Text may use half of
-/// them.
+/// Maximum bytes of the events queued for one reader of the live channel. At most half of them may
+/// be text.
 pub const LIVE_QUEUE_BYTES: usize = 512 << 10;
 /// Maximum bytes of text in one event of the live channel.
 pub const LIVE_TEXT_BYTES: usize = 4 << 10;
@@ -504,8 +512,8 @@ pub const LIVE_TEXT_BYTES: usize = 4 << 10;
 pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum time that a reader of the live channel waits for the last events of an ended organism,
-/// and that a remote agent's answer waits for the texts before it.
+/// Maximum time that a reader of the live channel waits for the last events of an ended organism.
+/// An answer of a remote agent waits at most as long for the texts before it.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused it.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
@@ -513,13 +521,14 @@ pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends texts.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a host of agents sends texts to a pump after the pump's last request for them.
+/// Time for which a host of agents sends texts to a pump. It counts from the pump's last request
+/// for texts.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause that a provider can impose on a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which a model call checks for the end of a provider's pause.
 pub const MODEL_PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Interval of progress reports of a model call. An eighth of the call's timeout is used if it is
+/// Interval of the progress reports of a model call, unless an eighth of the call's timeout is
 /// shorter.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -532,13 +541,13 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Maximum waiting calls that the web view skips before a page of a list of them.
+/// Maximum waiting calls that the web view skips to show a later page of their list.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
-/// Threads that the page of costs lists, the costliest.
+/// Number of threads on the page of costs, which lists the costliest threads.
 pub const WEB_COSTLIEST_THREADS: usize = 20;
-/// Maximum rows of a list in the web view: browsers draw longer ones slowly.
+/// Maximum rows of a list in the web view. Browsers draw longer lists slowly.
 pub const WEB_ROWS_MAX: usize = 500;
 /// Default number of messages on a page of a thread in the web view; the URL may state another
 /// number.
@@ -553,7 +562,8 @@ pub const WEB_EXCERPT_CHARS: usize = 4_000;
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Time before now in which the web view counts messages for the rates of listeners.
+/// Length of the period up to now over which the web view counts messages for the rates of
+/// listeners.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts for the rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
@@ -579,19 +589,22 @@ pub const WEB_RAW_CHARS: usize = 100_000;
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal for which the web view computes the proof itself.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
-/// Niceness of the thread that proves a record for the web view: it gets what all other threads leave.
+/// Niceness of the thread that proves a record for the web view. The thread gets only the processor
+/// time that all other threads leave.
 pub const WEB_PROOF_NICENESS: i32 = 19;
-/// Age of the proof of a record from which on the web view makes another one.
+/// Age from which on the proof of a record is too old for the web view, so that it makes a new
+/// proof.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum journal records since a held call was opened for which the page of its thread shows the
-/// contents of the call.
+/// Maximum number of records since the oldest held call of a thread was opened. If there are more,
+/// the page of the thread does not show the contents of held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
-/// Maximum calls waiting for a person that stand at the head of a thread's page.
+/// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum bytes of HTML on one page for payloads, prompts and reasons; the rest is left out.
+/// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
+/// left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
-/// Maximum open connections to the web view, one of them for each live page; further connections
-/// wait to be accepted.
+/// Maximum open connections to the web view. Each live page takes one, and further connections wait
+/// to be accepted.
 pub const WEB_CONNECTIONS_MAX: usize = 128;
 /// Maximum live pages of a web view; further pages do not update by themselves.
 pub const WEB_LIVE_PAGES_MAX: usize = 64;
@@ -602,7 +615,7 @@ pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);
 pub const WEB_LIVE_RETRY: Duration = Duration::from_secs(1);
 /// Interval of keep-alive lines on the connection of a quiet live page.
 pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Maximum refreshed pages that live pages with equal addresses share.
+/// Maximum drawn pages that the web view keeps to serve live pages with equal addresses.
 pub const WEB_SHARED_PAGES_MAX: usize = 128;
 /// Number of threads that serve the connections of a web view. Queries run in other threads.
 pub const WEB_THREADS: usize = 2;
@@ -614,14 +627,16 @@ pub const WEB_TLS_FILE_BYTES_MAX: u64 = 1 << 20;
 pub const WEB_HOSTS_MAX: usize = 64;
 /// Maximum bytes of a form that the web view accepts.
 pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
-/// Maximum bytes of a form with an action, such as an answer. Escapes in a form take some bytes.
+/// Maximum bytes of a form with an action, such as an answer. The limit leaves room for the escapes
+/// of the form's encoding.
 pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;
-/// Maximum payload fields for which the web view shows a form; a payload with more is written as
-/// XML.
+/// Maximum payload fields for which the web view shows a form. A payload with more fields is
+/// written as XML.
 pub const WEB_FORM_FIELDS_MAX: usize = 200;
-/// Maximum actions that wait for a confirmation in the web view; beyond it, the oldest is dropped.
+/// Maximum actions that wait for a confirmation in the web view. Beyond this number, the oldest
+/// action is dropped.
 pub const WEB_PENDING_ACTIONS_MAX: usize = 32;
-/// Time within which the page of an action can be confirmed.
+/// Time for which an action in the web view waits for its confirmation.
 pub const WEB_CONFIRMATION_VALIDITY: Duration = Duration::from_secs(30 * 60);
 
 // Telemetry.
@@ -649,19 +664,20 @@ pub const MODEL_NAME_CHARS_MAX: usize = 128;
 // Memory of agents and workflows.
 /// Maximum trees whose record positions the memory indexes.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum bytes of all trees' indexes in the memory, without that of the tree that was read last.
+/// Maximum bytes of all trees' indexes in the memory. The index of the tree that was read last does
+/// not count.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum journal readers that the memory keeps between reads.
 pub const MEMORY_READERS_MAX: usize = 4;
-/// Page cache of each journal reader that the memory keeps, in KiB; small, because each record is
-/// read about once.
+/// Page cache of each journal reader that the memory keeps, in KiB. The cache is small, because
+/// each record is read about once.
 pub const MEMORY_READER_CACHE_KIB: u32 = 128;
 /// Maximum handlers that read the journal at the same time.
 pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
-/// Maximum bytes of the messages that agents keep between turns, without those of the thread with
-/// the latest turn.
+/// Maximum bytes of the messages that agents keep between turns. The messages of the thread with
+/// the latest turn do not count.
 pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
 
 // Listeners that remember.
@@ -677,7 +693,8 @@ pub const RESTING_TREES_MAX: usize = 1_024;
 pub const RESTING_THREADS_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
-/// Number of trees, or of client keys, beyond the limit that are evicted from memory together.
+/// Number of trees, or of client keys, beyond the limit at which an eviction begins, so that many
+/// leave memory together.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum trees, and maximum client keys, that one round evicts from memory.
 pub const RESTING_ROUND_MAX: usize = 4096;
@@ -687,7 +704,8 @@ pub const RESTING_CACHE_KIB: usize = 1_024;
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
 /// Bytes of a snapshot that are hashed in one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Maximum snapshots in a row that build on the previous one. The next is made from every record.
+/// Maximum snapshots in a row that build on the previous one. The snapshot after these is made from
+/// every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
 /// Maximum bytes of texts that are written to a snapshot in one round.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
@@ -705,7 +723,8 @@ pub const SNAPSHOT_RECORDS_CEILING: u64 = 1_000_000_000_000;
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
 pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of NATS pings. A server that leaves two pings unanswered counts as unreachable, and the
-/// client connects to another one. Without pings, a frozen server would keep the connection.
+/// client connects to another server. Without pings, the client would stay connected to a frozen
+/// server.
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
@@ -718,10 +737,10 @@ pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum bytes of a listener's answer for which the thread that receives all answers also checks
-/// it. Larger answers are checked on another thread.
+/// Maximum bytes of a listener's answer that the thread which receives all answers checks itself.
+/// Larger answers are checked on another thread.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
-/// Interval at which the NATS host checks for listeners that have gone silent.
+/// Interval at which the NATS host checks for silent listeners.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time for which a replica on NATS counts as alive after its last announcement. A replica
 /// announces itself three times in this period.
@@ -730,15 +749,16 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// Maximum distinct operations in one record of the operations that NATS servers denied to a
-/// listener.
+/// Maximum distinct operations of a listener that one record of operations denied by NATS servers
+/// contains.
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
 /// Timeout of the round trip that ensures that all permission errors of a NATS connection have
 /// arrived.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
-/// Time for which a NATS connection does not publish to a subject after a permission error for it.
+/// Time for which a NATS connection does not publish to a subject after a permission error for that
+/// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum ended attempts of one NATS listener for which the pump still accepts a late answer.
 pub const NATS_LATE_MAX: usize = 1_000;
@@ -752,7 +772,7 @@ pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
 /// Total time for which an agent's host repeats a request to the pump. A restarted pump delivers
-/// the turn again within this time.
+/// the turn again before this time has passed.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -760,12 +780,12 @@ pub const NATS_REQUESTS_MAX: usize = 64;
 pub const TURN_FINDINGS_MAX: usize = 10_000;
 /// Maximum characters of an attempt's failure that an agent's host reports.
 pub const FAILURE_CHARS_MAX: usize = 16 << 10;
-/// Maximum bytes of an agent's answer over NATS, which contains the note of its turn and its
+/// Maximum bytes of an agent's answer over NATS. The answer contains the note of its turn and its
 /// payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Time for which a host of agents keeps a delivery for another config than its own, before it
-/// returns the delivery so that another host can take it.
+/// Time for which a host of agents keeps a delivery for another config than its own. After this
+/// time, it returns the delivery, so that another host can take it.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of configs for which a host of agents takes deliveries: the present config, and
 /// those before the last reloads.
@@ -792,8 +812,8 @@ pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
 pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a renewal after which a lease has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a leadership proof on which a pump delivers. Much shorter than [`LEASE_LAPSE`],
-/// after which another pump may take over.
+/// Maximum age of a proof of leadership with which a pump may deliver. It is much shorter than
+/// [`LEASE_LAPSE`], after which another pump may take over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 /// Delay before the journal repeats a JetStream operation that has not succeeded, such as taking a
 /// lease.
@@ -810,8 +830,8 @@ pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate bytes of each message while `organism promote` copies a journal into a stream.
 pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
-/// Maximum time that the copy of a journal into a stream waits for a server that is unreachable or
-/// full. A later run continues the copy.
+/// Maximum time that the move of a journal into a stream waits for a server that is unreachable or
+/// full. A later run resumes the move.
 pub const PROMOTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum replicas of a stream in a JetStream cluster.
 pub const STREAM_REPLICAS_CEILING: u32 = 5;
@@ -831,8 +851,8 @@ pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Delay before a standby reads a refused stream again, as a multiple of the duration of its last
 /// read.
 pub const STANDBY_READ_SHARE: u32 = 10;
-/// Maximum time that a request waits for a partition without a pump. It is slightly longer than a
-/// takeover.
+/// Maximum time that a request waits for a partition without a pump. The time is slightly longer
+/// than a takeover takes.
 pub const PARTITION_TIMEOUT: Duration = Duration::from_secs(10);
 pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 /// Interval at which a process announces its partitions to the other processes.
@@ -840,29 +860,30 @@ pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
 /// Maximum age of a process's last announcement for which a new leader waits for the report of that
-/// process. It is shorter than a lease, so that the new leader does not wait for the process that
-/// it replaces.
+/// process. The age is shorter than a lease, so that the new leader does not wait for the process
+/// that it replaces.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
 /// Minimum time without a change of partition owners before a rebalance, so that processes decide
 /// on current data.
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
-/// Maximum time that a process that hands over a partition waits for the heir to take it.
+/// Maximum time that a process waits for the heir of a partition to take the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Back-off after a failed takeover: for this long, the process is offered no other partition.
+/// Back-off after a process did not take over a partition. During this time, that process is
+/// offered no partition.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
-/// Maximum time that a handover waits for deliveries of the partition in flight. After that, the
-/// partition is handed over without them.
+/// Maximum time that a handover waits for deliveries of the partition in flight. Deliveries that
+/// take longer do not delay the handover.
 pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 /// Interval of the keep-alives that a pump sends while it serves a request over NATS.
 pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without a keep-alive after which a pump that serves a request over NATS counts as dead.
 pub const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(3);
-/// Timeout for the first keep-alive of a response over NATS. A pump sends it at once.
+/// Timeout for the first keep-alive of a response over NATS, which a pump sends at once.
 pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a pump serves one request over NATS. A client that waits longer repeats its
-/// request, so that pumps do not serve clients that have left.
+/// request. So a pump stops serving clients that have left.
 pub const SERVICE_REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum requests over NATS that one partition serves at once.
 pub const SERVICE_REQUESTS_MAX: usize = 10_000;
@@ -910,7 +931,8 @@ pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Maximum alerts of one kind that are raised within one window. One further alert counts the rest.
+/// Maximum alerts of one kind that are raised within one window. One further alert counts all
+/// others of the kind.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
@@ -918,22 +940,22 @@ pub const ALERT_COMMANDS_MAX: usize = 4;
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
-/// Maximum time for which the output of an ended command is still read if a process that the
-/// command started keeps it open.
+/// Maximum time for which the output of an alert command is read after the command has ended. A
+/// process that the command started may keep the output open.
 pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
 /// Interval at which the organism checks for problems with its record.
 pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of consecutive checks that must find a problem with the record to raise it, or not find
-/// it to end it.
+/// Number of consecutive checks that must find a problem with the record before its alert is
+/// raised, and that must miss the problem before the alert ends.
 pub const ALERT_CHECKS: u32 = 2;
-/// Minimum lag of the index that counts as a problem.
+/// Minimum lag of the index that counts as a problem with the record.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
 /// Maximum number of records of the organism's own thread that a start reads to restore the raised
 /// alerts.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
-/// Maximum number of records before a start that the start counts again for alerts.
+/// Maximum number of records before a start that the start reads again to count causes of alerts.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;
 /// Maximum number of records that are read at once to find alerts.
 pub const ALERT_PAGE_RECORDS: u64 = 500;

@@ -34,7 +34,7 @@ pub struct SpanId(u64);
 /// Trace flag of a sampled trace.
 const SAMPLED: u8 = 1;
 
-/// Why a text is not a `traceparent`.
+/// Error for a text that is not a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
 pub struct BadTrace;
@@ -106,7 +106,8 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Parses a `traceparent`. Later versions may append fields; their first fields are the same.
+/// Parses a `traceparent`. A later version may append fields, but begins with the fields of this
+/// version.
 impl FromStr for TraceParent {
     type Err = BadTrace;
 

@@ -33,13 +33,13 @@ use super::{
 pub struct ProofProgress {
     /// The first record that the start itself proved.
     from: Position,
-    /// The last record before `from` that is proved.
+    /// The last record before `from` that is proved so far.
     proved: AtomicU64,
     has_passed: AtomicBool,
-    /// Whether the thread has ended.
+    /// Whether the thread of the proof has ended.
     has_ended: Mutex<bool>,
     ended: Condvar,
-    /// Failure of the proof, until the writer of the journal takes it.
+    /// Failure of the proof; `None` once the writer of the journal has taken it.
     failure: Mutex<Option<Error>>,
 }
 
@@ -52,7 +52,7 @@ impl ProofProgress {
         Self { from, proved, has_passed, has_ended, ended, failure: Mutex::default() }
     }
 
-    /// Waits until the proof has ended or `is_stopped` holds. Returns whether it has passed.
+    /// Waits until the proof has ended or `is_stopped` holds. Returns whether the proof has passed.
     pub fn wait(&self, is_stopped: &dyn Fn() -> bool) -> bool {
         // Lock: the thread of the proof holds it only for a moment, when it ends.
         let mut has_ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,8 +69,8 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the first record that the start itself proved, while the records before it are not
-    /// proved yet.
+    /// Returns the first record that the start itself proved. Returns `None` once the records
+    /// before it are proved, too.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
@@ -104,15 +104,15 @@ pub(super) struct ProofClaim {
     pub signers: CheckpointSigners,
     /// Checkpoints inside the journal up to `checkpoint`.
     pub due: InnerCheckpoints,
-    /// The marks outside the journal, as they were before the start.
+    /// The marks outside the journal, as they were before the start changed them.
     pub known: ExternalMarks,
-    /// Redactions in the later records.
+    /// Redactions in the records after the snapshot.
     pub redactions: RedactedRecords,
-    /// Losses that operators accepted in the later records.
+    /// Losses that operators accepted in the records after the snapshot.
     pub losses: Vec<AcceptedLoss>,
 }
 
-/// The thread that proves the records before a snapshot. A drop of this value ends the thread.
+/// The thread that proves the records before a snapshot. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,
@@ -168,7 +168,7 @@ impl ProofClaim {
         progress.end();
     }
 
-    /// Proves the records up to the checkpoint. Returns false if the proof was stopped.
+    /// Proves the records up to the snapshot's checkpoint. Returns false if the proof was stopped.
     fn prove_records(
         &mut self,
         progress: &ProofProgress,

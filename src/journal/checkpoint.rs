@@ -29,16 +29,16 @@ pub struct Checkpoint {
     pub merkle_root: Digest,
     pub time: Time,
     /// First record that the signing run had proved, if the run began from a snapshot and the
-    /// earlier records were not proved yet. `None` if it had proved the whole journal.
+    /// earlier records were not proved yet. `None` if the run had proved the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
-    /// Ed25519 public key in hexadecimal.
+    /// Ed25519 public key of the signer, in hexadecimal.
     pub key: String,
     pub signature: String,
 }
 
 impl Checkpoint {
-    /// Returns the bytes that are signed.
+    /// Returns the bytes of this checkpoint that its signature covers.
     fn claim(&self) -> Vec<u8> {
         let mut claim = b"organism checkpoint 1\n".to_vec();
         claim.extend_from_slice(self.journal.as_bytes());
@@ -53,7 +53,7 @@ impl Checkpoint {
         claim
     }
 
-    /// Whether the signature is valid for this content and the named key.
+    /// Whether the signature covers the content of this checkpoint and is made with the named key.
     pub fn is_genuine(&self) -> bool {
         is_signed_by(&self.key, &self.claim(), &self.signature)
     }
@@ -90,7 +90,8 @@ impl CheckpointKey {
         }
     }
 
-    /// Writes the key under another name first, so that a crash leaves no half-written key.
+    /// Creates the key file with a new key. Writes it under another name first, so that a crash
+    /// leaves no half-written key.
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
         let unfinished = path.with_extension("new");
@@ -149,7 +150,7 @@ pub fn host_key(state: &Path) -> Result<HostKey, Error> {
     Ok(HostKey { public, id, file: state.join("key") })
 }
 
-/// The file of checkpoints outside the journal: one line of JSON for each.
+/// The file of checkpoints outside the journal, with one checkpoint as JSON on each line.
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
@@ -160,7 +161,7 @@ impl CheckpointFile {
         Self { path: state.join(format!("{journal}.checkpoints")) }
     }
 
-    /// Opens a file of copied checkpoints.
+    /// Opens a file of copied checkpoints. The file need not exist.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -169,8 +170,8 @@ impl CheckpointFile {
         &self.path
     }
 
-    /// Returns all lines, oldest first; none if the file does not exist. An incomplete last line is
-    /// from a crash and was never relied on.
+    /// Returns all checkpoints of the file, oldest first; none if the file does not exist. Ignores
+    /// an incomplete last line, which a crash leaves and nothing relies on.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let bytes = durable_file::read(&self.path).map_err(Error::io(context()))?;
@@ -182,8 +183,8 @@ impl CheckpointFile {
         lines.collect::<Result<_, _>>().map_err(Error::io(context()))
     }
 
-    /// Returns the last line. Reads only the end of the file, which has a line for each checkpoint
-    /// since the first record.
+    /// Returns the last checkpoint of the file. Reads only the end of the file, because the file
+    /// has a line for each checkpoint since the first record.
     pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
@@ -202,8 +203,8 @@ impl CheckpointFile {
         }
     }
 
-    /// Moves the lines after `last` into a separate file, because an operator accepted the loss of
-    /// their records.
+    /// Moves the checkpoints after `last` into a separate file, because an operator accepted the
+    /// loss of their records.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.
@@ -232,7 +233,7 @@ impl CheckpointFile {
         std::fs::rename(&rest.path, &self.path)
     }
 
-    /// Appends lines durably.
+    /// Appends checkpoints durably, one on each line.
     pub fn append(&self, checkpoints: &[Checkpoint]) -> std::io::Result<()> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
         drop_cut_line(&mut file)?;

@@ -1,9 +1,10 @@
 //! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
-//! `state`. They reveal a record that was rewritten with the signing key, which `state` holds.
+//! `state`. A rewritten record contradicts these copies, even if it was signed with the key in
+//! `state`.
 //!
 //! The directory may be on another machine, and be slow, full, read-only or unreachable for a
-//! while. None of this stops or delays a pump: a separate thread writes the lines, and writes
-//! missing ones later.
+//! while. None of this stops or delays a pump: a separate thread writes the copies, and later
+//! writes those that are missing.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,10 @@ use crate::limits;
 use super::Checkpoint;
 use super::checkpoint::CheckpointFile;
 
-/// Copies of the checkpoints of one journal, as a directory holds them.
+/// Copies of the checkpoints of one journal, as read from a directory.
 #[derive(Debug, Default)]
 pub struct CheckpointCopies {
-    /// The file of this journal in the directory.
+    /// Path of this journal's file in the directory of copies.
     pub file: PathBuf,
     /// Copied checkpoints in order of position.
     pub lines: Vec<Checkpoint>,
@@ -59,13 +60,13 @@ impl CheckpointCopies {
         Ok(Self { file, lines })
     }
 
-    /// Returns the position of the last line.
+    /// Returns the position of the last copied checkpoint.
     pub fn last(&self) -> Position {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// Returns the lines at one position. There are several if the journal was rewritten after the
-    /// first line was copied.
+    /// Returns the copied checkpoints at one position. There are several if the journal was
+    /// rewritten after the first one was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -107,19 +108,19 @@ struct SharedCounts {
     waiting: AtomicU64,
 }
 
-/// Writes copies on a thread of its own.
+/// Writes copies of checkpoints on a thread of its own.
 #[derive(Debug)]
 pub struct CheckpointCopier {
     file: PathBuf,
-    /// Queue to the thread; `None` once the thread must end.
+    /// Queue to the thread that writes copies; `None` once the thread must end.
     lines: Option<Sender<Checkpoint>>,
-    /// Closed when the thread ends.
+    /// Closed when the thread that writes copies ends.
     ended: Receiver<()>,
     counts: Arc<SharedCounts>,
 }
 
 impl CheckpointCopier {
-    /// Starts to write lines of `journal` into `directory`.
+    /// Starts to write copies of the checkpoints of `journal` into `directory`.
     pub fn start(directory: &Path, journal: Uuid) -> std::io::Result<Self> {
         let file = CheckpointCopies::file_in(directory, journal);
         // Queue: unbounded, so that a commit never waits for the directory. The worker drops the
@@ -145,7 +146,7 @@ impl CheckpointCopier {
         Ok(Self { file, lines: Some(lines), ended, counts })
     }
 
-    /// Queues a line. Returns immediately.
+    /// Queues a checkpoint to be copied. Returns immediately.
     pub fn copy(&self, line: Checkpoint) {
         self.counts.waiting.fetch_add(1, Ordering::Relaxed);
         if let Some(lines) = &self.lines {
@@ -161,7 +162,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits briefly until everything is copied. The next start copies the rest.
+    /// Waits briefly until all queued checkpoints are copied. The next start copies the remaining
+    /// ones.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);
@@ -180,7 +182,7 @@ struct CopyWorker {
     outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
-    /// Reason of the last failure.
+    /// Reason of the last failure to copy.
     failure: Option<String>,
     counts: Arc<SharedCounts>,
 }

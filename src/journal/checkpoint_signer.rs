@@ -21,12 +21,13 @@ pub struct CheckpointSigner {
     pub key: CheckpointKey,
     pub public_key: String,
     pub outside: CheckpointFile,
-    /// Checkpoints that are in the journal but not yet in the file outside it.
+    /// Checkpoints that are in the journal, and not yet in the checkpoint file outside the journal.
     pub unwritten: Vec<Checkpoint>,
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// Time of the last checkpoint; `None` until the first record of this run.
+    /// Time of the last checkpoint of this run or, before the first checkpoint, of the run's first
+    /// record. `None` before that record.
     pub checked_at: Option<Time>,
     /// The proof of the records before a snapshot; `None` if the start proved every record.
     pub proof: Option<Arc<ProofProgress>>,
@@ -41,8 +42,8 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. It does not cover the records of the commit
-    /// that appends it.
+    /// Signs a checkpoint over all durable records. The checkpoint does not cover the records of
+    /// the commit that appends it.
     pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();
@@ -71,7 +72,7 @@ impl CheckpointSigner {
     }
 
     /// Writes pending checkpoints to the file outside the journal. A failure is logged and retried
-    /// with the next checkpoint; the journal itself is not affected.
+    /// with the next checkpoint. It does not affect the journal itself.
     pub fn write_outside(&mut self) {
         if self.unwritten.is_empty() {
             return;

@@ -13,8 +13,9 @@ use super::{Error, durable_file};
 const WATERMARK: &str = "watermark";
 
 /// The last acknowledged record, noted outside the journal after its commit was durable. If an
-/// older copy replaces the journal, the watermark reveals that records are lost. It is not synced
-/// itself: after a power cut it may lag behind the journal, but is never ahead of it.
+/// older copy replaces the journal, the watermark reveals that records are lost. The watermark
+/// itself is not synced. After a power cut, it may name an earlier record than the last one, but
+/// never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,
@@ -50,7 +51,7 @@ impl CommitWatermark {
         Self::read_at(data.join(WATERMARK))
     }
 
-    /// Removes the watermark beside the journal, after it was moved to the state directory.
+    /// Removes the watermark beside the journal, once it was moved to the state directory.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
         match std::fs::remove_file(&path) {
@@ -77,7 +78,7 @@ fn parse(bytes: &[u8]) -> Option<(Position, Digest)> {
     Some((Position(u64::from_be_bytes(*position)), Digest(*hash)))
 }
 
-/// Encodes position, hash, and the start of a digest over both.
+/// Encodes the watermark: position, hash, and the start of a digest over both.
 fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     let position = position.0.to_be_bytes();
     let check = Digest::of_parts(&[&position, &hash.0]);
@@ -87,7 +88,8 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// Returns the last acknowledged record, as noted outside the journal; zeros if there is none.
+/// Returns the last acknowledged record, as the watermark outside the journal states it. Returns
+/// zeros if no record was acknowledged.
 pub fn acknowledged(state: &Path, journal: Uuid) -> Result<(Position, Digest), Error> {
     Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
 }

@@ -8,14 +8,16 @@ use super::checkpoint::CheckpointFile;
 use super::checkpoint_copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
-/// Checkpoints after the last copied one. They are found while the journal's records are read.
+/// Checkpoints of a journal after the last copied checkpoint. They are found while the journal's
+/// records are read.
 #[derive(Debug, Default)]
 pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
 }
 
 impl UncopiedCheckpoints {
-    /// Accepts a checkpoint at the last record of `heads`, if it matches the records up to there.
+    /// Reads the checkpoint `line` at the last record of `heads`. Keeps it if it was not copied and
+    /// matches the records up to there.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -30,7 +32,7 @@ impl UncopiedCheckpoints {
 pub struct CopyDirectory {
     /// Directory for copies; `None` if the config names none.
     pub directory: Option<PathBuf>,
-    /// Checkpoints that the journal already had when it was opened.
+    /// Checkpoints that are not queued to be copied yet.
     pub due: Vec<Checkpoint>,
     /// Copies of checkpoints that cover records whose loss an operator accepts.
     pub given_up: Vec<Checkpoint>,
@@ -46,7 +48,7 @@ impl CopyDirectory {
         Self { directory, due, given_up, copier: None }
     }
 
-    /// Queues these lines after all that are due. Returns immediately.
+    /// Queues these checkpoints to be copied, after all that are due already. Returns immediately.
     pub fn copy(&mut self, journal: Uuid, lines: impl IntoIterator<Item = Checkpoint>) {
         let Some(directory) = &self.directory else { return };
         self.due.extend(lines);
@@ -71,8 +73,8 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Moves the copies that cover lost records, whose loss an operator accepted, into a file
-    /// beside the copies.
+    /// Moves the copies of checkpoints over lost records into a file beside the copies. An operator
+    /// has accepted the loss of these records.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {
@@ -95,7 +97,7 @@ impl CopyDirectory {
         Some(self.copier.as_ref().map(CheckpointCopier::counts).unwrap_or_default())
     }
 
-    /// Waits briefly until everything that is due is copied.
+    /// Waits briefly until all checkpoints that are due are copied.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

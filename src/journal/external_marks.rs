@@ -33,26 +33,27 @@ fn way_on(with_key: bool) -> &'static str {
 /// Marks of a journal outside its file.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the state directory has no watermark of the journal, as before MACs existed.
+    /// Whether the state directory has no watermark of the journal, so that the journal may be
+    /// older than MACs.
     pub is_old: bool,
     /// The last acknowledged record, and its hash.
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory.
     pub latest: Option<Checkpoint>,
-    /// Another journal that was in the directory before, and its last acknowledged record.
+    /// Another journal that was in the directory before this one, with the last acknowledged record
+    /// of that journal.
     pub before: Option<(Uuid, Position)>,
     /// Signers of the checkpoints of a journal that follows a stream.
     pub signers: CheckpointSigners,
-    /// The last record that a checkpoint in the journal's own file covers.
+    /// The last record that a checkpoint inside the journal's file covers.
     pub inside: Position,
-    /// Whether the MACs of the journal are of another host's key.
+    /// Whether the journal's MACs are made with the key of another host.
     pub with_key: bool,
     /// Copies of the checkpoints in the directory that the config names.
     pub copies: CheckpointCopies,
     /// Copies of checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copies of checkpoints that cover records whose loss a recorded action of an operator
-    /// accepts.
+    /// Copies of checkpoints over records whose loss a recorded action of an operator accepts.
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
@@ -62,7 +63,7 @@ pub(super) struct ExternalMarks {
 
 impl ExternalMarks {
     /// Reads the marks of `journal`, which is in `data`. `copies` is the directory with copies of
-    /// its checkpoints. An unreadable copy is logged and stops nothing.
+    /// its checkpoints. An unreadable copy is only logged.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -79,8 +80,8 @@ impl ExternalMarks {
     }
 
     /// Continues after the snapshot at `checkpoint`. `losses` are the losses that recorded actions
-    /// before the snapshot accept. Refuses a snapshot whose last record differs from the
-    /// acknowledged record at that position.
+    /// before the snapshot accept. Refuses the snapshot if its last record differs from the
+    /// acknowledged record at the same position.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -96,7 +97,7 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds losses that operators accepted in later records.
+    /// Adds losses that operators accepted in records after the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -110,7 +111,7 @@ impl ExternalMarks {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
     }
 
-    /// Returns the last record that any mark names.
+    /// Returns the last of the records that the marks name.
     pub fn acknowledged(&self) -> Position {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
@@ -129,7 +130,7 @@ impl ExternalMarks {
         refuse(self.inside, "signed in a checkpoint of its own")
     }
 
-    /// Returns the path of the file with the copies, for error texts.
+    /// Returns the path of the file with copies of checkpoints, for error texts.
     fn copied(&self) -> String {
         self.copies.file.display().to_string()
     }
@@ -148,7 +149,7 @@ impl ExternalMarks {
     }
 
     /// Returns an error if a copy of the checkpoint at `position` contradicts the records up to
-    /// there.
+    /// that position.
     pub fn check_copies(&self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.differing_copies(position, heads).is_empty() {
             Ok(())
@@ -173,8 +174,9 @@ impl ExternalMarks {
         Error::broken(position.0, detail)
     }
 
-    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error until the whole
-    /// journal was read, because a later action of an operator may accept the contradiction.
+    /// Checks a record as [`ExternalMarks::check`] does, but keeps the error instead of returning
+    /// it. A later action of an operator may accept the contradiction, so the whole journal is read
+    /// first.
     pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
@@ -284,8 +286,8 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     })
 }
 
-/// Returns another journal with acknowledged records that was in `data` before `journal`, and its
-/// last acknowledged record.
+/// Returns the journal that was in `data` before `journal`, with the last acknowledged record of
+/// that earlier journal. Returns `None` if it had no acknowledged records.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -312,8 +314,8 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Turns the error of an unreadable or missing journal into the error of lost records, if a journal
-/// with acknowledged records was in its place.
+/// Turns `error`, for an unreadable or missing journal, into the error for lost records. Does so
+/// only if the directory held a journal with acknowledged records.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
@@ -343,8 +345,8 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns the error for a journal in the directory of another journal, which had `records`
-/// acknowledged.
+/// Returns the error for a journal that replaced the journal `journal` in its directory. Of the
+/// replaced journal, the records up to `records` were acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)
 }
@@ -376,7 +378,7 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-/// Refuses a checkpoint that has a false signature or covers other records than those of `heads`.
+/// Refuses a checkpoint that has a false signature, or that covers other records than `heads` does.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {

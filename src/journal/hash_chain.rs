@@ -14,7 +14,8 @@ pub struct HashedRecord {
     pub mac: Option<HeadMac>,
 }
 
-/// The position of a record in the journal and in its tree: all columns of its row except its text.
+/// All columns of a record's row except its text. They place the record in the journal and in its
+/// tree.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordHeader<'r> {
     pub position: Position,
@@ -36,9 +37,9 @@ impl<'r> From<&'r Record> for RecordHeader<'r> {
     }
 }
 
-/// Returns the hash of a record. It covers the hash of the previous record in the tree, the
-/// record's own header, and its text. A tree's name contains no brace and the text begins with one,
-/// so the parts stay distinct.
+/// Returns the hash of a record. The hash covers the previous record's hash in the same tree, the
+/// record's own header, and the record's text. A tree's name contains no brace and the text begins
+/// with one, so the parts stay distinct.
 pub fn record_hash(header: &RecordHeader<'_>, text: &[u8]) -> Digest {
     Digest::of_parts(&[
         &header.previous_hash.0,

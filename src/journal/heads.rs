@@ -20,9 +20,9 @@ pub struct TreeHead {
     pub records: u64,
     pub opened: Time,
     pub updated: Time,
-    /// Whether the head changed since the Merkle tree was last updated.
+    /// Whether the head changed since the last update of the Merkle tree.
     pub(super) unsummed: bool,
-    /// Whether the head changed since [`TreeHeads::saved`] was last called.
+    /// Whether the head changed since the last call of [`TreeHeads::saved`].
     pub(super) unsaved: bool,
 }
 
@@ -65,8 +65,8 @@ impl TreeHeads {
         self.all.is_empty()
     }
 
-    /// Returns the journal's last position, 0 if it is empty. Positions are dense, so this is also
-    /// the number of records.
+    /// Returns the position of the journal's last record; 0 if the journal is empty. Positions are
+    /// dense, so this is also the number of records.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -158,8 +158,8 @@ impl TreeHeads {
         self.merkle.root()
     }
 
-    /// Returns the Merkle root after `records`, each with its hash. The cost does not depend on the
-    /// number of trees.
+    /// Returns the Merkle root as it will be after `records`, each with its hash. The cost does not
+    /// depend on the number of trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,
@@ -178,13 +178,13 @@ impl TreeHeads {
         self.merkle.root_with(leaves)
     }
 
-    /// Returns the trees that changed since [`TreeHeads::saved`] was last called.
+    /// Returns the heads of the trees that changed since the last call of [`TreeHeads::saved`].
     pub(super) fn unsaved(&self) -> impl Iterator<Item = &TreeHead> {
         self.unsaved.iter().filter_map(|index| self.all.get(*index))
     }
 
-    /// Returns the trees of [`TreeHeads::unsaved`], each with its number in the order of first
-    /// appearance.
+    /// Returns the heads of [`TreeHeads::unsaved`]. Each comes with the number of its tree in the
+    /// order of first appearance.
     pub(super) fn unsaved_numbered(&self) -> impl Iterator<Item = (usize, &TreeHead)> {
         self.unsaved.iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
     }
@@ -198,7 +198,7 @@ impl TreeHeads {
     }
 }
 
-/// Returns the leaf of a tree with this head.
+/// Returns the Merkle leaf of the tree `root`, whose last record has the hash `head`.
 fn leaf(root: &ThreadId, head: Digest) -> Digest {
     Digest::of_parts(&[b"\0", root.as_str().as_bytes(), b"\0", &head.0])
 }

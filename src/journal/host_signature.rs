@@ -7,10 +7,10 @@ use super::{Error, KeyId};
 use crate::clock::Time;
 use crate::limits;
 
-/// First line of the signed bytes. No checkpoint begins with it.
+/// First line of the bytes that a host signs. No signed checkpoint begins with this line.
 const SCHEME: &str = "organism host statement 1\n";
 
-/// A host's signature over a statement, with the key that signs its journals.
+/// A host's signature over a statement. The key of the signature also signs the host's journals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSignature {
     /// Public key of the host, in hexadecimal.
@@ -24,7 +24,7 @@ pub struct HostSignature {
 
 impl HostSignature {
     /// Signs a statement at the present time with the key of the host. Returns `None` on a host
-    /// that has no key yet: a command that only watches creates none.
+    /// that has no key yet, because a command that only watches must not create one.
     ///
     /// # Errors
     /// The file of the key cannot be read.
@@ -44,7 +44,7 @@ impl HostSignature {
         !is_over && !is_ahead && is_signed_by(&self.key, &signed, &self.signature)
     }
 
-    /// Returns the id of the key, as messages name it.
+    /// Returns the id of the signing key, by which messages to people name the key.
     pub fn key_id(&self) -> KeyId {
         KeyId::of(&self.key)
     }

@@ -5,10 +5,10 @@ use crate::ids::Position;
 use super::external_marks::agree;
 use super::{Checkpoint, Error, TreeHeads};
 
-/// Checkpoints inside a journal that are compared with the records once these are read.
+/// Checkpoints inside a journal, each compared with the journal's records when these are read.
 #[derive(Debug, Clone, Default)]
 pub struct InnerCheckpoints {
-    /// Checkpoints that are not compared yet, the next one last.
+    /// Checkpoints that are not compared yet, in descending order of position.
     lines: Vec<Checkpoint>,
 }
 
@@ -20,8 +20,8 @@ impl InnerCheckpoints {
         Self { lines }
     }
 
-    /// Returns the checkpoint at `position`, the last record of `heads`, if there is one. Refuses a
-    /// checkpoint that covers other records than those of `heads`.
+    /// Returns the checkpoint at `position`, which is the last record of `heads`; `None` if there
+    /// is none. Refuses a checkpoint that covers other records than `heads` does.
     pub fn agreed(
         &mut self,
         position: Position,

@@ -16,11 +16,11 @@ use super::{Checkpoint, Error, RedactedRecords, TreeHeads};
 /// Purpose of opening a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenPurpose {
-    /// The journal is opened to append records in a new epoch.
+    /// Opens the journal to append records in a new epoch.
     Write,
-    /// The journal is opened to move it into a stream. The file holds all records.
+    /// Opens the journal to move it into a stream. The file holds all records.
     Move,
-    /// The file is opened to follow a stream. The stream may hold more records than the file.
+    /// Opens the file to follow a stream. The stream may hold more records than the file.
     Follow,
 }
 
@@ -31,7 +31,8 @@ pub struct OperatorAcceptance {
     pub without_mac: bool,
     /// Accepts that acknowledged records are missing at the end.
     pub loss: bool,
-    /// Accepts that MACs are missing or of another key. The records then count without proof.
+    /// Accepts that MACs are missing or made with another key. The records then count as not
+    /// proved.
     pub key: bool,
     /// Accepts that payloads were blanked.
     pub redaction: bool,
@@ -54,20 +55,20 @@ pub(super) struct ProvedFile {
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file after the last copied one.
     pub uncopied: Vec<Checkpoint>,
-    /// Copies of checkpoints that cover records whose loss an operator accepts now.
+    /// Copies of checkpoints over records whose loss an operator accepts now.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,
     /// Position up to which the `tree` table is up to date.
     pub refreshed: Position,
-    /// The last record before an accepted loss, if there is one.
+    /// The last record that remains after an accepted loss; `None` if no loss is accepted.
     pub kept: Option<Position>,
 }
 
 impl ProvedFile {
     /// Refuses a journal that contradicts the marks outside its file, unless an operator accepts
-    /// the contradiction now, or a recorded action accepts it. Returns the loss that is accepted
-    /// now, and the repair of the tables that it needs.
+    /// the contradiction now, or a recorded action accepts it. Returns the loss that the operator
+    /// accepts now, and the repair of the tables that this loss requires.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -122,8 +123,8 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// Refuses a journal whose file lacks the last checkpoint of the state directory or of the
-    /// copies, unless the repair restores it now.
+    /// Refuses a journal whose file lacks the last checkpoint of the state directory, or of the
+    /// copies. Does not refuse it if the repair restores that checkpoint now.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -157,8 +158,9 @@ impl ProvedFile {
         )
     }
 
-    /// Refuses a journal whose last records no MAC of this host covers, unless the operator accepts
-    /// them. `lost` states whether the error also has to offer the acceptance of a loss.
+    /// Refuses a journal if no MAC of this host covers its last records, unless the operator
+    /// accepts these records. `lost` states whether the text of the error also has to offer the
+    /// acceptance of a loss.
     pub fn judge_end(
         &self,
         data: &Path,

@@ -1,5 +1,5 @@
-//! The log of a journal: groups are appended to it and read after a position. The stamping of
-//! records is in `writer`, because it is the same for every log.
+//! The log of a journal: groups are appended to a log and read from it after a position. Module
+//! `writer` stamps the records, in the same way for every log.
 //!
 //! There are two logs: a file, and a stream with a file beside it as its projection. `sqlite::scan`
 //! reads the file, and `jetstream::stream_reader` the stream.
@@ -46,7 +46,7 @@ impl<'g> LogGroup<'g> {
         Self { steps, checkpoints: stamped.checkpoint.iter().collect(), blobs: Vec::new() }
     }
 
-    /// Returns the approximate size in the write-ahead log, in bytes.
+    /// Returns the approximate size of the group in the write-ahead log, in bytes.
     pub fn size(&self) -> usize {
         let steps = self.steps.iter().map(|(_, row)| row.body.len() + row.payloads.len() + 160);
         let blobs = self.blobs.iter().map(|(_, bytes)| bytes.len());
@@ -62,8 +62,8 @@ pub enum StreamItem<'r> {
     Checkpoint(Checkpoint),
 }
 
-/// Position of a group in its log: the number and the digest of its last message. A projection
-/// stores the mark of the last group that it has.
+/// Position of a group in its log: the number and the digest of the group's last message. A
+/// projection stores the mark of the last group that it has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogMark {
     pub seq: u64,
@@ -94,15 +94,15 @@ impl FromStr for LogMark {
 
 /// The log in which the groups of a journal become durable.
 pub trait Log: fmt::Debug + Send {
-    /// Whether readers use a projection of the log. Then an append may take effect although it
-    /// failed.
+    /// Whether readers use a projection of the log. If so, an append that fails may still take
+    /// effect.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].
     const REST: Duration;
 
-    /// Returns an error if, as far as is known, another pump took over the log or the log lost
-    /// records.
+    /// Returns an error if this pump knows that another pump took over the log, or that the log
+    /// lost records.
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -112,9 +112,9 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Appends a group durably after everything that was appended, unless another pump leads. A
-    /// repeated append of the same group before [`Log::confirm`] stores it once. `heads` are the
-    /// heads before the group.
+    /// Appends a group durably after all earlier groups, unless another pump leads. A repeated
+    /// append of the same group before [`Log::confirm`] stores it once. `heads` are the heads
+    /// before the group.
     fn append(
         &mut self,
         group: &LogGroup<'_>,

@@ -2,10 +2,10 @@
 //! record is ever without one.
 //!
 //! The last record of each commit carries the MAC. A chained MAC covers the previous MAC and the
-//! hashes of the records since. A base MAC covers the heads of all trees and begins a chain where
-//! this host cannot continue one: in a new journal, after another host, after an operator's
-//! decision. The key is derived from the signing key, so that write access to `data` alone does not
-//! suffice to make a MAC.
+//! hashes of the records since. A base MAC covers the heads of all trees. It begins a chain where
+//! this host cannot continue one: in a new journal, after records of another host, or after an
+//! operator's decision. The key is derived from the signing key, so that write access to `data`
+//! alone does not suffice to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -106,7 +106,7 @@ impl fmt::Debug for HeadMac {
     }
 }
 
-/// The MAC key, derived from a host's signing key.
+/// The key with which a host makes MACs, derived from its signing key.
 #[derive(Clone)]
 pub struct MacKey {
     id: KeyId,
@@ -120,8 +120,8 @@ impl fmt::Debug for MacKey {
 }
 
 impl MacKey {
-    /// Derives the key. `seed` is the private half of the signing key, `public` its public half in
-    /// hexadecimal.
+    /// Derives the MAC key. `seed` is the private half of the host's signing key, and `public` its
+    /// public half in hexadecimal.
     pub fn derive(seed: &[u8; 32], public: &str) -> Self {
         let derived = Salt::new(HKDF_SHA256, &[]).extract(seed);
         let expanded = derived.expand(&[b"organism head mac 1"], HMAC_SHA256);
@@ -177,13 +177,13 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
-    /// Records that the commit with this MAC is durable.
+    /// Notes that the commit with this MAC is durable, so that the next MAC continues its chain.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
     }
 }
 
-/// Tracks which records of a journal MACs cover, while the records are read.
+/// Tracks, while a journal's records are read, up to which record MACs cover them.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -191,7 +191,7 @@ pub struct MacCoverage {
     key: Option<MacKey>,
     /// Hashes of the records since the last MAC.
     pending: Vec<u8>,
-    /// The last MAC, if it was verified.
+    /// The last MAC that was read, if it was verified.
     checked: Option<HeadMac>,
     covered: Position,
     first: Option<Position>,
@@ -200,7 +200,8 @@ pub struct MacCoverage {
     foreign: BTreeSet<KeyId>,
 }
 
-/// The state of a [`MacCoverage`] whose last record is covered, as a snapshot stores it.
+/// The state of a [`MacCoverage`] as a snapshot stores it. A MAC covers the last record before this
+/// state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCoverage {
     #[serde(rename = "last")]
@@ -214,8 +215,8 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// Returns the state after the record at `at`; `None` unless a MAC of this host's key covers
-    /// it.
+    /// Returns the state after the record at `at`. Returns `None` unless a MAC of this host's key
+    /// covers that record.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {
@@ -293,13 +294,13 @@ impl MacCoverage {
         hmac::verify(&key.keyed, &text, mac.tag()).is_ok()
     }
 
-    /// Returns the last record that a MAC of this host's key covers, together with everything
-    /// before it.
+    /// Returns the last record that a MAC of this host's key covers. Such a MAC also covers all
+    /// earlier records.
     pub fn covered(&self) -> Position {
         self.covered
     }
 
-    /// Returns the first record that carries a MAC of any key.
+    /// Returns the first record that carries a MAC, of whichever key.
     pub fn first(&self) -> Option<Position> {
         self.first
     }
@@ -310,14 +311,15 @@ impl MacCoverage {
     }
 
     /// Returns the first record with a wrong MAC of this host's key that no later MAC covers. If
-    /// later MACs cover all such records, returns one of these records.
+    /// later MACs cover every record with a wrong MAC, returns one of these records.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first of the records at the end, up to `last`, that no MAC covers or that the
-    /// MACs of this host's key contradict. If the journal has no MAC at all, returns its first
-    /// record, unless the journal may be older than MACs (`is_old`).
+    /// Returns the first record of an unproved end of the journal, whose last record is `last`. No
+    /// MAC covers the records of such an end, or MACs of this host's key contradict them. If the
+    /// journal has no MAC at all, returns its first record, unless the journal may be older than
+    /// MACs (`is_old`).
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;
@@ -330,7 +332,7 @@ impl MacCoverage {
         }
     }
 
-    /// Returns the ids of other keys that made MACs.
+    /// Returns the ids of keys of other hosts that made MACs in the journal.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

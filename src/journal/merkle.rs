@@ -11,8 +11,8 @@ pub struct MerkleTree {
 }
 
 impl MerkleTree {
-    /// Sets leaf `index`, which is at most one beyond the last. The root is valid again after the
-    /// next [`MerkleTree::update`].
+    /// Sets leaf `index`, which must be at most one beyond the last leaf. The root is valid again
+    /// after the next [`MerkleTree::update`].
     pub fn set(&mut self, index: usize, leaf: Digest) {
         put(self.level(0), index, leaf);
     }
@@ -37,7 +37,8 @@ impl MerkleTree {
     }
 
     /// Returns the root as it would be with `leaves` set, and changes nothing. Computes only the
-    /// paths of these leaves. Leaves beyond the last must follow it without a gap.
+    /// paths of these leaves. Leaves beyond the last leaf of the tree must follow that leaf without
+    /// a gap.
     pub fn root_with(&self, leaves: BTreeMap<usize, Digest>) -> Digest {
         let set = self.levels.first().map_or(0, Vec::len);
         let beyond = leaves.last_key_value().map_or(0, |(index, _)| index + 1);
@@ -76,7 +77,8 @@ impl MerkleTree {
     }
 }
 
-/// Returns the node above `left` and its sibling, if it has one.
+/// Returns the parent of the sibling nodes `left` and `right`. Without `right`, the parent is equal
+/// to `left`.
 fn parent_of(left: Digest, right: Option<Digest>) -> Digest {
     match right {
         Some(right) => Digest::of_parts(&[b"\x01", &left.0, &right.0]),

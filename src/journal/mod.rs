@@ -100,10 +100,11 @@ pub trait Journal: Send {
     }
 
     /// Signs and records a checkpoint if one is due. A pump without new records calls this
-    /// regularly, and so learns of a journal that was lost.
+    /// regularly, too, and so notices the loss of its journal.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// Returns the time at which a checkpoint was last made or was due.
+    /// Returns the time of the last checkpoint of this run or, before the first checkpoint, of the
+    /// run's first record. Returns `None` before that record.
     fn checked_at(&self) -> Option<Time>;
 
     /// Returns the position of the last checkpoint.
@@ -143,7 +144,7 @@ pub trait StateRecovery {
         None
     }
 
-    /// Restores the state of a snapshot, before any record is replayed. After an error the state is
+    /// Restores the state of a snapshot, before any record is replayed. An error leaves the state
     /// unchanged.
     fn restore(&mut self, state: StoredState) -> Result<(), Error> {
         drop(state);
@@ -155,7 +156,7 @@ pub trait StateRecovery {
     fn replay(&mut self, sealed: HashedRecord) -> Result<(), Error>;
 }
 
-/// Passes every record to a function.
+/// A recovery that passes every record to a function.
 struct EveryRecord<'v>(&'v mut dyn FnMut(HashedRecord) -> Result<(), Error>);
 
 impl StateRecovery for EveryRecord<'_> {
@@ -183,20 +184,20 @@ pub enum Error {
     /// A permission is missing; retrying does not help.
     #[error(transparent)]
     Denied(nats::PermissionError),
-    /// The path or stream does not hold this journal, but another journal or another kind of data.
+    /// The path or stream holds another journal than this one, or another kind of data.
     #[error("{path} {detail}")]
     ForeignJournal { path: String, detail: String },
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
-    /// The config has another number of partitions than the journal, so threads would be looked up
-    /// in the wrong partition.
+    /// The config has another number of partitions than the journal. Threads would be searched in
+    /// the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
     )]
     Partitions { journal: String, ours: u32, theirs: u32 },
-    /// As far as this host knows, the stream belongs to another organism.
+    /// The stream belongs to another organism, as far as this host knows.
     #[error(
         "the stream {stream} holds the journal {theirs} of another project, and {state} knows {}; \
          nothing was changed. Where it is this organism's, begun on another host or before `state` \
@@ -208,20 +209,20 @@ pub enum Error {
     Nats(#[from] nats::Error),
     #[error("the journal {path} has format {found}; this program writes format {ours}")]
     Format { path: String, found: String, ours: u32 },
-    /// The journal's file is not a journal.
+    /// The file at the journal's path is not a journal.
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
-    /// A tree at rest, or a client key, that has left memory cannot be brought back. The journal
-    /// itself is not affected.
+    /// A tree at rest, or a client key, cannot be brought back into memory. The journal itself is
+    /// not affected.
     #[error(
         "{name} cannot be brought back into memory: {detail}. Start again: a start reads it from \
          the journal"
     )]
     Resting { name: String, detail: String },
-    /// A record is missing, or differs from the record that was written.
+    /// A record is missing, or differs from the record that was acknowledged.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
-    /// The condition of [`Error::Broken`], with the name of the journal.
+    /// The condition of [`Error::Broken`], with the name of the broken journal.
     #[error("{}", damage(journal, *position, detail))]
     Damaged { journal: String, position: u64, detail: String },
     /// The servers lost acknowledged records, or an older copy was put in their place.
@@ -267,7 +268,7 @@ pub enum Error {
          docs/OPERATIONS.md, Repair"
     )]
     UncoveredStream { stream: String, first: Position, last: Position },
-    /// A standby does not follow a stream to its end, because the end is not proved.
+    /// A standby stopped before the end of a stream, because the records at the end are not proved.
     #[error("the stream {stream} is not followed to its end: {detail}")]
     UnprovedStream { stream: String, detail: String },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
@@ -284,12 +285,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may be retried.
+    /// Whether the call that returned this error may be repeated with the same arguments.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Unavailable { .. } | Self::Denied(_))
     }
 
-    /// Adds the name of the journal: its directory or its stream.
+    /// Adds the name of the journal to the error: the journal's directory or stream.
     pub fn in_journal(self, journal: impl std::fmt::Display) -> Self {
         match self {
             Self::Broken { position, detail } => {
@@ -338,8 +339,8 @@ fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for records from `first` on that no MAC covers. If no record is covered there is
-/// nothing to continue from.
+/// Returns advice for records from `first` on that no MAC covers. If `first` is the first record of
+/// the journal, no covered record remains to continue from.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -9,7 +9,7 @@ use crate::thread::{Map, Record};
 
 use super::{Error, HashedRecord, HeadMac, RecordHeader, TreeHeads, record_hash};
 
-/// The encoded records of one commit, in reused buffers.
+/// The encoded records of one commit. The buffers are reused for the next commit.
 #[derive(Debug, Default)]
 pub struct RecordBatch {
     bodies: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Ends of a row in each of the buffers, and the row's hash.
+/// Ends of one encoded row in the buffers for bodies and payloads, with the row's hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -36,7 +36,8 @@ pub struct EncodedRow<'r> {
 }
 
 impl RecordBatch {
-    /// Gives each record its position after `heads`, and encodes it. Does not change `heads`.
+    /// Sets the position of each record, counted from the last record of `heads`, and encodes the
+    /// record. Does not change `heads`.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;
@@ -90,7 +91,7 @@ impl RecordBatch {
     }
 }
 
-/// A row as stored.
+/// A row of the journal as it is stored.
 pub struct StoredRow<'r> {
     pub place: RecordHeader<'r>,
     pub hash: Digest,
@@ -115,8 +116,8 @@ impl<'r> StoredRow<'r> {
             && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)
     }
 
-    /// Decodes and verifies the record of the row at position `expected`; any mismatch is reported
-    /// as a break there.
+    /// Decodes and verifies the record of the row at position `expected`. Any mismatch is reported
+    /// as a break of the journal at that position.
     pub fn unseal(
         &self,
         expected: Position,

@@ -42,16 +42,15 @@ impl RedactedRecords {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload that no recorded action accepts. If an operator is
-    /// about to accept any damage, the journal opens, and its redactions are accepted one after
-    /// another.
+    /// Refuses a journal with a blanked payload that no recorded action accepts. Refuses nothing
+    /// while an operator accepts damage, so that redactions can be accepted one after another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
-/// Refuses the record at `first`, whose payload is blanked and whose redaction no recorded action
-/// accepts. See [`RedactedRecords::judge`].
+/// Refuses the record at `first`, if there is one: its payload is blanked, and no recorded action
+/// accepts the redaction. Refuses nothing while an operator accepts damage.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -1,5 +1,5 @@
-//! Keys that signed the checkpoints of a journal, and keys of other hosts that recorded actions
-//! trust.
+//! Keys that signed the checkpoints of a journal, and keys of other hosts that operators trust by
+//! recorded actions.
 //!
 //! This module must not know which keys the config names; the caller passes them.
 
@@ -12,18 +12,19 @@ use crate::thread::{Input, Record};
 
 use super::Checkpoint;
 
-/// Keys that signed checkpoints, and recorded actions that trust a key.
+/// Keys that signed checkpoints of a journal, and recorded actions by which operators trust further
+/// keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSigners {
     /// Position of the last checkpoint that each key signed.
     #[serde(rename = "last")]
     last: BTreeMap<String, Position>,
-    /// Recorded actions, in the order of their positions.
+    /// Recorded actions that trust a key, in the order of their positions.
     #[serde(rename = "trusts")]
     trusts: Vec<RecordedTrust>,
 }
 
-/// A recorded action that trusts the key of another host.
+/// A recorded action by which an operator trusts the key of another host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RecordedTrust {
     #[serde(rename = "position")]
@@ -70,8 +71,8 @@ impl CheckpointSigners {
         signed.map(|(_, position)| position).max().unwrap_or_default()
     }
 
-    /// Returns the `configured` keys, and the keys that recorded actions under known keys trust.
-    /// Trust is transitive, in the order of the actions.
+    /// Returns the `configured` keys, and all keys that recorded actions under known keys trust.
+    /// Trust is transitive, in the order of the recorded actions.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {

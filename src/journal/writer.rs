@@ -27,19 +27,19 @@ use super::{Checkpoint, CopyMetrics, Error, Journal, TreeHeads};
 pub struct JournalWriter<L> {
     pub(super) id: Uuid,
     pub(super) heads: TreeHeads,
-    /// Buffers of the last group, reused.
+    /// Buffers for the encoded records of a group, reused for each group.
     pub(super) rows: RecordBatch,
-    /// Tracks which of the records read so far MACs cover.
+    /// Tracks up to which record MACs cover the records that were read so far.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
     pub(super) signer: CheckpointSigner,
     pub(super) recovery: JournalRecovery,
-    /// A checkpoint whose append was not acknowledged, so it may be in the log.
+    /// A checkpoint whose append was not acknowledged. It may already be in the log.
     pub(super) owed: Option<Checkpoint>,
     /// A group that is in the log but not in its projection yet.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
-    /// Reason why nothing can be written any more.
+    /// Reason why the journal accepts no further records; `None` while it does.
     pub(super) stopped: Option<String>,
     /// Proves the records before a snapshot. `None` if the start proved every record.
     pub(super) proof: Option<BackgroundProof>,
@@ -53,7 +53,7 @@ pub struct JournalWriter<L> {
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
-    /// After an accepted loss: the last record that is kept.
+    /// The last record that is kept after an accepted loss; `None` if no loss was accepted.
     pub kept: Option<Position>,
     /// Whether the next commit of records carries an operator's acceptance.
     pub awaits_action: bool,
@@ -87,7 +87,8 @@ impl<L: Log> JournalWriter<L> {
         self.let_go()
     }
 
-    /// Moves everything into the one file, and releases lease and lock, without a last checkpoint.
+    /// Moves the write-ahead log into the journal's file, and releases lease and lock. Writes no
+    /// last checkpoint.
     pub(super) fn let_go(self) -> Result<(), Error> {
         refuse_stopped(self.stopped.as_deref())?;
         let Self { id, mut heads, mut signer, proof, log, file, .. } = self;
@@ -171,9 +172,9 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due, or with `is_last` if any record is not
-    /// covered. Returns false if the log is full or unreachable. The records stay durable then, and
-    /// the checkpoint follows later.
+    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is also due if
+    /// any record is not covered by one. Returns false if the log is full or unreachable. The
+    /// records stay durable then, and the checkpoint follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off =
             |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");
@@ -198,7 +199,8 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the pending checkpoint. Must run before anything else is appended.
+    /// Appends the checkpoint that is not acknowledged yet, if there is one. Must run before
+    /// anything else is appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();
@@ -221,8 +223,8 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Appends to the log, then to its projection. If the projection has no room, a retry finds the
-    /// group in the log.
+    /// Appends a group to the log, and then to the log's projection. If the projection has no room,
+    /// a retry finds the group in the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
         self.project(group, mark)?;
@@ -243,7 +245,7 @@ impl<L: Log> JournalWriter<L> {
         written.map_err(|error| self.stop_unless_passing(error))
     }
 
-    /// Confirms that the group at `mark` is durable, and with it the record `last`.
+    /// Confirms that the group at `mark` is durable. The last record of that group is `last`.
     pub(super) fn confirm(&mut self, mark: LogMark, last: Position, hash: Digest) {
         self.log.confirm(mark, self.id, last, hash);
     }

@@ -22,10 +22,11 @@ pub use harness::HarnessTransport;
 use harness::TrialHarness;
 use pipes::PipedProgram;
 
-/// How long a listener must send nothing after its start. After an answer, [`QUIET`] applies.
+/// Time for which a listener must send nothing after its start. After an answer, the shorter
+/// [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
-/// Interval at which a delivery is repeated until a program on NATS has joined.
+/// Interval at which a delivery is repeated while no program on NATS has joined.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A payload with which a listener is tested.
@@ -110,7 +111,7 @@ pub async fn run(
     good
 }
 
-/// A check that needs a request which the program answers.
+/// A check for which the program must answer a request.
 #[derive(Debug, Clone, Copy)]
 enum ConformanceCheck {
     TwoInARow,
@@ -141,7 +142,8 @@ impl ConformanceCheck {
         Self::InputClosed,
     ];
 
-    /// Omits the checks of split input: on NATS, the program's client reads messages whole.
+    /// The checks of a program on NATS. They omit split input, because the program's NATS client
+    /// reads messages whole.
     const ON_NATS: [Self; 7] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
@@ -175,7 +177,7 @@ impl ConformanceCheck {
 enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),
     Heartbeat,
-    /// An answer that names another delivery than the one in progress.
+    /// The program sent an answer that names another delivery than the one in progress.
     Stray(String),
     Left(String),
 }
@@ -215,7 +217,7 @@ impl Sink for RecordingSink {
     }
 }
 
-/// A program under test. The trial does not restart the program, so that an exit shows.
+/// A program under test. The program is not restarted after an exit, so that the exit shows.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -225,11 +227,11 @@ struct ListenerTrial {
     attempts: u32,
 }
 
-/// Why a delivery had no outcome.
+/// Why a delivery has no outcome.
 enum MissingOutcome {
     /// No program took the delivery.
     Nobody(String),
-    /// The program answered that it does not support the payload.
+    /// The program answered that it does not support the payload of the delivery.
     Refused(String),
     Failed(String),
 }
@@ -254,7 +256,7 @@ impl ListenerTrial {
         Ok(Self { command, transport, patience, harness, events, attempts: 0 })
     }
 
-    /// Kills the program and starts it again.
+    /// Kills the program under test and starts it again.
     async fn again(&mut self) {
         let (sender, events) = mpsc::unbounded_channel();
         // If the program cannot be started again, the next check reports the failure.
@@ -283,7 +285,7 @@ impl ListenerTrial {
         (call, attempt)
     }
 
-    /// Waits for the end of a delivery. Each heartbeat extends the wait.
+    /// Waits for the outcome of the delivery in progress. Each heartbeat extends the wait.
     async fn outcome(&mut self) -> Result<Outcome, MissingOutcome> {
         loop {
             match timeout(self.patience, self.events.recv()).await {
@@ -345,8 +347,8 @@ impl ListenerTrial {
     }
 
     /// Checks the answer to a request that the program gets for the first time. A child process
-    /// gets the request directly on its pipes first, because these show what it writes instead of
-    /// an answer.
+    /// gets the request directly on its pipes first, because the pipes show what the program writes
+    /// instead of an answer.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -426,7 +428,7 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Checks the answer to one delivery of this call.
+    /// Delivers this call once more, with `results` results of other calls, and checks the answer.
     async fn of_call(
         &mut self,
         call: CallId,
@@ -521,8 +523,8 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of this call with its request and the results of calls that failed since
-/// then.
+/// Returns a delivery of the call `call`: its request, and `results` results of calls of the
+/// listener that failed.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,
@@ -582,7 +584,7 @@ fn delivery_of_call(
     }
 }
 
-/// Checks each payload of an answer.
+/// Checks each payload of an answer with `judge`.
 fn judge_payloads(payloads: Vec<Vec<u8>>, judge: PayloadJudge<'_>) -> Result<(), String> {
     for payload in payloads {
         let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;

@@ -33,9 +33,9 @@ pub(super) struct KitConnection {
 #[derive(Debug)]
 struct FrameInput {
     from: File,
-    /// Buffer for one read of `READ_BYTES`; initialised once.
+    /// Buffer for one read of at most `READ_BYTES` bytes. Initialised once and reused.
     chunk: Box<[u8]>,
-    /// First bytes of a frame that is not complete yet.
+    /// Beginning of a frame whose end has not arrived yet.
     partial: Vec<u8>,
     frames: VecDeque<Vec<u8>>,
 }
@@ -78,8 +78,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived, or the end of input. All frames stay in
-    /// the queue.
+    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. All frames stay
+    /// in the queue.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {
@@ -109,8 +109,8 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Requests all messages of a call, because this listener does not remember those that the
-    /// delivery builds on.
+    /// Requests all messages of a call, because this listener does not remember the messages on
+    /// which the delivery builds.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }
@@ -167,7 +167,7 @@ impl FrameInput {
     }
 }
 
-/// Writes frames. Any thread may write a frame.
+/// Writes frames to the pump. Any thread may write a frame.
 ///
 /// Lock: held while a frame is written, so that the bytes of two frames do not mix.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ impl Reply {
         self.spawn_with(label, payload, "")
     }
 
-    /// Opens a thread like [`Reply::spawn`]. The pump cancels the thread when this call ends.
+    /// Opens a thread as [`Reply::spawn`] does. The pump cancels the thread when this call ends.
     ///
     /// # Errors
     ///
@@ -60,13 +60,13 @@ impl Reply {
         )))
     }
 
-    /// Delays the next delivery of this call until all threads and timers of the call are done.
+    /// Delays the next delivery of this call until all threads and timers of the call have ended.
     #[must_use]
     pub fn wait_for_all(self) -> Self {
         self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"all\"/>"))
     }
 
-    /// Delays the next delivery of this call until one of its threads or timers is done.
+    /// Delays the next delivery of this call until one of the call's threads or timers has ended.
     #[must_use]
     pub fn wait_for_any(self) -> Self {
         self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"any\"/>"))

@@ -1,5 +1,5 @@
-//! Ends this program when its pump ends while a handler works. No pump can take the answer then,
-//! and the next pump delivers the call again.
+//! Ends this program when its pump ends while a handler works. Then no pump can take the handler's
+//! answer, and the next pump delivers the call again.
 //!
 //! The pump has ended if both pipes have lost their other end. The end of standard input alone does
 //! not show this, because a delivery may also be read from a file.

@@ -19,7 +19,7 @@ pub(super) use parse::of_message;
 /// heartbeat adds.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
-/// A call that the handler must answer, with all its messages so far.
+/// A call that a handler must answer, with all messages of the call so far.
 #[derive(Debug)]
 pub struct Request {
     pub listener: ListenerName,
@@ -87,8 +87,8 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Prepends the remembered messages of the call. Returns false if the delivery builds on other
-    /// messages than the remembered ones.
+    /// Prepends the remembered messages of the call to those of this delivery. Returns false if the
+    /// delivery builds on other messages than the remembered ones.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
@@ -155,8 +155,9 @@ impl Request {
     }
 
     /// Whether the call may be carried out. `preview` is the preview that the call would have now.
-    /// The call may proceed if no preview was approved, or if the approved one equals `preview`.
-    /// Otherwise, do nothing and answer [`super::Reply::stale_preview`].
+    /// The call may be carried out if no preview was approved, or if the approved preview equals
+    /// `preview`. Otherwise, the handler must do nothing and answer
+    /// [`super::Reply::stale_preview`].
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }

@@ -68,7 +68,8 @@ impl Listener {
         self
     }
 
-    /// Sets the handler for all other calls. The handler reads the payload as text.
+    /// Sets the handler for calls that no other handler takes. This handler reads the payload as
+    /// text.
     pub fn otherwise<R, E>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<R, E> + 'static,
@@ -83,9 +84,9 @@ impl Listener {
         self
     }
 
-    /// Sets the handler that shows what a call would do while the call waits for a person. Needed
-    /// by a listener whose config declares `previews = true`. This handler must change nothing. The
-    /// handler of the call must check [`Request::holds`] before it acts.
+    /// Sets the handler that shows what a call would do while the call waits for a person. A
+    /// listener whose config declares `previews = true` needs this handler. It must change nothing.
+    /// The handler that carries out the call must check [`Request::holds`] before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
@@ -118,7 +119,7 @@ impl Listener {
         }
     }
 
-    /// Serves two file descriptors like standard input and standard output.
+    /// Serves these two file descriptors in place of standard input and standard output.
     pub fn serve_on(self, input: OwnedFd, output: OwnedFd) -> Result<(), String> {
         self.run(KitConnection::new(input, output))
     }
@@ -178,8 +179,9 @@ impl Listener {
 }
 
 impl Listener {
-    /// Answers the request for a preview. Answers without a preview if the listener has no handler
-    /// for it or the handler fails, and continues with other calls.
+    /// Answers the request for a preview of a call. The answer has no preview if the listener has
+    /// no handler for previews, or if the handler fails. The listener then continues with other
+    /// calls.
     fn preview(&mut self, request: &Request) -> Reply {
         let previewed = match &mut self.preview {
             Some(handler) => handler(request),

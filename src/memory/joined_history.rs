@@ -7,7 +7,8 @@ use crate::ids::{Position, ThreadId};
 use crate::journal::Error;
 use crate::thread::Record;
 
-/// Reads each thread from the journal that has it.
+/// The history of threads in several journals. Each thread is read from the journal that contains
+/// it.
 pub struct JoinedHistory(Vec<JournalMemory>);
 
 impl JoinedHistory {

@@ -12,14 +12,15 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::thread::{ForkSource, Record, ReopenedNames};
 
-/// Reads threads from the journal in one data directory. All listeners of a process share it.
+/// Reads threads from the journal in one data directory. All listeners of a process share one such
+/// reader.
 pub struct JournalMemory {
     data: PathBuf,
-    /// Journal readers that are kept between reads. While kept, they hold no read transaction, so
-    /// they delay no checkpoint of the database.
+    /// Journal readers that are kept between reads. A kept reader holds no read transaction, so it
+    /// delays no checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
-    /// Indexes by the root of their tree. Each is locked while its tree is read, so that concurrent
-    /// reads of several threads walk the tree only once.
+    /// Indexes of trees, by the root of the tree. An index is locked while its tree is read, so
+    /// that concurrent reads of several threads walk the tree only once.
     trees: Mutex<BoundedCache<ThreadId, Arc<Mutex<TreeIndex>>>>,
 }
 
@@ -50,7 +51,8 @@ impl JournalMemory {
         Ok(result)
     }
 
-    /// Returns every record that concerns `thread`, oldest first; none if the thread is unknown.
+    /// Returns every record that concerns `thread`, oldest first. Returns no records if the thread
+    /// is unknown.
     pub fn thread(&self, thread: &ThreadId) -> Result<Vec<Record>, Error> {
         self.records_since(thread, Position(0))
     }
@@ -122,8 +124,8 @@ impl ThreadHistory for JournalMemory {
 }
 
 impl JournalMemory {
-    /// Returns the records of a fork's source that belong to the history of `thread`, converted to
-    /// records of the fork.
+    /// Returns the records that a fork inherits from its source for `thread`, converted to records
+    /// of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

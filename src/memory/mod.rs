@@ -1,9 +1,9 @@
 //! The memory of listeners: the records of a thread, read from the journal.
 //!
-//! The journal is read back along a tree's hash chain, up to the newest record whose threads are
-//! already indexed. So the cost of a turn depends on the records since the last turn, not on the
-//! length of the thread or the number of other threads in the tree. Payloads are read only for the
-//! requested thread.
+//! A read goes back along a tree's hash chain, until it reaches a record whose threads are already
+//! indexed. So the cost of a turn depends on the records since the last turn, not on the length of
+//! the thread or the number of other threads in the tree. Payloads are read only for the requested
+//! thread.
 //!
 //! Must not run on an async worker: every read may wait for the disk.
 
@@ -30,7 +30,7 @@ pub trait ThreadHistory: Send + Sync {
     ) -> Result<Vec<Record>, journal::Error>;
 
     /// Returns every record that concerns `thread` after the position `after`, oldest first.
-    /// Returns none if the history has only the thread of the present delivery.
+    /// Returns no records if the history has nothing beyond the thread in the present delivery.
     fn records_since(
         &self,
         thread: &ThreadId,

@@ -23,15 +23,16 @@ type RecordPositions = VecDeque<(Position, Digest)>;
 pub(super) struct TreeIndex {
     /// Position and hash of the newest record in the index.
     newest: Option<(Position, Digest)>,
-    /// Position and hash of the record before the oldest one in the index. The position is 0 if
+    /// Position and hash of the record before the oldest record in the index. The position is 0 if
     /// the index contains the tree's first record.
     before: (Position, Digest),
     threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
     /// Threads whose opening the index contains.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
-    /// The source of the tree if it is a fork and the index contains its first record.
+    /// The source of the tree, if the tree is a fork and the index contains the tree's first
+    /// record.
     source: Option<ForkSource>,
-    /// The messages that the fork has opened again.
+    /// If the tree is a fork, the messages of its source that it has opened again.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -53,8 +54,9 @@ impl TreeIndex {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
-    /// Returns the fork's source if the history of `thread` includes records of that source: the
-    /// fork has taken the thread over, and the index has reached the beginning of the tree.
+    /// Returns the fork's source if the history of `thread` includes records of that source. This
+    /// is so if the fork has taken over the thread, and if the index reaches back to the beginning
+    /// of the tree.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
@@ -87,8 +89,8 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records up to `up_to` that are newer than the index. An empty index begins with the
-    /// opening of `thread`, or after `after`.
+    /// Adds the records up to `up_to` that are newer than the index. If the index is empty, it
+    /// begins with the opening of `thread`, or with the first record after `after`.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -130,7 +132,7 @@ impl TreeIndex {
         Ok(())
     }
 
-    /// Adds the records before the index, back to the opening of `thread` or to `after`.
+    /// Adds older records than those of the index, back to the opening of `thread` or to `after`.
     fn extend_back(
         &mut self,
         reader: &JournalReader,
@@ -179,7 +181,8 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record that was read again, if it has the hash from the chain.
+/// Returns the record of `sealed`, which was read a second time. Returns an error if its hash is
+/// not `hash`, the hash from the chain.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -188,7 +191,7 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether the record before `record` is the newest record in the index.
+/// Whether the record that precedes `record` in its tree is the newest record in the index.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {
@@ -241,7 +244,8 @@ impl VisitedRecord {
         self.opened.contains(thread)
     }
 
-    /// Adds this record to `visited`. Its payloads are read only if it concerns `thread`.
+    /// Adds this record to `visited`. Reads the record's payloads only if the record concerns
+    /// `thread`.
     fn keep(
         self,
         walked: WalkedRecord<'_>,

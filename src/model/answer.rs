@@ -4,26 +4,27 @@ use tokio::time::Instant;
 
 use super::error::Error;
 
-/// A piece of a streamed answer, or an event between the attempts of its call.
+/// A piece of a streamed answer, or an event between two attempts to get the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerChunk<'a> {
     /// Text of the answer.
     Text(&'a str),
-    /// Reasoning text that the provider shows. It is recorded and never acted on.
+    /// Reasoning text that the provider shows. It is recorded, and no action follows from it.
     Reasoning(&'a str),
-    /// Number of new bytes that the reader keeps until the end of the stream, for example those of
-    /// a native call.
+    /// Number of further bytes of the answer that are passed on only at the end of the stream, such
+    /// as those of a native call.
     Withheld(usize),
     /// No request is sent to this route until this instant, because the provider requested a pause.
-    /// Sent repeatedly during the pause.
+    /// This event is sent repeatedly during the pause.
     Waiting(&'a ModelRoute, Instant),
     /// A request failed with this error. Another request may follow.
     Failed(&'a Error),
-    /// The answer starts again. The receiver must discard all pieces of this answer that it has.
+    /// The answer begins again with a new request. The receiver must discard all pieces of the
+    /// answer that it has received.
     Restart,
 }
 
-/// A complete native call of a model. Calls that the end of a stream cut off are never returned.
+/// A complete native call of a model. A call that the end of a stream cut off is never returned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
     /// Id that the provider gave the call.
@@ -33,7 +34,7 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// A block that only its provider can read, kept verbatim.
+/// A block of an answer that only its provider can read. The block is kept verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnBlock {
     /// Provider of the route that wrote the block.
@@ -76,7 +77,7 @@ impl StopReason {
     }
 }
 
-/// Token counts of one answer and its request.
+/// Token counts of one answer and of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenUsage {
     pub tokens_in: u64,
@@ -111,8 +112,8 @@ pub struct StreamEnd {
     pub usage: TokenUsage,
     /// Native calls in the order in which the model made them.
     pub calls: Vec<ToolCall>,
-    /// Blocks that only the provider can read. The provider's wire format knows their places among
-    /// text and calls.
+    /// Blocks that only the provider can read. The provider's wire format determines their places
+    /// among text and calls.
     pub own: Vec<OwnBlock>,
     /// The route that answered.
     pub route: ModelRoute,

@@ -84,7 +84,7 @@ pub enum Error {
     NotRepeated { last: Box<Error>, why: String },
 }
 
-/// The phase of a model call in which it timed out.
+/// The phase of a model call in which the call timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallPhase {
     Connect,
@@ -146,7 +146,7 @@ impl Error {
         }
     }
 
-    /// Whether a route of another provider may succeed after this error.
+    /// Whether the call may succeed on a route of another provider.
     pub fn is_for_another_route(&self) -> bool {
         let of_this_route = matches!(
             self,
@@ -223,7 +223,7 @@ impl Error {
         }
     }
 
-    /// Returns the kind of the error in one word, from a closed list.
+    /// Returns the kind of the error as one word from a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
             Self::NotRecorded { .. } | Self::NotOnRecord { .. } => "not-recorded",
@@ -266,7 +266,8 @@ impl Error {
         }
     }
 
-    /// Returns the underlying error: after several attempts, the error of the last one.
+    /// Returns the underlying error. For an error after several attempts, this is the error of the
+    /// last attempt.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),

@@ -7,7 +7,7 @@ use super::request::ModelRequest;
 use super::tokens;
 use crate::limits;
 
-/// Token counts that the provider reported; `None` for missing ones.
+/// Token counts that the provider reported; `None` for a count that it did not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReportedUsage {
     pub tokens_in: Option<u64>,

@@ -95,12 +95,13 @@ impl fmt::Display for KeySource {
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// End of the text so far, if it may be the beginning of the key.
+    /// End of the text so far that may be the beginning of the key. It is held back.
     held: String,
 }
 
 impl KeyFilter {
-    /// Appends `piece` and returns all text that cannot be part of the key any more.
+    /// Adds `piece` to the text. Returns the text that is certainly not a part of the key, or
+    /// `None` if `piece` can be passed on as it is.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
@@ -128,13 +129,13 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the held text at the end of the answer. This text is incomplete, so it is not the
-    /// key.
+    /// Returns the text that is held back at the end of the answer. It is only a part of the key,
+    /// so it may be shown.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Returns the number of bytes at the end of `text` that may be the beginning of the key.
+    /// Returns the number of bytes at the end of `text` with which the key may begin.
     fn begun(&self, text: &str) -> usize {
         let most = text.len().min(self.key.len().saturating_sub(1));
         let begins = |length: &usize| {

@@ -38,11 +38,11 @@ pub use terms::{ModelTerms, RouteTerms, TokenPrice};
 pub use unasked_model::UnaskedModel;
 pub use wire::{WireSettings, plain_body};
 
-/// Future that resolves when a request may be sent, or fails with the reason why it must not be
-/// sent.
+/// Future that resolves when a request may be sent. Fails with the reason if the request must not
+/// be sent.
 pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// Admits the requests of a model call, each before it is sent.
+/// Decides for each request of a model call, before it is sent, whether it may be sent.
 pub trait CallAdmission: Send + Sync {
     /// Requests permission to send a request to `route`. The router calls that route `name` and
     /// tries it at most `most` times.

@@ -55,8 +55,8 @@ pub struct ModelRequest {
     pub messages: Vec<Arc<ChatMessage>>,
     /// Tools that the model may call natively. Empty if the model writes actions in its text.
     pub tools: Vec<ModelTool>,
-    /// Whether the model may or must call a tool. Sent only together with tools. `None` leaves the
-    /// provider's default.
+    /// Whether the model may, must or must not call a tool. Sent only together with tools. `None`
+    /// leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
     /// Requests at most one call in the answer. Sent only together with tools, and only to
     /// providers that are known to accept this key. For other providers, only the prompt states the
@@ -67,17 +67,20 @@ pub struct ModelRequest {
 }
 
 impl ModelRequest {
-    /// The tool choice to send. Providers refuse a choice without tools, so it is never sent without.
+    /// The tool choice to send. It is sent only together with tools, because providers refuse a
+    /// choice without tools.
     pub fn sent_tool_choice(&self) -> Option<ToolChoice> {
         self.tool_choice.filter(|_| !self.tools.is_empty())
     }
 
-    /// Whether to request at most one call, which needs tools, too.
+    /// Whether the provider is requested to make at most one call in the answer. Requires that the
+    /// request has tools.
     pub fn asks_one_call(&self) -> bool {
         self.one_call && !self.tools.is_empty()
     }
 
-    /// Maximum tokens of the answer: the smaller of the request's and the config's bound.
+    /// Maximum tokens of the answer: the smaller one of the bounds of the request and of the
+    /// config.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()
     }

@@ -43,16 +43,16 @@ pub struct SseDecoder {
     name: String,
     data: Vec<u8>,
     has_data: bool,
-    /// Whether the last line ended with CR, so that a following LF belongs to it.
+    /// Whether the last line ended with CR, so that a following LF belongs to that line end.
     after_cr: bool,
     after_first_line: bool,
-    /// Whether the current event was returned already and must be dropped before the next one.
+    /// Whether the current event was returned already. If so, it is dropped before the next event.
     is_old: bool,
 }
 
 impl SseDecoder {
     /// Returns the next event, and removes the bytes that were read from `input`. Returns `None` if
-    /// `input` ends before the event does.
+    /// the event does not end in `input`.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
 
@@ -80,7 +80,7 @@ impl SseDecoder {
         }
     }
 
-    /// Returns the last event of a stream that ended without the empty line after that event.
+    /// Returns the last event of a stream that ended without the empty line which ends an event.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;

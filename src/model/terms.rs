@@ -9,7 +9,7 @@ use super::tokens::{self, RequestSize, TokenizerFamily};
 use crate::envelope::{Money, Spending};
 use crate::limits;
 
-/// Prices of a route, per million tokens.
+/// Prices of a route per million tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TokenPrice {
     /// Price of one million prompt tokens.
@@ -84,8 +84,9 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the default maximum tokens of an answer, at most half of the window. `None` if the
-    /// config states no window, or a maximum for every route.
+    /// Returns the maximum tokens of an answer on a route that states none: the default, but at
+    /// most half of the window. `None` if the config states no window, or a maximum for every
+    /// route.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());

@@ -86,7 +86,7 @@ impl TokenizerFamily {
         RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// Like [`TokenizerFamily::size`], but counts `notice`, the last text of the request, as schema
+    /// Like [`TokenizerFamily::size`], but counts the last text of the request, `notice`, as schema
     /// tokens, because every turn sends a new notice.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
@@ -115,8 +115,8 @@ impl RequestSize {
     }
 }
 
-/// Returns an upper bound of a request's tokens without counting them: no token is shorter than a
-/// byte.
+/// Returns an upper bound of a request's tokens. It is computed from the number of bytes, because
+/// no token is shorter than a byte.
 pub fn at_most(request: &ModelRequest) -> u64 {
     let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
     bytes.saturating_add(framing(request))

@@ -77,7 +77,7 @@ impl BlockingClient {
         self.drive.handle()
     }
 
-    /// Returns the version of the connected server.
+    /// Returns the version of the server that this client is connected to.
     pub fn version(&self) -> String {
         self.client.server_info().version
     }
@@ -87,7 +87,8 @@ impl BlockingClient {
         self.client.server_info().max_payload
     }
 
-    /// Returns the name of the connected server, from its config.
+    /// Returns the name of the server that this client is connected to, as the server's config
+    /// states it.
     pub fn server_name(&self) -> String {
         self.client.server_info().server_name
     }
@@ -124,8 +125,8 @@ impl BlockingClient {
         self.gather(question, |_| false)
     }
 
-    /// Like [`BlockingClient::request_from_all`], but ends at once when the subject has no
-    /// subscriber.
+    /// Like [`BlockingClient::request_from_all`], but the receiver ends at once if the subject has
+    /// no subscriber.
     pub fn request_from_listeners(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |answer| answer.status == Some(async_nats::StatusCode::NO_RESPONDERS))
     }

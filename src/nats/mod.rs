@@ -32,7 +32,7 @@ pub use shared_runtime::SharedRuntime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Addresses such as `nats://host:port` or `tls://host:port`. The client learns the addresses
-    /// of the cluster's other servers from these.
+    /// of the cluster's other servers from one of these.
     pub servers: Vec<String>,
     pub credentials: NatsCredentials,
     /// PEM file of the certificates to trust instead of the system's certificates. A connection
@@ -178,8 +178,8 @@ fn explain_failure(detail: &str, options: &Options) -> String {
 
 const ROUNDS_TO_SETTLE: u32 = 3;
 
-/// Waits until the servers have processed everything that this client has sent so far, so that
-/// `denials` contains the permission errors for all of it. Gives up after a timeout.
+/// Waits until the servers have processed everything that this client has sent so far. Then
+/// `denials` contains all permission errors that this caused. Gives up after a timeout.
 pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {
@@ -255,7 +255,7 @@ fn backoff(attempts: usize) -> Duration {
     }
 }
 
-/// Logs what happens to a connection, each outage once.
+/// Logs the events of a connection. Each outage is logged once.
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,

@@ -1,5 +1,5 @@
-//! Permission errors of a connection. A server does not report a permission error as the response
-//! to the request that caused it, so the errors are collected here.
+//! Permission errors of a connection. A server does not send a permission error as the response to
+//! a request, so this module collects the errors.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -81,8 +81,8 @@ struct SharedErrors {
     /// It is never held across an await. The list is valid after a panic, since each change is one
     /// call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
-    /// Number of errors so far. Incremented after the change of `recent`, so that a woken task
-    /// finds the error there.
+    /// Number of errors so far. Incremented after the error was added to `recent`, so that a woken
+    /// task finds the error there.
     count: watch::Sender<u64>,
 }
 

@@ -21,15 +21,15 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking calls that have begun so far. With this number, the background thread
-    /// recognises that a caller came and left while the thread slept.
+    /// Number of blocking calls that have begun so far. The background thread compares it with an
+    /// earlier number to notice a caller that came and left while the thread slept.
     begun: AtomicUsize,
     /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,
     /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
-    /// Wakes the background thread out of the runtime. Keeps a wake-up that comes before the thread
-    /// waits for it, so that none is lost.
+    /// Makes the background thread stop driving the runtime. A wake-up that comes before the thread
+    /// waits for it is kept, so that no wake-up is lost.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }

@@ -33,7 +33,8 @@ use crate::telemetry::SpanExporter;
 use crate::thread::Record;
 use crate::trace::SpanTracer;
 
-/// Reason why an agent cannot be hosted apart from the pump; `names` lists the agents that can.
+/// Reason why an agent cannot be hosted apart from the pump. `names` lists the agents for which
+/// this is possible.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config has `nats = true`, so there is no agent to host")]
@@ -93,7 +94,7 @@ fn unknown_agent(config: &Config, name: &str) -> NotHosted {
 
 /// The agents that this process hosts for a pump elsewhere.
 pub struct HostedAgents {
-    /// The config in force. Locked during a whole reload.
+    /// The config in force. Lock: held during a whole reload.
     config: Mutex<Arc<Config>>,
     has_own_keys: bool,
     agents: Vec<ReloadableAgent>,
@@ -112,8 +113,8 @@ struct ReloadableAgent {
 }
 
 impl HostedAgents {
-    /// Connects once for each agent, with the agent's seed in `keys` or with the config's
-    /// credentials.
+    /// Connects once for each agent. A connection uses the agent's seed in `keys`, or the
+    /// credentials of the config.
     ///
     /// # Errors
     ///
@@ -175,8 +176,8 @@ impl HostedAgents {
         })
     }
 
-    /// Loads the config file again, and uses it for deliveries from now on; deliveries in flight
-    /// keep their earlier configs. Applies the whole difference or nothing.
+    /// Loads the config file again, and uses it for deliveries from now on. Deliveries in flight
+    /// keep the configs with which they began. Applies either all differences or none.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let mut config = self.config.lock().await;
         let before = Arc::clone(&config);
@@ -246,8 +247,8 @@ impl HostedAgents {
         self.watcher.clone()
     }
 
-    /// Refuses new deliveries. Returns when every running turn has ended and the pump has its
-    /// answer.
+    /// Refuses new deliveries. Returns when every running turn has ended and its answer has reached
+    /// the pump.
     pub async fn stop(self) {
         // The send fails if every agent has already ended.
         self.stop.send(true).ok();
@@ -316,8 +317,8 @@ impl<'c> HostedAgentFactory<'c> {
     }
 }
 
-/// Refuses a connection that lacks permissions. Otherwise, an agent would wait forever, or its
-/// deliveries would be repeated although the agent is alive.
+/// Refuses a connection that lacks permissions. Otherwise, the agent would wait forever, or its
+/// deliveries would be repeated although it is alive.
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,
@@ -330,14 +331,15 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent that downloads what is new in its thread from the pump for every turn.
+/// An agent on another machine than the pump. Before each turn, it downloads from the pump what is
+/// new in the thread.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,
 }
 
-/// Thread history without records: the journal is on the machine of the pump, which transfers each
-/// thread.
+/// A thread history that contains no records. The journal is on the machine of the pump, which
+/// transfers the threads.
 struct NothingRecorded;
 
 impl ThreadHistory for NothingRecorded {

@@ -145,8 +145,8 @@ fn of_route(span: Span, route: &ModelRoute) -> Span {
         .with("gen_ai.request.model", route.model.clone())
 }
 
-/// Returns the provider's name in the conventions, or its name in the config if the conventions
-/// have none.
+/// Returns the name of a provider in OpenTelemetry's conventions. A provider without one keeps its
+/// name in the config.
 fn provider(name: &str) -> String {
     match name {
         "xai" => "x_ai",
@@ -188,7 +188,7 @@ const fn finish(stop: StopReason) -> &'static str {
     }
 }
 
-/// Ends a span when dropped. If the span is dropped before its turn has ended, the turn was
+/// Ends a span when dropped. A span that is dropped before its turn has ended is marked as
 /// cancelled.
 struct SpanGuard<'a> {
     tracer: &'a SpanTracer,

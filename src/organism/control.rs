@@ -3,7 +3,7 @@
 //!
 //! A client sends one request line and receives response lines ([`encoding`]): a receipt, then a
 //! result for every call that the client waits for. The connection ends after the last response,
-//! unless the request keeps it open for another request.
+//! unless the request asks to keep the connection open for another request.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -36,7 +36,7 @@ use crate::service::{
 use crate::thread::DecisionOrigin;
 
 /// Minimum size of one read in bytes. Most requests fit into one read. The buffer remains while a
-/// client waits for results, so a larger one would cost every waiting client.
+/// client waits for results, so that a larger buffer would cost memory for every waiting client.
 const READ_BYTES_MIN: usize = 2 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
@@ -47,15 +47,15 @@ const TOO_MANY_CONNECTIONS: &str =
 pub struct ControlContext {
     pumps: PumpBackend,
     rules: Arc<SharedRules>,
-    /// `None` for a program that embeds the pump and serves it, without a config file.
+    /// Reloads the config; `None` for a program that embeds the pump and has no config file.
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether too many connections are open. If so, requests are answered with `busy`.
+    /// Whether the connection exceeds the bound. If so, its requests are answered with `busy`.
     is_busy: bool,
 }
 
-/// The pumps that requests are passed on to.
+/// The pumps to which requests are passed on.
 #[derive(Clone)]
 enum PumpBackend {
     One(Arc<PumpService>),
@@ -91,14 +91,14 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the bound. The request is still read, with a short
-    /// time-out, so that its client gets a fitting response.
+    /// Makes the context for a connection beyond the bound. A request on it is still read, with a
+    /// short time-out, so that the client gets a fitting response.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
     }
 
-    /// Records a refusal, if this process runs a pump.
+    /// Records a refusal in the journal, if this process runs a pump.
     async fn record_denied(&self, denied: &DeniedCaller) {
         match &self.pumps {
             PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
@@ -284,8 +284,9 @@ impl ConnectionBound {
 /// Serves each connection on its own task until `closed`. After that, serves the connections that
 /// still wait to be accepted, because their clients expect a response.
 ///
-/// If the server is dropped because its pump has ended, no waiting connection is accepted: the path
-/// still exists then, and clients that reconnect in a loop would keep the server alive forever.
+/// If the server is dropped because its pump has ended, no waiting connection is accepted. The path
+/// of the socket still exists then, so that clients which reconnect in a loop would keep the server
+/// alive forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -446,7 +447,7 @@ impl ControlConnection {
     }
 }
 
-/// Whether a request is a query with which commands begin, and which changes nothing.
+/// Whether a request is a query with which commands begin.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -477,8 +478,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client leaves. After the client has left, waits only for
-    /// the request itself and not for its results, so that the connection is freed.
+    /// Carries out a request, even if its client leaves. Once the client has left, waits only until
+    /// the request is carried out and not for its results, so that the connection becomes free.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -529,8 +530,8 @@ impl ControlConnection {
     }
 }
 
-/// Makes the error for a request whose task ended without a response. The text of the runtime's
-/// error means nothing to a client.
+/// Makes the error for a request whose task ended without a response. Does not use the text of
+/// `error`, which means nothing to a client.
 pub(super) fn unanswered(error: &JoinError) -> Error {
     log_panic(error);
     Error::Stopped
@@ -550,13 +551,13 @@ fn aborted() -> io::Error {
 /// Reads the requests of one connection.
 struct RequestReader {
     read: OwnedReadHalf,
-    /// The bytes that arrived after the last request.
+    /// Bytes that have arrived after the last request that was read.
     lines: LineBuffer,
 }
 
 impl RequestReader {
-    /// Returns the next line. If the line is too long, or the client has left, returns only a part
-    /// of it.
+    /// Returns the next line. If the line is too long, or if the client has left, returns only the
+    /// beginning of the line.
     async fn next_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(line) = self.lines.take_line() {
@@ -571,8 +572,8 @@ impl RequestReader {
     }
 
     /// Waits until the client has left, or has sent too many bytes ahead. Reads meanwhile, because
-    /// only a read shows that the client has left. On a kept connection, the bytes belong to the
-    /// next request.
+    /// only a read shows that the client has left. If the connection is kept, the bytes that are
+    /// read belong to the next request.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {
@@ -585,7 +586,7 @@ impl RequestReader {
         }
     }
 
-    /// Reads more bytes and returns their number. Cancel-safe: dropping the future loses none.
+    /// Reads more bytes and returns their number. Cancel-safe: dropping the future loses no byte.
     async fn fill(&mut self) -> io::Result<usize> {
         let room = READ_BYTES_MIN.max(self.lines.len());
         self.read.read_buf(self.lines.room(room)).await

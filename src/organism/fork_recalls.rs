@@ -19,13 +19,13 @@ use crate::pump::core::{CallRecollection, RecallOrder};
 use crate::pump::driver::Handle;
 use crate::thread::{Fact, Opener, Record};
 
-/// Makes the channel on which a pump orders searches of fork sources.
+/// Makes the channel on which a pump requests searches of fork sources.
 pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
     unbounded_channel()
 }
 
-/// Returns the data directories of a pump's journal and of the journals with the sources of its
-/// forks.
+/// Returns the data directory of a pump's journal. Also returns the data directories of the
+/// journals that contain the sources of its forks.
 pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     let sources = config.trial.as_ref().map(|trial| trial.journals.clone());
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
@@ -60,20 +60,21 @@ pub(super) async fn serve(
     }
 }
 
-/// Calls of one tree with the same listener and payload, in the order of the record.
+/// Calls of one tree by their listener and payload. Calls with the same key are in the order of the
+/// record.
 type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
 
 /// The calls of one tree.
 #[derive(Default)]
 struct SearchedCalls {
-    /// Position of the last record that is read.
+    /// Position of the last record that was read.
     up_to: Position,
     same: SameCalls,
     openers: HashMap<CallId, Opener>,
     /// Positions of the records that closed calls.
     closed: HashMap<CallId, Position>,
-    /// Calls that a fork has opened again, each with the same call in the fork's source. Empty if
-    /// the tree is no fork.
+    /// Calls that a fork has opened again, each with the original call in the fork's source. Empty
+    /// if the tree is no fork.
     reopened: HashMap<CallId, CallId>,
 }
 
@@ -90,7 +91,7 @@ impl SourceSearch {
         Self { data, sources, trees }
     }
 
-    /// Opens a reader of the journal that has this tree.
+    /// Opens a reader of the journal that contains this tree.
     fn source_reader(&self, root: &ThreadId) -> Result<Option<JournalReader>, Error> {
         for journal in &self.sources {
             let reader = JournalReader::open(journal)?;
@@ -101,7 +102,8 @@ impl SourceSearch {
         Ok(None)
     }
 
-    /// Finds the result that the source has for a call of a fork; `None` if it has none.
+    /// Finds the result that the source has for a call of a fork. Returns `None` if the source has
+    /// no result for it.
     fn find(&mut self, order: &RecallOrder) -> Result<Option<CallRecollection>, Error> {
         let reader = JournalReader::open(&self.data)?;
         let key = (order.listener.clone(), order.payload);
@@ -124,7 +126,7 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// Reads the calls of a tree after a position.
+    /// Reads the calls of a tree whose records come after a position.
     fn calls(
         &mut self,
         reader: &JournalReader,

@@ -17,12 +17,12 @@ use crate::nats::{Client, State};
 use crate::pump::driver::{PumpMetrics, PumpNotReady, WriteObstacle};
 use crate::trace::SpanTracer;
 
-/// Health of one pump: its metrics, and those of its model calls.
+/// Health of one pump: metrics of the pump, and metrics of the model calls of its agents.
 #[derive(Debug, Clone)]
 pub(super) struct PumpHealth {
     counts: Arc<PumpMetrics>,
     pub models: Arc<ModelCounts>,
-    /// Progress of the index, if this process follows the journal.
+    /// Progress of the index; `None` if this process does not keep an index of the journal.
     pub index: Option<Arc<IndexLag>>,
     /// Alerts of this pump, if the config has any.
     pub alerts: Option<Arc<AlertMetrics>>,
@@ -62,14 +62,14 @@ impl PumpHealth {
 pub struct HealthMonitor {
     name: Arc<str>,
     pumps: WatchedPumps,
-    /// The tracer, whose export is counted in metrics.
+    /// The tracer of spans. Metrics count the spans that it exports.
     tracer: SpanTracer,
 }
 
 #[derive(Clone)]
 enum WatchedPumps {
     One(PumpHealth),
-    /// The pumps of partitions that run in this process at the moment.
+    /// Pumps of partitions run in this process. The map states which ones run at the moment.
     Several(Arc<PartitionMap>),
     /// No pump runs here: the process hosts agents for pumps elsewhere.
     Elsewhere(Arc<HostedHealth>),
@@ -109,7 +109,7 @@ pub struct ReadinessProblem {
     pub partition: Option<u32>,
 }
 
-/// Records before the snapshot of a start, which are proved while the organism runs.
+/// Records before the snapshot of a start. They are proved while the organism runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
     /// The first record that the start itself proved.
@@ -146,7 +146,7 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
-    /// Whether this process neither pumps nor follows any partition any more. Without a stop, a
+    /// Whether this process runs no pump and stands by for no partition any more. Without a stop, a
     /// pump ends only after a fatal error.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
@@ -169,7 +169,8 @@ impl HealthMonitor {
         }
     }
 
-    /// Records that this run has not proved yet. Empty if it has proved every record.
+    /// Returns the records that this run has not proved yet. Empty if this run has proved every
+    /// record.
     pub fn unproved(&self) -> Vec<UnprovedRecords> {
         match &self.pumps {
             WatchedPumps::One(watched) => UnprovedRecords::of(watched, None).into_iter().collect(),

@@ -19,7 +19,7 @@ use crate::pump::driver::PumpSink;
 use crate::trace::SpanTracer;
 use crate::workflow::{RunDefinitions, WorkflowHandler};
 
-/// Everything that hosts of one pump share.
+/// Everything that the hosts of one pump share.
 pub(super) struct HostFactory {
     pub sink: Arc<PumpSink>,
     pub runtime: runtime::Handle,
@@ -27,11 +27,11 @@ pub(super) struct HostFactory {
     pub tracer: SpanTracer,
     pub memory: Arc<JournalMemory>,
     pub mark: PumpMark,
-    /// The config that renders the prompts of agents elsewhere.
+    /// The config that renders the prompts of agents on other machines.
     pub prompts: PromptConfig,
 }
 
-/// The hosts in use. A reload replaces them. `None` once the pump ends them.
+/// The hosts in use. A reload replaces them. `None` once the pump has taken them to end them.
 #[derive(Clone, Default)]
 pub(super) struct SharedHosts(Arc<Mutex<Option<Vec<HostedListener>>>>);
 
@@ -50,7 +50,8 @@ impl SharedHosts {
         found.map(|(_, host)| Arc::clone(host))
     }
 
-    /// Returns the hosts that must end at once, because the pump has ended those in use.
+    /// Puts these hosts in use. If the pump has already ended the hosts in use, returns the given
+    /// ones, which must end at once, too.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         match &mut *self.all() {
             Some(in_use) => {
@@ -61,7 +62,7 @@ impl SharedHosts {
         }
     }
 
-    /// Returns the given hosts that are not in use.
+    /// Returns those of the given hosts that are not in use.
     pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         let in_use = self.all();
         let is_used =
@@ -129,7 +130,7 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts of another config. Listeners whose processes are the same keep their hosts.
+    /// Makes the hosts of another config. A listener whose process stays the same keeps its host.
     pub fn hosts_after(
         &self,
         before: &Config,

@@ -27,7 +27,7 @@ pub(super) struct IndexLag {
     /// Last readable position of the journal.
     recorded: watch::Receiver<Position>,
     position: Gauge,
-    /// Last moment, in microseconds, when the index held every record.
+    /// Last moment, in microseconds since 1970, when the index contained every record.
     complete_at: AtomicI64,
     failures: Counter,
     has_ended: AtomicBool,
@@ -45,7 +45,7 @@ impl IndexLag {
         self.recorded.borrow().0.saturating_sub(self.position.get())
     }
 
-    /// Returns the time since the index held every record.
+    /// Returns the time that has passed since the index contained every record.
     pub fn time(&self) -> Duration {
         if self.records() == 0 {
             return Duration::ZERO;
@@ -136,7 +136,7 @@ struct FollowerThread {
     recorded: watch::Receiver<Position>,
     ended: watch::Receiver<()>,
     lag: Arc<IndexLag>,
-    /// A position of the journal, and the moment in microseconds when it was the last one.
+    /// A position of the journal, and the moment in microseconds when it was the last position.
     seen: (Position, i64),
 }
 
@@ -180,8 +180,8 @@ impl FollowerThread {
         );
     }
 
-    /// Returns the position that the index must reach after `reached`. Waits until there is one.
-    /// Returns `None` if no record comes for some time, or if the pump has ended.
+    /// Returns the next position that the index must reach after `reached`. Waits until there is a
+    /// later record. Returns `None` if no record comes for some time, or if the pump has ended.
     fn next(&mut self, reached: Position) -> Option<Position> {
         self.lag.position.set(reached.0);
         let (seen, at) = self.seen;
@@ -198,8 +198,9 @@ impl FollowerThread {
         self.wait_for_growth(Some(limits::INDEX_IDLE_TIME)).then(|| self.last())
     }
 
-    /// Waits until the journal has records that the index lacks, and collects more of them for one
-    /// commit. Returns false if the pump has ended, or if no record comes within `patience`.
+    /// Waits until the journal has records that the index lacks. Then waits a short time more, so
+    /// that one commit includes further records. Returns false if the pump has ended, or if no
+    /// record comes within `patience`.
     fn wait_for_growth(&mut self, patience: Option<Duration>) -> bool {
         let position = Position(self.lag.position.get());
         if self.last() <= position {
@@ -228,12 +229,12 @@ impl FollowerThread {
         self.seen = (self.last(), Time::now().0);
     }
 
-    /// Pauses for `span`. Returns false if the pump ends before.
+    /// Waits for the duration `span`. Returns false if the pump ends before.
     fn pause(&self, span: Duration) -> bool {
         self.is_in_time(async move { tokio::time::sleep(span).await }, None)
     }
 
-    /// Whether `future` ends before the pump, and within `patience`.
+    /// Whether `future` ends before the pump ends, and within `patience`.
     fn is_in_time(&self, future: impl Future<Output = ()>, patience: Option<Duration>) -> bool {
         let mut ended = self.ended.clone();
         let patience = patience.unwrap_or(Duration::MAX);
@@ -249,7 +250,8 @@ impl FollowerThread {
     }
 }
 
-/// Returns the wait after a failure that this number of consecutive failures preceded.
+/// Returns the wait after a failure. `failures` is the number of consecutive failures before this
+/// one.
 fn retry_after(failures: u32) -> Duration {
     let factor = 2u32.saturating_pow(failures);
     limits::INDEX_RETRY.saturating_mul(factor).min(limits::INDEX_RETRY_MAX)

@@ -55,13 +55,14 @@ pub(super) fn agents(
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
-    /// Id of this run of the pump. Between two runs, an operator may have taken payloads
-    /// out of the journal, or restored a backup, so no host continues a thread of another run.
+    /// Id of this run of the pump. No host continues a thread of another run, because an operator
+    /// may have redacted payloads of the journal or restored a backup between two runs.
     pub run: Uuid,
 }
 
 impl RemoteMemorySource {
-    /// Returns the mark of the thread up to the record at `position`; `None` if there is no record.
+    /// Returns the mark of the threads up to the record at `position`; `None` if there is no such
+    /// record.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))
@@ -105,7 +106,7 @@ pub(super) fn history(config: &Config) -> Arc<JournalMemory> {
     Arc::new(JournalMemory::new(config.data.clone()))
 }
 
-/// Builds an agent from its config.
+/// Builds the agent that `spec` describes.
 pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,

@@ -103,8 +103,8 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// The gate of the pump refused the payload of a schedule that the check of the config
-    /// accepted.
+    /// The gate of the pump refused the payload of a schedule, although the check of the config
+    /// accepted it.
     #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
     Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
@@ -125,20 +125,20 @@ pub enum Error {
          needs one that is whole"
     )]
     Divided { partitions: u32 },
-    /// A pump of this process can take another config only at a restart.
+    /// A pump of this process can take another config only at a restart of the organism.
     #[error(
         "this organism takes another config at a restart alone: workflow runs that were open at its \
          start are on definitions of an earlier config, or another program embeds it"
     )]
     NotReloadable,
     /// Another process announced that it starts the organism, and did not open the socket in time.
-    /// This command did nothing.
+    /// This command has done nothing.
     #[error(
         "{process} has announced that it starts this organism and has not opened its socket within \
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent can be hosted apart from the pump, or the named one cannot.
+    /// No agent can be hosted apart from the pump, or the named agent cannot.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
     /// A hosted process tried to start an organism of its own.
@@ -147,7 +147,7 @@ pub enum Error {
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
-    /// This repair exists only for an embedded journal.
+    /// This kind of repair exists only for an embedded journal.
     #[error(
         "the journal of this config is on JetStream, where no record can be taken out: \
          `--accept-loss` is of an embedded journal. `organism repair --accept-key` keeps records \
@@ -161,7 +161,7 @@ pub enum Error {
          --accept-key` accepts another key of this host"
     )]
     OneHost,
-    /// This repair needs a journal on JetStream with a projection.
+    /// This kind of repair needs a journal on JetStream with a projection.
     #[error(
         "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \
          `--accept-key` or `--accept-redaction`, as its start says"
@@ -209,8 +209,8 @@ pub struct Organism {
     reloader: ReloadService,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Responder that reports positions of the local projection to other processes until it is
-    /// dropped.
+    /// Responder that reports positions of the local projection to other processes. It runs until
+    /// it is dropped.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
@@ -252,7 +252,8 @@ impl Organism {
         ended
     }
 
-    /// Like [`Organism::stop`], but first waits until every connected client has its results.
+    /// Stops the organism as [`Organism::stop`] does, but first waits until every connected client
+    /// has its results.
     pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close().all().await;
@@ -287,7 +288,7 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-/// Checks what a start needs besides a valid config: the keys of its models.
+/// Checks the requirements of a start besides a valid config: the keys of the config's models.
 fn check_start(config: &Config) -> Result<(), Error> {
     let missing = config.keys_missing_here();
     if missing.is_empty() {
@@ -315,7 +316,7 @@ fn core(config: &Config) -> ResidentCore {
     ResidentCore::new(core.with_operators(config.operators.clone()), config.data.clone())
 }
 
-/// Builds the gate of a config without a pump, for callers that only validate payloads.
+/// Builds the gate of a config without a pump, for callers that only check payloads.
 pub fn gate(config: Config) -> Result<Gate, Error> {
     let config = with_core_words(config)?;
     let gate = Gate::new(Arc::new(config.contracts), config.schemas);
@@ -341,7 +342,7 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// Adds the schema of the goals of each agent that a workflow may send goals to.
+/// For each agent that a workflow may send goals to, adds the schema of these goals.
 fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for agent in config.contracts.agents_with_goals() {
@@ -352,8 +353,8 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schemas of outputs by those of runs on any definition, because a run may finish on
-/// an earlier definition with another form of output. Adds the schemas of retries.
+/// Replaces the schemas of workflows' outputs by schemas of all runs. A run may finish on an
+/// earlier definition, whose output has another form. Adds the schemas of retries, too.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {
@@ -369,8 +370,8 @@ fn open_journal(config: &Config, core: &mut ResidentCore) -> Result<Box<dyn Jour
     open_journal_as(config, None, core)
 }
 
-/// Opens the journal; `accepts` is the id of another host's journal on JetStream that an operator
-/// adopts.
+/// Opens the journal. If an operator adopts another host's journal on JetStream, `accepts` is the
+/// id of that journal.
 fn open_journal_as(
     config: &Config,
     accepts: Option<Uuid>,
@@ -393,7 +394,7 @@ fn open_journal_as(
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Opens the journal on JetStream, with the damage that an operator accepts.
+/// Opens the journal on JetStream, with the damage of the stream that an operator accepts.
 fn open_stream(
     config: &Config,
     accepts: Option<Uuid>,

@@ -39,7 +39,8 @@ impl AgentModelCounters {
 /// Counters of all model calls.
 #[derive(Debug)]
 pub struct ModelCounts {
-    /// Rows in the order of the config: agent, model, currency of the model's prices, counters.
+    /// Rows in the order of the config. Each has an agent, a model, the currency of the model's
+    /// prices, and the counters.
     rows: Vec<(ListenerName, String, Option<String>, AgentModelCounters)>,
     index: HashMap<String, HashMap<ListenerName, usize>>,
 }

@@ -32,8 +32,8 @@ impl ConfiguredModels {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// Like [`ConfiguredModels::of`], but counts every call and keeps a span of each call whose
-    /// trace is kept.
+    /// Builds models as [`ConfiguredModels::of`] does. The built models count every call, and keep
+    /// a span of each call whose trace is kept.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
@@ -106,7 +106,7 @@ impl ConfiguredModels {
     }
 
     /// Makes one short call to a single model, without retries and without a record. Returns `None`
-    /// for a model that uses no network.
+    /// if the model uses no network.
     pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
         let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
         let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());
@@ -135,7 +135,7 @@ impl ConfiguredModels {
 }
 
 /// Finds a model without a price among the network models that calls of the models in `names` may
-/// reach. An amount of money cannot bound calls of such a model.
+/// reach. The cost of such a model's calls is unknown, so no amount of money can bound them.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

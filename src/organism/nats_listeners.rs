@@ -51,13 +51,13 @@ pub(super) async fn remotes(
     }
 }
 
-/// Whether the listener must get one delivery at a time.
+/// Whether the listener must get its deliveries one after another.
 fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
     let contract = config.contracts.get(listener);
     contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
-/// Returns the agents that run on other machines, with the settings of each agent's host.
+/// Returns the agents that run on other machines. Each comes with the settings of its host.
 fn remote_agents(
     config: &Config,
     memory: &Arc<JournalMemory>,

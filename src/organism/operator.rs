@@ -90,8 +90,8 @@ pub fn record_offline(
     Ok(journal.close(Time::now())?)
 }
 
-/// Opens a journal that is being adopted. If the journal has no MACs, it is accepted up to its
-/// current end, and the record states that position.
+/// Opens a journal that an operator adopts. If the journal has no MACs, accepts the journal up to
+/// its current end, and states that position in the action.
 fn adopted(
     config: &Config,
     core: &mut ResidentCore,
@@ -108,8 +108,8 @@ fn adopted(
     Ok(journal)
 }
 
-/// Opens the embedded journal for an operator who accepts damage because of which a start would
-/// refuse it.
+/// Opens the embedded journal for an operator who accepts damage. A start would refuse the journal
+/// because of this damage.
 pub(super) fn open_accepting(
     config: &Config,
     core: &mut ResidentCore,
@@ -123,8 +123,8 @@ pub(super) fn open_accepting(
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Appends actions in one commit to a journal that `core` has replayed and that no pump uses.
-/// `texts` are stored as blobs for the first boot of a new journal.
+/// Appends actions in one commit to a journal that `core` has replayed and that no pump uses. If
+/// the journal is new, stores `texts` as blobs for its first boot.
 pub fn append_actions(
     core: &mut ResidentCore,
     journal: &mut dyn Journal,

@@ -1,5 +1,5 @@
-//! Makes organisms beside the real one: the same config on a separate journal, cut off from
-//! everything that the real organism is connected to.
+//! Makes organisms beside the real one. Such an organism has the same config and a journal of its
+//! own, and is cut off from everything to which the real organism is connected.
 
 use std::path::{Path, PathBuf};
 

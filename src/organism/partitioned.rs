@@ -39,7 +39,7 @@ pub enum PartitionStatus {
     Foreign,
     /// The worker has not read the partition's lease yet.
     Starting,
-    /// The named process pumps the partition; this one stands by.
+    /// The process with this name pumps the partition, and this process stands by for it.
     Elsewhere(String),
     Here,
     /// This process is handing the partition over.
@@ -57,8 +57,8 @@ pub struct PartitionedOrganism {
     control: Option<control::ControlServer>,
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
-    /// Responder that reports positions of the local projections to other processes, also for
-    /// broken partitions.
+    /// Responder that reports positions of the local projections to other processes. It also
+    /// reports those of broken partitions.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.
@@ -67,9 +67,9 @@ pub struct PartitionedOrganism {
 
 impl PartitionedOrganism {
     /// Starts in this order: locks the directory, connects to NATS, starts a worker for each of the
-    /// given partitions, opens the control socket. A worker verifies and follows its partition's
-    /// journal. Once it holds the lease, it starts the hosts and the pump, and subscribes to the
-    /// subject of the partition.
+    /// given partitions, opens the control socket. Each worker verifies and follows the journal of
+    /// its partition. Once a worker holds the lease, it starts the hosts and the pump, and
+    /// subscribes to the subject of the partition.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
         check_start(&config)?;
@@ -162,7 +162,7 @@ impl PartitionedOrganism {
         )
     }
 
-    /// Whether every worker has ended, because each of their partitions is broken.
+    /// Whether every worker has ended. A worker ends by itself only if its partition is broken.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }

@@ -56,7 +56,7 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether the organism could have a directory of its own beside that of the other project.
+        /// Whether the organism could have a directory of its own beside that of the owner.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -77,7 +77,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default directory for the same organism name that belongs to another project, or to none.
+/// A default directory for an organism of the same name. It belongs to another project, or to no
+/// project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
@@ -103,8 +104,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Returns advice for a config whose directory would lie beside journals of other projects with the
-/// same name.
+/// Returns advice for a config whose directory would be created beside journals of other projects
+/// with the same name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -127,13 +128,14 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
     )
 }
 
-/// Returns advice for a config whose directory belongs to another project.
+/// Returns the part of an advice that says how to begin a journal. The advice is for a config whose
+/// directory belongs to another project.
 fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
 
-/// Like [`check`], but for the repair of a journal: a journal without a project may be repaired
-/// before it is adopted.
+/// Checks the directories as [`check`] does, before the repair of a journal. A journal without a
+/// project may be repaired before it is adopted.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -153,8 +155,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     }
 }
 
-/// Binds the directories of a config that is about to start to the config's project, if they belong
-/// to none. With `anew`, a new journal begins beside those of other projects with the same name.
+/// Binds the directories of a config to the config's project before a start, if they belong to no
+/// project. With `anew`, a new journal begins beside those of other projects with the same name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -186,8 +188,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is `file`, by the path that they
-/// contain, if the config no longer states them. Returns `None` if several directories match.
+/// Finds the default directories of the project whose config is `file` by the project path that
+/// they contain. Needed if the config no longer names them. Returns `None` if several directories
+/// match.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -258,9 +261,9 @@ pub struct AdoptedProject {
 /// call completes an interrupted adoption.
 ///
 /// `from` selects the journal, either by its directory or by the absolute path of its project's
-/// config. It is required if several journals match, or if that config still exists. `accepted`
-/// lists damage because of which a start would refuse the journal. The damage is accepted by a
-/// separate action in the same commit.
+/// config. `from` is required if several journals match, or if the config of the previous project
+/// still exists. `accepted` lists damage because of which a start would refuse the journal. The
+/// damage is accepted by a separate action in the same commit.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -418,7 +421,7 @@ fn take_state(
 }
 
 /// Finds the directory that `from` selects by its own path or by that of its project. Without
-/// `from`, the only candidate.
+/// `from`, returns the only candidate.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -440,8 +443,8 @@ fn chosen(
     }
 }
 
-/// Copies a directory under a temporary name, then renames the copy. If a copy was completed before
-/// a crash, it is kept.
+/// Copies a directory under a temporary name, then renames the copy. A complete copy from before a
+/// crash is kept.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let is_copied = |name: &str| {
         let ours = std::fs::read(to.join(name)).ok();
@@ -516,8 +519,8 @@ pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Copies the stored project path of `data`, if there is one. A journal that is restored from a
-/// copy belongs to the same project.
+/// Copies the project path that is stored in `data`, if there is one, to `to`. A journal that is
+/// restored from a copy belongs to the same project.
 pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     match stored(data)? {
         Some(project) => store(to, &project),

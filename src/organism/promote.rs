@@ -14,12 +14,12 @@ pub enum PromotionResult {
     Moved(PromotedJournal),
     /// The journal is already on JetStream.
     NothingToDo,
-    /// The config states no JetStream for the journal.
+    /// The config does not state JetStream for the journal, so there is no stream to promote it to.
     NowhereToGo,
 }
 
-/// Promotes the journal to the stream that the config states. Meanwhile, no other process may use
-/// the journal.
+/// Promotes the journal to the stream that the config states. No other process may use the journal
+/// during the promotion.
 pub fn promote(
     config: &Config,
     progress: &mut dyn FnMut(PromotionPhase, u64, u64),

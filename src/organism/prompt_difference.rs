@@ -17,16 +17,17 @@ pub enum ComparedSide {
     Right,
 }
 
-/// Result of a search for different prompts before the first other difference of two threads.
+/// Result of a search for the first pair of different prompts in two compared threads. The search
+/// covers the prompts before any other difference of the threads.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
-    /// The first pair of requests that differ in more than ids and dates.
+    /// The first pair of requests that differ in more than ids and dates, if there is one.
     pub first: Option<DifferentPrompts<E>>,
-    /// Number of pairs that were not compared, because there are too many.
+    /// Number of pairs that were not compared, because the search has a maximum.
     pub uncompared: u64,
 }
 
-/// Two requests at the same place of two threads.
+/// Two requests at the same place in the order of two threads.
 #[derive(Debug)]
 pub struct DifferentPrompts<E> {
     pub pair: PromptPair,
@@ -34,8 +35,8 @@ pub struct DifferentPrompts<E> {
     pub diff: Result<String, E>,
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates, before any other
-/// difference. `rebuild` rebuilds the request of a turn.
+/// Finds the first pair of requests that differ in more than ids and dates. Searches only the
+/// requests before any other difference of the threads. `rebuild` rebuilds the request of a turn.
 pub fn first_different_prompts<E>(
     comparison: &ThreadComparison,
     mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,

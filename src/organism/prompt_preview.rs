@@ -1,5 +1,5 @@
-//! Previews of prompts: of the next turn, or of an example task made from the schema. They are
-//! rendered by the same code as real prompts. No process is started and no model is called.
+//! Previews of prompts: of the next turn, or of an example task made from the schema. The same code
+//! renders previews and real prompts. No process is started, and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,17 +50,17 @@ pub struct PromptPreview {
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// Whether the stored config of a past turn renders the same request again. `None` for a turn
+    /// Whether the stored config of a past turn renders the turn's request again. `None` for a turn
     /// that was not taken, or whose config is not stored.
     pub comparison: Option<PromptComparison>,
 }
 
-/// Comparison of the request that a past turn sent with the request that the config of that turn
-/// renders in this program.
+/// Comparison of the request that a past turn sent with the request that the stored config of that
+/// turn renders in this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptComparison {
     Equal,
-    /// The first part that differs.
+    /// The first part in which the requests differ.
     Differs {
         part: &'static str,
     },
@@ -92,8 +92,8 @@ pub fn preview(
     }
 }
 
-/// Renders the first turn of `agent` for each kind of task that it may get: for the first payload
-/// that it accepts, and for each form of goal that workflows give it.
+/// Renders the first turn of `agent` for each kind of task. Kinds of tasks are the first payload
+/// that the agent accepts, and each form of goal that workflows give it.
 ///
 /// # Errors
 ///
@@ -112,8 +112,8 @@ pub(super) fn first_turns(
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
 
-/// Makes a task of each kind that the agent may get. An accepted payload without an example is
-/// empty.
+/// Makes a task of each kind that the agent may get. If an accepted payload has no example, an
+/// empty element stands for it.
 fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)> {
     let contract = config.contracts.get(agent);
     let accepted = contract.and_then(|contract| contract.accepts.first()).map(|name| {
@@ -270,7 +270,8 @@ struct ExampleThread {
     record: Record,
 }
 
-/// Makes the message for an agent that accepts only goals of workflow runs, which have no example.
+/// Makes the message about an agent that accepts only goals of workflow runs. There is no example
+/// of such a goal.
 fn takes_goals_only(agent: &ListenerName) -> String {
     format!(
         "{agent} accepts no payload, only goals of workflows, so it has no example; `organism \

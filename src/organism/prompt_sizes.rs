@@ -1,5 +1,5 @@
-//! Sizes of the agents' prompts, compared with the room that the context windows of their models
-//! leave for them.
+//! Sizes of the agents' prompts, compared with the room for a prompt in the context windows of
+//! their models.
 
 use super::models::ConfiguredModels;
 use super::{Error, prompt_preview, with_core_words};
@@ -22,12 +22,14 @@ pub struct PromptSize {
     pub window: Option<u64>,
     /// Tokens of the window that remain beside the longest answer.
     pub room: Option<u64>,
-    /// The payload that takes the most room, with its share of the characters in percent.
+    /// The payload whose description takes the most room, with its share of the request's
+    /// characters in percent.
     pub largest: Option<(String, usize)>,
 }
 
 impl PromptSize {
-    /// Whether even the first request of a thread takes room that an answer needs.
+    /// Whether the first request of a thread is already so large that too little room remains for
+    /// an answer.
     pub fn is_too_large(&self) -> bool {
         self.room.is_some_and(|room| self.with_task > room)
     }

@@ -40,7 +40,7 @@ pub(super) struct PumpRuntime {
     /// Name of the journal, used in messages.
     journal: String,
     hosts: SharedHosts,
-    /// Makes the hosts of another config; `None` if this pump cannot reload.
+    /// Makes the hosts of another config at a reload; `None` if this pump cannot reload.
     factory: Option<Arc<HostFactory>>,
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closes when the pump has ended.
@@ -160,12 +160,12 @@ impl PumpRuntime {
         self.alerts.configure(config, self.watched.index.clone())
     }
 
-    /// Returns the watch for alerts, which a reload configures anew.
+    /// Returns the watch for alerts of this pump. A reload configures it anew.
     pub fn alerts(&self) -> &Arc<AlertWatch> {
         &self.alerts
     }
 
-    /// Returns the hosts of this pump, which a reload replaces.
+    /// Returns the hosts of this pump. A reload replaces them.
     pub fn hosts(&self) -> &SharedHosts {
         &self.hosts
     }
@@ -199,7 +199,8 @@ impl PumpRuntime {
         self.ended.clone().changed().await.ok();
     }
 
-    /// Like [`PumpRuntime::ended`], as a future that does not borrow this value.
+    /// Returns when the pump has ended, as [`PumpRuntime::ended`] does. The future does not borrow
+    /// this value.
     pub fn end(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.clone();
         async move {
@@ -213,7 +214,8 @@ impl PumpRuntime {
         self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
-    /// Like [`PumpRuntime::drain`], but with a deadline for the deliveries in flight.
+    /// Stops the pump as [`PumpRuntime::drain`] does, but with a deadline for the deliveries in
+    /// flight.
     pub async fn drain_until(
         self,
         reason: &str,
@@ -261,7 +263,8 @@ impl PumpRuntime {
 }
 
 impl PumpHealth {
-    /// Makes the watch for alerts of the pump of `handle`, and reports its metrics from now on.
+    /// Makes the watch for alerts of the pump that `handle` reaches. From now on, the metrics of
+    /// this watch are reported.
     fn alert_watch(
         &mut self,
         config: &Config,
@@ -306,7 +309,8 @@ pub(super) fn core_config(
     })
 }
 
-/// Returns the core with the schedules of its partition, if this process runs schedules.
+/// Returns the core with the schedules of its partition. Returns the core unchanged if this process
+/// runs no schedules.
 pub(super) fn with_schedules(core: Core, config: &Config, gate: &Gate) -> Result<Core, Error> {
     if !config.runs_schedules {
         return Ok(core);
@@ -323,8 +327,8 @@ fn schedules_of(config: &Config, gate: &Gate) -> Result<Schedules, Error> {
     schedules.map_err(|(schedule, refusal)| Error::Schedule { schedule, detail: refusal.message })
 }
 
-/// Kills processes that an earlier pump left behind. Otherwise they would run beside the processes
-/// of this pump.
+/// Kills processes that an earlier pump has left running. Otherwise they would run beside the
+/// processes of this pump.
 fn end_earlier_processes(mark: &PumpMark) {
     let ended = end_leftovers(mark);
     if !ended.is_empty() {

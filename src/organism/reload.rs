@@ -1,6 +1,6 @@
 //! Reload: puts the config file of a running organism in force again, while work is in flight.
 //!
-//! The file is loaded and checked as at a start. A difference is applied whole or not at all.
+//! The file is loaded and checked as at a start. Either all differences are applied or none.
 //!
 //! **Invariant:** the config in force is the one of the last boot or reload on record.
 
@@ -24,7 +24,7 @@ use crate::service::ReloadReport;
 use crate::service::handshake::OrganismIdentity;
 use crate::thread::{ActionDetail, DecisionOrigin, OperatorAction, OperatorVerb};
 
-/// Rules of an entry point under the config in force. A reload replaces them.
+/// Rules of an entry point that follow from the config in force. A reload replaces them.
 #[derive(Default)]
 pub(super) struct SharedRules(RwLock<Arc<RulesInForce>>);
 
@@ -59,13 +59,13 @@ impl SharedRules {
 pub struct ReloadService(Arc<ReloadState>);
 
 struct ReloadState {
-    /// Locked during a whole reload, so that reloads are served one after the other.
+    /// Lock: held during a whole reload, so that one reload is served after the other.
     reloading: AsyncMutex<()>,
-    /// The pumps that run in this process, by partition; an organism without partitions has one. A
-    /// pump that cannot reload is `None`.
+    /// The pumps that run in this process, by partition. An organism without partitions has one
+    /// pump. The value is `None` for a pump that cannot reload.
     ///
-    /// Locked while the config in force is replaced or compared, and never across an await: a pump
-    /// that starts or ends must not wait for the others.
+    /// Lock: held while the config in force is replaced or compared, and never across an await,
+    /// because a pump that starts or ends must not wait for other pumps.
     pumps: Mutex<BTreeMap<u32, Option<Arc<ReloadablePump>>>>,
     config: watch::Sender<Arc<Config>>,
     rules: Arc<SharedRules>,
@@ -83,7 +83,8 @@ struct ReloadablePump {
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
-/// Everything that one pump needs of the next config. Made for all pumps before any takes it.
+/// Everything that one pump needs to take the next config. It is made for all pumps before any pump
+/// takes the config.
 struct PreparedExchange {
     config: Arc<Config>,
     exchange: ConfigExchange,
@@ -108,8 +109,8 @@ impl ReloadService {
     }
 
     /// Adds the pump of a partition, which started with `config`. If a reload came since then, the
-    /// pump takes the config in force. Returns false if the pump cannot take it: the pump must then
-    /// end and start again.
+    /// pump takes the config in force. Returns false if the pump cannot take that config; the pump
+    /// must then end and start again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -135,7 +136,7 @@ impl ReloadService {
     }
 
     /// Loads the config file again and puts it in force, if it is valid and every pump of this
-    /// process can take the difference. Returns when that is on record.
+    /// process can take the difference. Returns when the reload is on record.
     pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
         let _reloading = self.0.reloading.lock().await;
         let before = Arc::clone(&self.0.config.borrow());
@@ -174,7 +175,8 @@ impl ReloadState {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a pump if its config is in force. Otherwise returns the config in force.
+    /// Adds a pump if its config is in force. Otherwise does not add it, and returns the config in
+    /// force.
     fn insert_if(
         &self,
         config: &Config,
@@ -229,7 +231,7 @@ impl ReloadState {
         Ok(())
     }
 
-    /// Returns the pumps that do not have a config yet. If there are none, puts the config in
+    /// Returns the pumps that have not taken a config yet. If there are none, puts the config in
     /// force.
     ///
     /// A pump that cannot reload and joined since the reload began keeps its config up to its end.
@@ -248,14 +250,15 @@ impl ReloadState {
     }
 }
 
-/// Whether a reload from one config to the other would change anything. The digest does not cover
-/// everything that a reload applies, such as alerts.
+/// Whether a reload from the config `before` to the config `after` would change anything. The
+/// digest of a config does not cover everything that a reload applies, such as alerts.
 fn differs(before: &Config, after: &Config) -> bool {
     !ReloadComparison::between(before, after).changes.is_empty()
 }
 
 impl ReloadablePump {
-    /// Makes a reloadable pump; `None` if the pump takes another config only at a restart.
+    /// Makes a reloadable pump. Returns `None` if the pump can take another config only at a
+    /// restart.
     fn of(config: &Arc<Config>, runtime: &PumpRuntime) -> Option<Self> {
         Some(Self {
             config: Mutex::new(Arc::clone(config)),
@@ -315,7 +318,7 @@ impl ReloadablePump {
     }
 }
 
-/// Loads the file of the config in force again. Settings that no file states keep their values.
+/// Loads the file of the config in force again. Settings that stand in no file keep their values.
 fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     let after = config::load(&before.file, &ConfigEnvironment::of_process())?;
     let missing = after.keys_missing_here();

@@ -20,7 +20,8 @@ pub struct AcceptedDamage {
     pub loss: bool,
     /// Whether blanked payloads are accepted.
     pub redaction: bool,
-    /// Whether the journal is accepted under the key of this host, whichever key signed it.
+    /// Whether the records are accepted under the key of this host, even if the key of another host
+    /// signed them.
     pub key: bool,
 }
 
@@ -48,7 +49,8 @@ impl AcceptedDamage {
     }
 }
 
-/// Result of a repair: the state of the journal, and the records that were taken out of it.
+/// Result of a repair: the journal as the repair found it, with the records that were taken out of
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
@@ -57,9 +59,10 @@ pub struct RepairedJournal {
     pub redacted: Vec<Position>,
 }
 
-/// Accepts damage because of which a start of `config` is refused. Each kind is recorded as an
-/// action. All actions go into one commit, which a checkpoint follows, and take effect with that
-/// commit. Returns `None` and changes nothing if there is no damage of these kinds.
+/// Accepts damage of a journal. A start of `config` is refused because of this damage. Each kind is
+/// recorded as an action. All actions go into one commit, which a checkpoint follows, and take
+/// effect with that commit. Returns `None` and changes nothing if there is no damage of these
+/// kinds.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,

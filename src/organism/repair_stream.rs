@@ -18,8 +18,8 @@ pub struct PartitionRepair {
     pub repair: StreamRepair,
 }
 
-/// Repairs each partition that needs a repair, and records each repair as an action. Without
-/// `from`, only publishes records again that a projection still has, and accepts no loss.
+/// Repairs the stream of each partition that needs a repair, and records each repair as an action.
+/// Without `from`, only publishes records again that a projection still has, and accepts no loss.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -68,9 +68,9 @@ pub struct AcceptedPartition {
     pub damage: StreamDamage,
 }
 
-/// Accepts damage because of which a start refuses the stream of a partition. Nothing can be
-/// removed from a stream, so the records stay, and an action in that partition records which of
-/// them are not proved. A checkpoint follows. Returns the partitions with damage of these kinds.
+/// Accepts damage of partitions' streams. A start refuses such a stream. Nothing can be removed
+/// from a stream, so the records stay, and an action in that partition records which of them are
+/// not proved. A checkpoint follows. Returns the partitions with damage of these kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

@@ -1,13 +1,14 @@
 //! Splits the bytes that arrive on a connection into lines.
 
-/// Bytes that have arrived and are not taken yet. Taking a line moves none of the lines after it,
-/// because a client may send many requests at once.
+/// Bytes of a connection that have arrived and are not taken yet. Taking a line rarely moves the
+/// bytes after it, because a client may send many requests at once.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
-    /// Number of bytes at the beginning that were taken.
+    /// Number of bytes at the beginning of the buffer that were taken.
     taken: usize,
-    /// Number of bytes at the beginning that were searched for the end of the next line.
+    /// Number of bytes at the beginning of the buffer that need not be searched again for the end
+    /// of a line.
     searched: usize,
 }
 
@@ -22,13 +23,13 @@ impl LineBuffer {
         self.bytes.clear();
     }
 
-    /// Returns the buffer to append to, with room for `bytes` more bytes.
+    /// Returns the buffer to which arriving bytes are appended, with room for `bytes` more bytes.
     pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.bytes.reserve(bytes);
         &mut self.bytes
     }
 
-    /// Takes the next line, with its end; `None` if its end has not arrived.
+    /// Takes the next line, including its line feed. Returns `None` if its end has not arrived.
     pub fn take_line(&mut self) -> Option<Vec<u8>> {
         let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
         let Some(end) = memchr::memchr(b'\n', unsearched) else {

@@ -38,9 +38,10 @@ impl Organism {
         Self::start_with(config, HashMap::new()).await
     }
 
-    /// Like [`Organism::start`], for a process that keeps running and announces itself. If a
-    /// command runs an organism of its own here, waits for the end of that organism and then takes
-    /// over. Calls `on_wait` once with the name of the journal's current holder if it has to wait.
+    /// Starts as [`Organism::start`] does, for a process that keeps running and announces itself.
+    /// If a command runs an organism of its own on the same journal, waits until that organism has
+    /// ended. In this case, calls `on_wait` once, with the name of the process that holds the
+    /// journal.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),
@@ -69,13 +70,14 @@ impl Organism {
         }
     }
 
-    /// Like [`Organism::start`], for a command whose organism ends together with the command.
+    /// Starts as [`Organism::start`] does, for a command. The organism ends together with the
+    /// command.
     pub async fn start_for_command(config: Config) -> Result<Self, Error> {
         Self::start_as(config, HashMap::new(), StartPurpose::Command).await
     }
 
-    /// Like [`Organism::start`]. The listeners in `natives` run the handlers of the embedding
-    /// program instead of processes.
+    /// Starts as [`Organism::start`] does. For the listeners in `natives`, handlers of the
+    /// embedding program run instead of processes.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
@@ -83,8 +85,8 @@ impl Organism {
         Self::start_as(config, natives, StartPurpose::Service).await
     }
 
-    /// Like [`Organism::start_with`], for a test case of a workflow: time passes only where the
-    /// case lets it pass.
+    /// Starts as [`Organism::start_with`] does, for a test case of a workflow. Time passes only
+    /// when the case lets it pass.
     pub(super) async fn start_for_case(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,

@@ -1,8 +1,8 @@
 //! Rebuilds the requests of turns on record, byte for byte.
 //!
-//! A turn stores by digest what it sent besides the thread, so its request is rebuilt without a
-//! config. The stored config of that turn renders the request once more, which proves that the
-//! config explains it.
+//! A turn stores the inputs that it sent besides the thread by their digests. So its request is
+//! rebuilt without a config. If the stored config of that turn renders the same request, the config
+//! explains the request.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
 use crate::thread::{Fact, Input, Record};
 
-/// Maximum records in memory while a hand-over is searched.
+/// Maximum records in memory during a search for the hand-over of a turn.
 const RECORDS_AT_ONCE: u64 = 1_000;
 
 /// A turn on record, with the journal that contains it.
@@ -90,7 +90,7 @@ impl TurnOnRecord {
         self.note.position
     }
 
-    /// Whether the journal has what the turn sent besides the thread.
+    /// Whether the journal has the inputs that the turn sent besides the thread.
     pub fn has_inputs(&self) -> bool {
         self.note.inputs.is_some()
     }
@@ -108,8 +108,8 @@ impl TurnOnRecord {
         StoredConfig::read(&self.reader, boot)?.extract()
     }
 
-    /// Rebuilds the request of the turn from what the turn stored. `config` is the config of that
-    /// turn, if it is known.
+    /// Rebuilds the request of the turn from the stored inputs of the turn. `config` is the config
+    /// of that turn, if it is known.
     ///
     /// # Errors
     ///
@@ -155,8 +155,8 @@ impl TurnOnRecord {
         })
     }
 
-    /// Renders the request of a turn without stored inputs with a config. The result is returned
-    /// only if it has the digest that the turn recorded.
+    /// Renders the request of a turn that has no stored inputs, with the config `config`. Returns
+    /// the result only if its digest is the one that the turn recorded.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl TurnOnRecord {
         JournalMemory::new(self.reader.data().to_owned())
     }
 
-    /// Refuses a request that is not the recorded one.
+    /// Returns an error if the digest of a rebuilt request is not the recorded one.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {
@@ -260,8 +260,8 @@ fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     })
 }
 
-/// Returns the config under which a turn was taken: that of its hand-over, even if a reload came
-/// before its answer.
+/// Returns the config under which a turn was taken. This is the config at the hand-over of the
+/// turn, even if a reload came before its answer.
 fn config_of_turn(
     reader: &JournalReader,
     note: &PastTurn,
@@ -293,7 +293,7 @@ fn config_of_turn(
     Ok(at_answer.cloned())
 }
 
-/// Compares a request as it was sent with the same request as it is rendered again.
+/// Compares a request that was sent with the same request as the stored config renders it again.
 fn compare(sent: &ModelRequest, again: &ModelRequest) -> PromptComparison {
     let parts = [
         ("system prompt", sent.system == again.system),

@@ -34,8 +34,8 @@ pub use written::{CaseWriteError, write_case};
 
 /// Runs a case, and returns a problem for each difference between the run and the case. Uses a
 /// temporary journal, and none of the config's models and listeners except the programs that the
-/// case names. Returns `None` if `interrupted` completed before the run; nothing of the run remains
-/// in either case.
+/// case names. Returns `None` if `interrupted` completed before the run. In either case, nothing
+/// remains of the run.
 pub async fn run_case(
     config: &Config,
     case: &WorkflowCase,
@@ -71,13 +71,13 @@ pub async fn run_case(
     Ok(Some(problems))
 }
 
-/// Returns the thread of the run of each case.
+/// Returns the thread id that the run of a case has, the same for each case.
 fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// Makes the config with a journal in `home`, and a [`CaseHost`] in place of each agent and each
-/// listener whose program the case does not run.
+/// Makes the config of a case: its journal is in `home`, and a [`CaseHost`] replaces each agent,
+/// and each listener whose program the case does not run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,
@@ -108,13 +108,14 @@ fn isolated(
     (isolated, natives.collect())
 }
 
-/// Returns the texts of an element's children, joined by `; `, or its own text if it has none.
+/// Returns the texts of an element's children, joined by `; `. Without children, returns the
+/// element's own text.
 fn texts_of(element: &Element) -> String {
     let texts: Vec<_> = element.children().map(|child| child.text().trim().to_owned()).collect();
     if texts.is_empty() { element.text().trim().to_owned() } else { texts.join("; ") }
 }
 
-/// Makes a [`ProblemCode::CaseFailed`] at a place of the case file.
+/// Makes the problem [`ProblemCode::CaseFailed`] at a place of the case file.
 fn failed(
     place: &crate::config::SourceRange,
     message: impl Into<String>,

@@ -2,8 +2,8 @@
 //!
 //! A run finishes on the definition that it began with. At the start, the definitions of all open
 //! runs are read from the journal. A workflow that the config no longer has keeps a contract until
-//! its runs have ended: it accepts nothing, and addresses its peers that still exist. Definitions
-//! of ended runs are read when a retry continues one of these runs.
+//! its runs have ended. By this contract, it accepts no payloads, and addresses those of its peers
+//! that still exist. The definition of an ended run is read when a retry continues the run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -27,9 +27,10 @@ use crate::workflow::{
     workflow_questions,
 };
 
-/// Definitions of new runs and of the runs in the journal, with the config that they need.
+/// Definitions for new runs and for the open runs in the journal, with the config that they need.
 pub(super) struct WorkflowRuns {
-    /// The config, extended by contracts and schemas of workflows that only open runs still use.
+    /// The config, extended by the contracts and schemas of workflows that only open runs still
+    /// use.
     pub config: Arc<Config>,
     pub definitions: BTreeMap<ListenerName, RunDefinitions>,
 }
@@ -86,7 +87,7 @@ impl RunArchive for JournalRuns {
     }
 }
 
-/// Definitions by workflow and by the digest of the compiled form.
+/// Recorded definitions by workflow, and by the digest of the definition's compiled form.
 type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
 /// Collects the definitions of the config alone.
@@ -122,8 +123,8 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
     WorkflowRuns { config, definitions }
 }
 
-/// Returns the workflow and digest of each definition that open runs have recorded and
-/// `definitions` lacks.
+/// Returns each definition that open runs have recorded and `definitions` lacks, as its workflow
+/// and its digest.
 fn open_digests(
     core: &Core,
     definitions: &BTreeMap<ListenerName, RunDefinitions>,
@@ -180,7 +181,7 @@ fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefiniti
 }
 
 /// Extends the config by what open runs on the recorded definitions need, one definition after
-/// another. Returns the definitions that fit, and leaves out the others.
+/// another. Returns the definitions that fit to the config, and leaves out all others.
 fn extended_as_far_as_possible(
     config: &Arc<Config>,
     recorded: RecordedDefinitions,
@@ -205,7 +206,7 @@ fn extended_as_far_as_possible(
     found
 }
 
-/// Returns the config, extended by what open runs on these definitions need.
+/// Returns the config, extended by what open runs on these recorded definitions need.
 fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Config>, String> {
     let mut config = config.clone();
     let mut contracts: Vec<Contract> = config.contracts.iter().cloned().collect();
@@ -241,7 +242,8 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
     Ok(Arc::new(config))
 }
 
-/// Adds the payloads that answer typed goals of a definition. They permit nothing by themselves.
+/// Adds the payloads with which agents answer the typed goals of a definition. These payloads
+/// permit nothing by themselves.
 fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     for answer in typed_answers(definition) {
         if !contract.answers.contains(&answer) {
@@ -250,8 +252,8 @@ fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the questions that a definition puts to people, and its report of calls that were not
-/// undone.
+/// Adds the questions that a definition puts to people, and the definition's report of calls that
+/// were not undone.
 fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     for question in workflow_questions(definition) {
         if !contract.questions.contains(&question) {
@@ -269,8 +271,8 @@ fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the types of outputs, questions and answers that the config no longer has. Where the config
-/// has another type for a goal by now, that type stays.
+/// Adds the types of outputs, questions and answers that the config no longer has. If the config
+/// now has another type for a goal, the type of the config stays.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,

@@ -1,4 +1,4 @@
-//! Two locks in the data directory, with which `organism run` and commands that start their own
+//! Two locks in the data directory, through which `organism run` and commands with their own
 //! organism wait for each other. The operating system releases a lock when its process ends, so no
 //! stale lock remains.
 
@@ -13,21 +13,23 @@ use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// File that `organism run` locks until its socket is open. It contains the name of the locking
-/// process.
+/// File that a starting `organism run` locks until its socket is open. The file contains the name
+/// of that process.
 const ANNOUNCED: &str = "announced";
-/// File that every command with its own organism locks in shared mode.
+/// File that every command with its own organism locks in shared mode, so that several commands may
+/// hold the lock.
 const COMMANDS: &str = "commands";
 
 /// The lock that announces a starting `organism run`. While it is held, commands wait for the
-/// socket instead of starting a pump.
+/// socket of that organism and start no pump.
 #[derive(Debug)]
 pub struct Announcement {
     _file: File,
 }
 
 impl Announcement {
-    /// Takes the lock. If another process has announced itself, returns an error with its name.
+    /// Takes the lock that announces this process. If another process has announced itself, returns
+    /// an error with the name of that process.
     pub fn make(data: &Path) -> Result<Self, Error> {
         let path = data.join(ANNOUNCED);
         let failed = || Error::io(path.display().to_string());
@@ -81,7 +83,7 @@ pub struct CommandPresence {
 }
 
 impl CommandPresence {
-    /// Takes the lock.
+    /// Takes the lock in shared mode, and waits for it if necessary.
     ///
     /// Ordering rule: a command takes this lock before the journal's lock and releases it
     /// afterwards. So an `organism run` that finds the journal locked by a command also finds this
@@ -96,7 +98,7 @@ impl CommandPresence {
     }
 }
 
-/// Whether a command runs its own organism on this directory, or is about to start one.
+/// Whether a command has an organism of its own on this directory, or is about to start one.
 pub fn is_used_by_command(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))

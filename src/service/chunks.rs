@@ -20,7 +20,7 @@ struct ChunkHeader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkKind {
-    /// A part of a message that is not its last part.
+    /// A part of a message, but not its last part.
     #[serde(rename = "part")]
     Part,
     #[serde(rename = "last")]
@@ -78,7 +78,7 @@ pub struct ChunkDecoder {
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodedChunk {
     Message(Vec<u8>),
-    /// The chunk does not complete a message.
+    /// The message of the chunk is not complete yet.
     Incomplete,
     End,
     OtherStream,

@@ -1,5 +1,5 @@
-//! The client of an organism. It sends requests over a transport, repeats requests that may be
-//! repeated, and recognises responses that an earlier attempt already received.
+//! The client of an organism. The client sends requests over a transport and repeats requests if
+//! that is safe. It recognises responses that it already got in an earlier attempt.
 
 mod fork;
 mod live;
@@ -44,12 +44,12 @@ pub struct ServiceClient {
 }
 
 enum Transports {
-    /// The transport to one running organism. If the organism ends, the client does not look for
-    /// another one.
+    /// The transport to one running organism. The client does not look for another organism if that
+    /// one ends.
     One(ServiceTransport),
     /// The transports to the partitions of an organism. Because partitions move, the client chooses
-    /// a transport for each attempt: the socket of an organism on this host, or NATS if there is
-    /// none.
+    /// a transport for each attempt: the socket of an organism on this host or, without such an
+    /// organism, NATS.
     Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
@@ -60,14 +60,14 @@ impl ServiceClient {
     }
 
     /// Creates a client of the organism that runs on the journal in `data`; `None` if no organism
-    /// does.
+    /// runs on it.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let found = SocketTransport::find(data, handshake).await?;
         Ok(found.map(|socket| Self::new(data, ServiceTransport::Socket(socket))))
     }
 
-    /// Creates a client of an organism with several partitions. `local` is the socket of an
-    /// organism on this host.
+    /// Creates a client of an organism with several partitions. `local` is the socket through which
+    /// an organism on this host is reached.
     pub fn of_partitions(config: Config, local: SocketTransport) -> Self {
         let data = config.data.clone();
         let config = Box::new(config);
@@ -87,8 +87,8 @@ impl ServiceClient {
         self.partitions().map_or(0, |partitions| thread.partition(partitions))
     }
 
-    /// Submits a payload. Calls `on_update` with the receipt, and with the results if the request
-    /// waits for them.
+    /// Submits a payload. Calls `on_update` with the receipt and, if the request waits for results,
+    /// with each result.
     pub async fn submit(
         &self,
         mut request: SubmitRequest,
@@ -167,7 +167,7 @@ impl ServiceClient {
         }
     }
 
-    /// Lets the organism load its config file again and put it in force.
+    /// Makes the organism load its config file again and put the config in force.
     pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
         let request = ServiceRequest::Reload { origin: Some(origin) };
         match self.response(0, &request).await? {
@@ -266,8 +266,8 @@ impl ServiceClient {
         self.journal_in_partition(self.partition_of(thread)).await.map(Some)
     }
 
-    /// Finds the thread of the held call that `message` opened. Queries the pumps, and reads the
-    /// journals on this host if a pump does not respond.
+    /// Finds the thread of the held call that the message `message` opened. Queries the pumps. If a
+    /// pump does not respond, reads the journals on this host.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -382,8 +382,8 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the only response to a request, and whether a response to an earlier attempt may
-    /// have been lost.
+    /// Returns the only response to a request. Also returns whether a response to an earlier
+    /// attempt may have been lost.
     async fn response(
         &self,
         partition: u32,
@@ -393,8 +393,8 @@ impl ServiceClient {
         responses.pop().map(|response| (response, is_unsure)).ok_or(Error::Lost)
     }
 
-    /// Returns all responses to a request, and whether responses to an earlier attempt may have
-    /// been lost.
+    /// Returns all responses to a request. Also returns whether responses to an earlier attempt may
+    /// have been lost.
     async fn responses(
         &self,
         partition: u32,
@@ -419,7 +419,8 @@ impl ServiceClient {
         }
     }
 
-    /// Sends a request once. Returns no error if the connection breaks before the last response.
+    /// Makes one attempt to send a request. If the connection breaks before the last response,
+    /// returns no error.
     pub async fn attempt(
         &self,
         partition: u32,
@@ -467,10 +468,11 @@ impl ServiceClient {
     }
 }
 
-/// Waits that the attempts of one submission have reported. Each attempt finds the same ones again.
+/// The waits of a thread tree that the attempts of one submission have reported. Each attempt
+/// reports the same waits again.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Waits of the attempt before.
+    /// Waits that the previous attempt has reported.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }
@@ -480,7 +482,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Adds a wait. Returns whether it is new: the attempt before has not reported it.
+    /// Adds a wait of the present attempt. Returns whether the wait is new: the previous attempt
+    /// has not reported it.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)
@@ -503,8 +506,8 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Returns the reason if no NATS server accepted the connection, so that no request was sent and a
-/// retry may succeed. Returns every other error as an error.
+/// Returns the reason of an error if no NATS server accepted the connection. No request was sent
+/// then, and a retry may succeed. Returns every other error unchanged.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),
@@ -578,18 +581,18 @@ impl ExpectedReplies {
     }
 }
 
-/// Limits how long the client repeats a request while the partition has no pump.
+/// Limits for how long the client repeats a request to a partition without a pump.
 struct RetryDeadline {
     partition: u32,
     is_allowed: bool,
     until: Instant,
-    /// Whether an earlier attempt may have been carried out.
+    /// Whether a pump may have carried out an earlier attempt.
     is_unsure: bool,
 }
 
 impl RetryDeadline {
-    /// Waits until the request may be repeated. `unavailable` is `None` if the responses broke off
-    /// without a reason because the process that sent them ended.
+    /// Waits until the request may be repeated. `unavailable` is `None` if the responses ended
+    /// without a reason, because their sender has ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

@@ -1,15 +1,15 @@
 //! The encoding of requests and responses: the version of the protocol and JSON on one line, such
 //! as `organism/2 {"do":"status"}`. The control socket and the pumps on NATS use the same encoding.
 //!
-//! A line without a version has version 1. Both ends refuse every other version than their own,
+//! A line without a version has version 1. Client and organism refuse every version but their own,
 //! because both should be the same program.
 
 use serde::{Deserialize, Serialize};
 
 use super::ServiceResponse;
 
-/// Version of the service protocol. A change that a program of another version could misread
-/// increases it.
+/// Version of the service protocol. Must be increased with every change that a program of another
+/// version could misread.
 pub const VERSION: u32 = 2;
 
 /// Version of a line that names no version.
@@ -54,7 +54,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of another version. The sender can read its form.
+/// Encodes the response that refuses a request of version `theirs`. The sender of the request can
+/// read the form of this response.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

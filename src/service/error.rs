@@ -28,7 +28,7 @@ pub enum Error {
         "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
     )]
     NoPump { partition: u32, detail: String },
-    /// The socket belongs to a process that does not hold the journal. No request was sent.
+    /// The socket belongs to a process that does not hold the journal. No request was sent to it.
     #[error(
         "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
          sent. End process {server} unless you know it, remove the socket, and restart the organism",
@@ -85,7 +85,7 @@ fn advice(owner: &Path) -> String {
         .to_owned()
 }
 
-/// Whether the config file of a project exists. True if this process cannot find out.
+/// Whether the config file of a project exists. Also true if this process cannot determine that.
 pub fn is_config_present(project: &Path) -> bool {
     project.try_exists().unwrap_or(true)
 }

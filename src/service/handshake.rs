@@ -47,7 +47,7 @@ pub struct SocketRequest {
     pub request: ServiceRequest,
     #[serde(flatten)]
     pub handshake: Handshake,
-    /// Whether the client may send another request over the same connection. If so, a
+    /// Whether the client wants to send another request over the same connection. If so, a
     /// [`ServiceResponse::End`] follows the last response, and the connection stays open.
     #[serde(rename = "keep", default, skip_serializing_if = "std::ops::Not::not")]
     pub keep: bool,
@@ -65,8 +65,9 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// Checks the handshake of a request before the pump gets the request. Returns the response
-    /// that refuses the request, or `None`.
+    /// Checks the handshake of a request before the pump gets the request. Returns the response if
+    /// the pump must not get the request, because the request is refused or asks only for the
+    /// status.
     pub fn judge(
         &self,
         request: &ServiceRequest,
@@ -90,7 +91,8 @@ impl OrganismIdentity {
     }
 }
 
-/// Returns the error for a response of [`OrganismIdentity::judge`].
+/// Returns the error of a client for a response with which [`OrganismIdentity::judge`] refuses a
+/// request.
 pub(super) fn refusal(
     response: &ServiceResponse,
     data: &Path,

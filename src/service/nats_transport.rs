@@ -36,8 +36,8 @@ impl NatsTransport {
         format!("organism.{}.pump.{address}", self.organism)
     }
 
-    /// Sends a request and passes on each response. If no pump responds, or if a pump stops
-    /// responding, the last response is [`ServiceResponse::Unavailable`].
+    /// Sends a request and passes on each response. If no pump responds, or if the pump stops
+    /// responding, passes on [`ServiceResponse::Unavailable`] as the last response.
     pub async fn send(
         &self,
         partition: u32,

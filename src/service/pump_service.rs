@@ -44,7 +44,7 @@ impl PumpService {
         Self { pump, data, waiters }
     }
 
-    /// Carries out a request. Continues even if the client leaves.
+    /// Carries out a request on the pump. Continues to do so if the client leaves.
     pub async fn respond(
         &self,
         request: ServiceRequest,
@@ -125,8 +125,8 @@ impl PumpService {
         })
     }
 
-    /// Forks a thread. Reads the fork point from the journal, and trusts nothing that the request
-    /// says about it.
+    /// Forks a thread. Reads the fork point from the journal and trusts no statement of the request
+    /// about it.
     async fn fork(&self, request: ForkRequest) -> Result<ServiceResponse, Error> {
         let ForkRequest { thread, source, message, record, client, payload, live, .. } = request;
         let ForkRequest { allotment, origin, unpinned, .. } = request;
@@ -236,9 +236,9 @@ impl PumpService {
         }
     }
 
-    /// Sends the results of calls that were accepted earlier. Reads the results of finished calls
-    /// from the journal, in one pass. Sends the result of an open call when it completes. Reports
-    /// the waits of `watch` meanwhile.
+    /// Sends the results of calls that the pump accepted earlier. Reads the results of finished
+    /// calls from the journal, in one pass. Sends the result of an open call when it completes.
+    /// Until then, reports the waits of `watch`.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -273,14 +273,14 @@ impl PumpService {
         Ok(())
     }
 
-    /// Records a refusal that an entry point decided.
+    /// Records a refusal that an entry point, and not the pump, decided.
     pub async fn record_refusal(&self, sender: &ListenerName, refusal: &Refusal) {
         tracing::warn!(%sender, "refused at an entry point: {refusal}");
         // A pump that has stopped records nothing, but the log contains the refusal.
         self.pump.record_refusal(sender, refusal.clone()).await.ok();
     }
 
-    /// Counts a submission of this client that an entry point refuses as `busy`.
+    /// Counts a submission of this client that an entry point refused as `busy`.
     pub fn count_busy(&self, client: &ListenerName) {
         self.pump.count_busy(client);
     }
@@ -290,7 +290,7 @@ impl PumpService {
     }
 }
 
-/// Sends the position of the last readable journal record, at once and after every growth, until
+/// Sends the position of the last readable record of the journal, now and after every growth, until
 /// the client leaves. Returns [`Error::Stopped`] when the pump ends.
 pub async fn follow(
     partition: u32,
@@ -351,7 +351,7 @@ async fn follow_live(
     }
 }
 
-/// Whether this client opened the tree to which the thread belongs.
+/// Whether this client opened the tree that contains the thread.
 async fn opened(
     pump: &Handle,
     client: &ListenerName,
@@ -366,7 +366,7 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// Finds the thread of the held call that `message` opened, in the journal in `data`.
+/// Finds the thread of the held call that the message `message` opened, in the journal in `data`.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))

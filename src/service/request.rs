@@ -23,7 +23,7 @@ pub enum ServiceRequest {
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Name that the sender claims. The pump does not trust the claim: the recorded name comes
+        /// Name that the sender claims to have. The pump does not trust it, and records the name
         /// from the signature.
         #[serde(rename = "by")]
         by: ListenerName,
@@ -61,7 +61,7 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
-    /// Requests all held calls of a partition, or only the one that `message` opened.
+    /// Requests all held calls of a partition, or only the held call that `message` opened.
     #[serde(rename = "held")]
     HeldCalls {
         #[serde(rename = "partition")]
@@ -96,7 +96,7 @@ pub enum ServiceRequest {
 }
 
 impl ServiceRequest {
-    /// Whether the request changes nothing, so that repeating it is safe.
+    /// Whether the request changes nothing, so that it can be repeated safely.
     pub fn is_query(&self) -> bool {
         !matches!(
             self,
@@ -119,19 +119,21 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client, if a client watches its own thread. An entry point removes the name if an
-    /// operator watches.
+    /// The client whose own thread is watched, if a client watches. An entry point removes the name
+    /// if an operator watches.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// The secret with which the client proves its identity, if nothing else proves it.
+    /// The secret with which the client proves its identity. Absent if something else proves the
+    /// identity.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The operator, with a signature if nothing else proves the operator's identity.
+    /// The operator who watches. It has a signature unless something else proves the operator's
+    /// identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// Extent of the events that an entry point has granted. An entry point replaces the value of a
-    /// client by its own judgement, and accepts the value of another pump of the organism as that
-    /// pump's judgement.
+    /// Extent of the events that an entry point has granted to the reader. An entry point ignores
+    /// the value that a client sends, and grants by its own rules. It keeps a value that another
+    /// pump of the organism has granted.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.
@@ -165,9 +167,8 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Writes the judgement of an entry point of this organism as the statement that its host
-    /// signs. The statement names the organism, because a host may have the same key in several
-    /// organisms.
+    /// Writes the judgement of an entry point as a statement that its host signs. The statement
+    /// names the organism, because a host may use the same key in several organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);
@@ -204,7 +205,8 @@ pub struct SubmitRequest {
     /// The trace to which the submission belongs.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
-    /// The secret with which the client proves its identity, if nothing else proves it.
+    /// The secret with which the client proves its identity. Absent if something else proves the
+    /// identity.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -227,8 +229,8 @@ pub struct PauseRequest {
 /// A request to fork a thread at one of its fork points.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkRequest {
-    /// Id of the fork, in the partition of the source. The requester chooses it, so that a repeated
-    /// request makes no second fork.
+    /// Id of the fork, which belongs to the partition of the source. The sender of the request
+    /// chooses it, so that a repeated request makes no second fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Root thread of the source.
@@ -237,21 +239,21 @@ pub struct ForkRequest {
     /// The message of the fork point.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record with this message.
+    /// Position of the record that contains this message.
     #[serde(rename = "record")]
     pub record: Position,
     /// The client to which the results go.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Payload of the fork's first message: of the request with which the fork begins, or of the
-    /// message that replaces a turn, if the fork begins at a turn.
+    /// Payload of the fork's first message. This message is the request with which the fork begins
+    /// or, if the fork begins at a turn, the message that replaces the turn.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Listeners that get those calls of the fork that its source does not have.
+    /// Listeners that receive those calls of the fork that do not occur in its source.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
-    /// Whether new runs of workflows use the definitions of the config rather than those that their
-    /// runs in the source recorded.
+    /// Whether new runs of workflows use the definitions of the config. Otherwise they use the
+    /// definitions that the runs in the source recorded.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
@@ -263,8 +265,8 @@ pub struct ForkRequest {
 }
 
 impl ForkRequest {
-    /// Creates a request for the fork `thread` at a fork point. It is for the client of the source,
-    /// and has the recorded request if the fork begins with one.
+    /// Creates a request for the fork `thread` at a fork point. The results go to the client of the
+    /// source. If the fork begins with a recorded request, it begins with the same payload.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {
@@ -288,17 +290,17 @@ pub struct RetryRequest {
     /// The call that failed, or the submission that was refused.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record with this message.
+    /// Position of the record that contains this message.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Root of the tree that contains this record.
+    /// Root of the tree that contains the record with this message.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// The new root thread for a submission that was refused before it had a thread. It is derived
-    /// from the message, so that two requests make only one thread.
+    /// The new root thread for a submission that was refused before it had a thread. Its id is
+    /// derived from the message, so that two requests make only one thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Partition whose journal contains the record.
+    /// Partition whose journal contains the record with this message.
     #[serde(rename = "partition", default)]
     pub partition: u32,
     /// Whether the operator has confirmed that the work may be done a second time.
@@ -318,7 +320,7 @@ pub struct DecisionRequest {
     /// Partition of the call's thread; `None` if the organism has one partition.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Name that the sender claims. The pump does not trust the claim: the recorded name comes from
+    /// Name that the sender claims to have. The pump does not trust it, and records the name from
     /// the signature.
     #[serde(rename = "by")]
     pub by: ListenerName,

@@ -23,7 +23,7 @@ pub enum ServiceResponse {
     /// The pump's ruling on a decision: the refusal, or `None` if the pump accepted the decision.
     #[serde(rename = "ruled")]
     Ruled(Option<Box<Refusal>>),
-    /// The pump's report on a pause or a resume that it accepted.
+    /// The pump's report on a pause or a resume that the pump accepted.
     #[serde(rename = "paused")]
     Paused(PauseReport),
     /// The pump has recorded this fork.
@@ -35,7 +35,7 @@ pub enum ServiceResponse {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The pump's ruling on a retry that it did not refuse.
+    /// The pump's ruling on a retry that the pump did not refuse.
     #[serde(rename = "retried")]
     Retried(RetryReport),
     /// The config has no such listener.
@@ -50,7 +50,8 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// The journal of a partition on this host can be read up to this position.
+    /// Some journal of this host can be read up to this position. The response names the partition
+    /// of the journal.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -62,8 +63,8 @@ pub enum ServiceResponse {
     Live(LiveEvent),
     #[serde(rename = "unknown")]
     UnknownThread,
-    /// The pump of the partition is unavailable, and responses are missing. The client should
-    /// retry.
+    /// The pump of the partition is unavailable, so that responses are missing. The client should
+    /// retry the request.
     #[serde(rename = "gone")]
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
@@ -90,7 +91,7 @@ pub enum ServiceResponse {
     },
 }
 
-/// The pump's ruling on a retry that it did not refuse.
+/// The pump's ruling on a retry that the pump did not refuse.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RetryReport {
     /// The new message is on record.
@@ -98,17 +99,17 @@ pub enum RetryReport {
     Retried {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// The calls of the new message: one for each peer that gets it.
+        /// The calls that the new message opens, one for each peer that gets it.
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The message was retried before; this is the earlier retry.
+    /// The message was retried before. The response names the earlier retry.
     #[serde(rename = "already")]
     AlreadyRetried {
         #[serde(rename = "retry")]
         retry: MessageId,
     },
-    /// The retry may do the work a second time, so the operator has to confirm it.
+    /// The retry may do the work a second time. The operator has to confirm it.
     #[serde(rename = "unconfirmed")]
     Unconfirmed {
         #[serde(rename = "reason")]
@@ -119,10 +120,11 @@ pub enum RetryReport {
 /// Result of a pause or a resume in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseReport {
-    /// Whether the action was recorded. If not, the target was already in the requested state.
+    /// Whether the action was recorded. It is not recorded if the target was already in the
+    /// requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// Deliveries that were in flight in the target.
+    /// Number of deliveries to the target that were in flight.
     #[serde(rename = "in_flight")]
     pub in_flight: u32,
 }
@@ -131,7 +133,7 @@ pub struct PauseReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result")]
 pub enum ReloadReport {
-    /// The config is in force from now on, as the journal records.
+    /// The config of the file is in force from now on, as the journal records.
     #[serde(rename = "applied")]
     Applied {
         #[serde(rename = "before")]
@@ -142,7 +144,7 @@ pub enum ReloadReport {
         #[serde(rename = "changes")]
         changes: Vec<String>,
     },
-    /// The file means the same as the config in force. Nothing is recorded.
+    /// The file has the same meaning as the config in force, so that nothing is recorded.
     #[serde(rename = "unchanged")]
     Unchanged {
         #[serde(rename = "config")]
@@ -154,7 +156,7 @@ pub enum ReloadReport {
         #[serde(rename = "problems")]
         problems: Vec<String>,
     },
-    /// Some differences take effect only at a start, so none is applied.
+    /// Some differences take effect only at a start, so that none of the differences is applied.
     #[serde(rename = "needs-restart")]
     NeedsRestart {
         #[serde(rename = "keys")]
@@ -162,7 +164,7 @@ pub enum ReloadReport {
     },
 }
 
-/// Why the pump of a partition does not respond, and whether a pump soon will.
+/// Why the pump of a partition does not respond, and whether a pump will respond soon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionUnavailable {
     #[serde(rename = "detail")]
@@ -195,7 +197,8 @@ pub enum SubmitUpdate {
         thread: ThreadId,
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
-        /// Whether the client key was used before. If so, this is the recorded answer.
+        /// Whether the client key was used before. If so, this update repeats the recorded answer
+        /// to the earlier submission.
         #[serde(rename = "again")]
         again: bool,
         /// Whether one of the accepted calls waits for an approval.
@@ -213,7 +216,7 @@ pub enum SubmitUpdate {
     /// results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
-    /// The client may not write to this thread. The payload states the reason.
+    /// The client may not write to this thread. The payload of this update states the reason.
     #[serde(rename = "nothread")]
     NoThread {
         #[serde(rename = "payload")]
@@ -231,9 +234,9 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports a failed call: a failure that the core reports, or a workflow's
-    /// reply for a failed run. A leg of a `first` group has not failed if it has no payloads
-    /// because another leg replied.
+    /// Whether the update reports a failed call: the core reports a failure, or a workflow replies
+    /// that its run failed. A leg of a `first` group has not failed if it has no payloads because
+    /// another leg replied.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

@@ -1,12 +1,12 @@
-//! The queue between the pump, or a connection to it, and the client that a request came from.
+//! The queue between a pump, or a connection to one, and the client that sent a request.
 
 use tokio::sync::mpsc;
 
 use super::ServiceResponse;
 use crate::limits;
 
-/// Sends the responses to one request. The queue is bounded: sending waits while a client does not
-/// read.
+/// Sends the responses to one request. The queue is bounded: a sender waits while the client does
+/// not read.
 #[derive(Clone)]
 pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
 
@@ -43,7 +43,7 @@ impl ResponseReceiver {
         self.0.recv().await.map(|response| *response)
     }
 
-    /// Returns a response that is queued already.
+    /// Returns the next response if it is already in the queue.
     pub fn try_recv(&mut self) -> Option<ServiceResponse> {
         self.0.try_recv().ok().map(|response| *response)
     }

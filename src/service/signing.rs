@@ -97,9 +97,8 @@ impl OperatorSigner {
         OperatorPublicKey::of(&self.0)
     }
 
-    /// Signs a request with the present time. The request is a decision about a call of `thread`,
-    /// the cancellation of `thread`, or a live subscription to it. An answer is first shortened to
-    /// its payload, because the journal records only the payload.
+    /// Signs a request with the present time. The signature names `thread`, which the request
+    /// concerns. Texts of the request are first shortened to the parts that the journal records.
     pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -107,7 +106,7 @@ impl OperatorSigner {
         self.sign_at(ask, journal, thread, (Time::now(), nonce));
     }
 
-    /// Signs a request like [`OperatorSigner::sign`], with the given time and nonce.
+    /// Signs a request as [`OperatorSigner::sign`] does, but with the given time and nonce.
     pub fn sign_at(
         &self,
         ask: &mut ServiceRequest,
@@ -136,7 +135,7 @@ pub struct SignaturePlace {
 }
 
 impl SignaturePlace {
-    /// Creates the place of a signature that is made now.
+    /// Creates the values for a signature that is made now.
     pub fn now(journal: Uuid, thread: ThreadId) -> Self {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -155,7 +154,7 @@ impl SignaturePlace {
         String::from_utf8(bytes).ok()
     }
 
-    /// Adds a signature to the request. The pump will check it.
+    /// Adds a signature to the request. The pump, and not this function, checks the signature.
     pub fn add_signature(
         &self,
         ask: &mut ServiceRequest,
@@ -204,7 +203,7 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
 }
 
 /// Calls `then` with the statement that a signature of the request covers. Returns `None` if
-/// requests of this kind are not signed, or if no statement can express the decision.
+/// requests of this kind are not signed, or if the decision cannot be expressed as a statement.
 fn with_statement<T>(
     ask: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
@@ -249,7 +248,8 @@ fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
     RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
-/// Shortens every text to the length that the journal records, and an answer to its payload only.
+/// Shortens every text of the request to the length that the journal records. Shortens the payload
+/// of an answer or of a fork to its root element.
 fn shorten(ask: &mut ServiceRequest) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
     match ask {
@@ -285,8 +285,8 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     }
 }
 
-/// Shortens an answer to its root element if the gate would accept it. A payload that the gate
-/// refuses stays whole.
+/// Shortens a payload to its root element if the gate would accept it. A payload that the gate
+/// would refuse stays whole.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

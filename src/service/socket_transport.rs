@@ -28,7 +28,8 @@ pub fn socket_path(data: &Path) -> PathBuf {
 }
 
 /// A short name for the path of a socket, because operating systems limit the length of socket
-/// names but not of directory paths. The directory must stay open as long as the name is used.
+/// names but not of directory paths. The directory of the socket must stay open as long as the name
+/// is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -66,7 +67,7 @@ struct IdleConnection {
     since: Instant,
 }
 
-/// How far a request got over its connection.
+/// Progress of a request over its connection.
 #[derive(Default)]
 struct ExchangeProgress {
     /// Whether the organism may have received a part of the request.
@@ -75,7 +76,8 @@ struct ExchangeProgress {
 }
 
 impl IdleConnection {
-    /// Whether the organism still reads requests from this connection, as far as the client knows.
+    /// Whether the organism may still read requests from this connection. The client notices a
+    /// closed connection with a delay.
     fn is_open(&self) -> bool {
         // The organism closes a connection that carries no request for too long.
         let is_fresh = self.since.elapsed() < limits::IDLE_CONNECTION;
@@ -93,8 +95,9 @@ impl SocketTransport {
         Self { data, path, handshake, idle: Arc::default() }
     }
 
-    /// Connects to the organism that runs on the journal in `data`; `None` if no organism does.
-    /// Returns [`Error::ForeignSocket`] if the process behind the socket does not hold the journal.
+    /// Connects to the organism that runs on the journal in `data`; `None` if no organism runs on
+    /// it. Returns [`Error::ForeignSocket`] if the process behind the socket does not hold the
+    /// journal.
     pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let transport = Self::new(data, handshake);
         Ok(transport.locate().await?.then_some(transport))
@@ -107,7 +110,7 @@ impl SocketTransport {
     }
 
     /// Whether an organism accepts requests now. Checks an open connection, or makes a new one.
-    /// Fails like [`SocketTransport::find`].
+    /// Returns the same errors as [`SocketTransport::find`].
     pub async fn locate(&self) -> Result<bool, Error> {
         let found = match self.take_idle() {
             Some(connection) => Some(connection),
@@ -210,7 +213,8 @@ impl SocketTransport {
         }
     }
 
-    /// Makes a new connection. While an organism is announced, waits for its socket.
+    /// Makes a new connection. While an organism is announced, waits until the organism opens its
+    /// socket.
     async fn connect_anew(&self) -> Result<BufReader<UnixStream>, Error> {
         let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
         loop {
@@ -260,7 +264,7 @@ impl SocketTransport {
     }
 }
 
-/// Returns the id of the process behind a socket, if the operating system reports it.
+/// Returns the id of the process at the other end of a socket, if the operating system reports it.
 fn server_of(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)

@@ -1,4 +1,5 @@
-//! The transports of requests. Each leads from a client to the pump that carries out the requests.
+//! The transports of requests. Each transport leads from a client to the pump that carries out the
+//! client's requests.
 
 use super::{
     Error, LiveGrant, NatsTransport, PumpService, ResponseSender, ServiceRequest, SocketTransport,

@@ -1,5 +1,6 @@
-//! Reports to a waiting client why its thread tree waits: for a held call at once, for a model call
-//! when it takes long, and for a call that is not handed over when the pump is queried.
+//! Reports to a waiting client why its thread tree makes no progress. A held call is reported at
+//! once, a model call when it takes long, and a call that is not handed over when a query to the
+//! pump finds it.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -19,7 +20,8 @@ use crate::thread::{Hold, PauseTarget};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
-    /// The listener whose call is held or not handed over, or the agent whose model call takes long.
+    /// The listener whose call is held or not handed over, or the agent whose model call takes
+    /// long.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -38,14 +40,15 @@ pub enum WaitKind {
     Stream { route: String, seconds: u64 },
     /// A provider has requested a pause until this time.
     Pause { route: String, until: Time },
-    /// A pause keeps the call back. The target is `all`, a listener or a thread, as
+    /// A pause holds the call back. The target is `all`, a listener or a thread, as the command
     /// `organism resume` takes it.
     #[serde(rename = "paused")]
     Paused {
         #[serde(rename = "target")]
         target: String,
     },
-    /// No process of the listener takes calls. The call fails at this time.
+    /// No process of the listener takes calls. The call fails at this time unless a process takes
+    /// it.
     #[serde(rename = "absent")]
     Absent {
         #[serde(rename = "until")]
@@ -56,22 +59,22 @@ pub enum WaitKind {
 /// The waits of one thread tree, and the times at which to report them.
 pub struct TreeWatch {
     pump: Handle,
-    /// The thread of the client; `None` before its calls are accepted.
+    /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// Calls that are held according to the receipt, so that no report of them is needed.
+    /// The accepted calls, whose receipt already states whether a call waits for an approval.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
 }
 
-/// Schedule and results of the search for calls that are ready and not handed over.
+/// Schedule and results of the looks for calls that are ready and not handed over.
 struct StalledLooks {
     next: Instant,
     interval: Duration,
-    /// The stalled calls of the last look.
+    /// The stalled calls that the last look found.
     known: Vec<CallWait>,
-    /// Reports that are not returned yet.
+    /// Reports of stalled calls that [`TreeWatch::next`] has not returned yet.
     unreported: VecDeque<TreeWait>,
 }
 
@@ -80,7 +83,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Duration of the present state at which the next report is due.
+    /// Time after which the next report is due, since the call entered its present state.
     due: Duration,
 }
 
@@ -98,8 +101,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Notes the accepted calls of the client and their thread. The receipt shows which of the calls
-    /// are held.
+    /// Notes the accepted calls of the client and their thread. Approvals for which these calls
+    /// wait are not reported, because the receipt states them.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);
@@ -128,8 +131,8 @@ impl TreeWatch {
         }
     }
 
-    /// Queries the pump for stalled calls if a look is due. Each call is reported once for each
-    /// reason, and again if it was not stalled in between.
+    /// Queries the pump for stalled calls if a look is due. A call is reported once for each
+    /// reason. It is reported again if the look before did not find it.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -177,8 +180,8 @@ impl TreeWatch {
         }
     }
 
-    /// Reports a model call that has been in its present state for long enough. The next report of
-    /// the same state is due when the state has lasted four times as long.
+    /// Reports a model call whose present state has lasted long enough. The next report of the same
+    /// state is due when the state has lasted four times as long.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

@@ -1,5 +1,5 @@
-//! Clients that wait for the completion of a call that was accepted earlier, for example because
-//! they repeated a key.
+//! Clients that wait for the completion of a call that was accepted earlier. A client does so, for
+//! example, after it repeated a key.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 /// One query to the pump, which all waiters of a call share.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The waiters of one pump, by call. The pump itself has at most one waiter for each call, however
-/// many clients wait. It has none once all clients have left.
+/// The waiters of one pump, by call. The pump itself has at most one waiter for each call, even if
+/// many clients wait for the call. It has none once all of these clients have left.
 ///
 /// The table is concurrent, because each client registers and leaves in a task of its own.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ impl CallWaiters {
     }
 
     /// Waits for the completion of a call in `thread`. Returns `None` if the call was already
-    /// completed; the journal then contains its result, if any.
+    /// completed. The journal then contains the call's result, if there is one.
     pub async fn completion(
         &self,
         thread: &ThreadId,

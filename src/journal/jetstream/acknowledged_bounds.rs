@@ -1,10 +1,10 @@
 //! Lower bounds of a stream: how far the stream went, as each reachable source shows it.
 //!
 //! Servers may lose the end of a stream together with the bucket of the leases. So a process that
-//! is about to lead asks every source that knows a position and the hash of its record: the
-//! projection and the state directory of this host, the lease as its last holder wrote it, and the
-//! projections of the other processes. A stream that is shorter than any of these bounds gets no
-//! leader. A stream that has another record at such a position is forked, and gets no leader
+//! is about to lead queries every source that knows a position and the hash of the record there:
+//! the projection and the state directory of this host, the lease as its last holder wrote it, and
+//! the projections of the other processes. A stream that is shorter than any of these bounds gets
+//! no leader. A stream that has another record at such a position is forked, and gets no leader
 //! either.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub struct AcknowledgedMark {
     pub seq: u64,
     #[serde(rename = "position")]
     pub position: Position,
-    /// Hash of the record at that position.
+    /// Hash of the record at `position`.
     #[serde(rename = "hash")]
     pub hash: Digest,
 }
@@ -51,20 +51,20 @@ pub struct ProjectionHead {
     pub hash: Digest,
 }
 
-/// Report of a process about how far its projection goes.
+/// Report of a process about the last record of its projection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionReport {
     #[serde(rename = "member")]
     pub member: MemberId,
-    /// Name of the process, for people.
+    /// Name of the process, shown to people.
     #[serde(rename = "holder")]
     pub holder: String,
     /// Last record of the projection; `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
-    /// Processes that the reporting process believes to run, itself included; the asking process
-    /// waits for all of them. Empty if the reporting process has not listened long enough to know
-    /// them.
+    /// Processes that the reporting process believes to run, including itself. The process that
+    /// queries waits for the reports of all of them. Empty if the reporting process has not
+    /// listened long enough to know the others.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<MemberId, String>,
 }
@@ -97,37 +97,39 @@ pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>,
 }
 
 impl Options {
-    /// Returns the subject on which processes report how far their projections of this partition
-    /// go.
+    /// Returns the subject on which processes report the last record of their projections of this
+    /// partition.
     pub fn bound_subject(&self) -> String {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Returns the common prefix of the subjects of all partitions; see [`Options::bound_subject`].
+    /// Returns the common prefix of the subjects of [`Options::bound_subject`] for all partitions.
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
 }
 
-/// Lower bound of the stream from one source: a position, and the hash of its record if known.
+/// Lower bound of the stream from one source: a position, with the hash of its record if the source
+/// knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StreamBound {
-    /// Name of the source, for people.
+    /// Name of the source, shown to people.
     source: String,
     journal: Uuid,
     position: Position,
-    /// Hash of the record; `None` if only the number of records is known.
+    /// Hash of the record at the bound; `None` if the source knows only the number of records.
     hash: Option<Digest>,
-    /// Number of the last message, if known.
+    /// Number of the last message that the source knows; `None` if it knows none.
     seq: Option<u64>,
 }
 
-/// Lower bounds of one stream from every source that answered, and the sources that did not.
+/// Lower bounds of one stream from every source that answered. Also names the sources that did not
+/// answer.
 #[derive(Debug, Default)]
 pub(super) struct StreamBounds {
     stream: String,
     all: Vec<StreamBound>,
-    /// Processes that did not answer in time.
+    /// Processes that did not report their projections in time.
     unreachable: Vec<String>,
 }
 
@@ -139,7 +141,7 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the bound from the projection in `data`.
+    /// Returns the bounds of a stream that only the projection in `data` gives.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -196,13 +198,14 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// Returns the id of the journal that this host followed.
+    /// Returns the id of the journal that this host followed in the stream.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
     }
 
-    /// Adds the last copied checkpoint in `directory`. `Err` describes copies that cannot be read.
+    /// Adds the last checkpoint that was copied into `directory`. `Err` explains why the copies
+    /// cannot be read.
     fn add_copies(&mut self, host: &PumpDirectories, directory: &Path) -> Result<(), String> {
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let copies = CheckpointCopies::read(directory, journal)
@@ -272,19 +275,20 @@ impl StreamBounds {
         self.unreachable = expected.into_values().collect();
     }
 
-    /// Returns the highest message number that any source names.
+    /// Returns the highest message number that any source knows.
     pub fn last_seq(&self) -> u64 {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }
 
-    /// Refuses a stream that is missing or empty although a source shows records.
+    /// Refuses a stream that is missing or empty, if a source shows records of it.
     pub fn check_empty(&self) -> Result<(), Error> {
         let is_new = self.all.iter().all(|bound| bound.position == Position(0));
         if is_new { Ok(()) } else { Err(self.shorter(None)) }
     }
 
-    /// Refuses a stream of `journal` that ends at record `last` and message `seq`, if any source
-    /// shows more, or another record. `hash_at` returns the hash of a record of the stream.
+    /// Refuses a stream of `journal` that ends at record `last` and message `seq`, if a source
+    /// shows a later record, or another record at a position of the stream. `hash_at` returns the
+    /// hash of a record of the stream.
     pub fn check(
         &self,
         journal: Uuid,
@@ -306,7 +310,8 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
-    /// Returns the error for a stream that ends at record `last`, or is gone.
+    /// Returns the error for a stream that is shorter than the sources show. The stream ends at
+    /// record `last`, or is gone if `last` is `None`.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
             Some(last) => format!("ends at record {last}"),
@@ -327,7 +332,8 @@ impl StreamBounds {
         }
     }
 
-    /// Returns the error for a stream that holds another record at `position` than a source shows.
+    /// Returns the error for a stream whose record at `position` differs from the one that a source
+    /// shows.
     pub fn forked(&self, position: Position) -> Error {
         let sources = named(self.all.iter().filter(|bound| bound.position >= position));
         let stream = self.stream.clone();

@@ -15,15 +15,16 @@ use serde_json::{Value, json};
 use crate::limits;
 use crate::nats::{BlockingClient, HeaderMap, NatsRequest, NoResponse};
 
-/// Error codes of JetStream that callers distinguish.
+/// Error codes of JetStream that callers of this module distinguish.
 pub mod code {
     pub const NO_MESSAGE: u32 = 10_037;
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
-    /// Codes while a cluster elects a leader, and from a server that is no longer the leader.
+    /// Error codes from servers whose cluster is electing a leader, and from a server that is no
+    /// longer the leader.
     pub const BETWEEN_LEADERS: [u32; 2] = [10_008, 10_009];
-    /// Codes of accounts, servers and streams at their limits.
+    /// Error codes from accounts, servers and streams that have reached their limits.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
 }
 
@@ -94,7 +95,7 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// The servers of a stream; a single server omits this.
+/// The servers that keep a stream. A single server without a cluster omits this.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]
@@ -143,7 +144,7 @@ pub struct StreamExtent {
     pub last_seq: u64,
 }
 
-/// Response to a publish; a refusal has a sequence number, too.
+/// Response to a publish. A refusal contains a sequence number, too.
 #[derive(Debug, Deserialize)]
 struct PublishReply {
     #[serde(rename = "error")]
@@ -207,7 +208,7 @@ impl JetStreamApi {
         stored(self.link.request(NatsRequest { patience, ..question }))
     }
 
-    /// Returns the last message of a subject; `None` if there is none.
+    /// Returns the last message of a subject in the stream; `None` if there is none.
     pub fn last(&self, stream: &str, subject: &str) -> Result<Option<StoredMessage>, ApiFailure> {
         match stored(self.link.request(get(stream, &json!({ "last_by_subj": subject })))) {
             Err(failed) if failed.is(code::NO_MESSAGE) => Ok(None),

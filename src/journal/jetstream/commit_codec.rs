@@ -29,7 +29,7 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding.
+/// Version of the encoding of commits.
 const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ enum CommitLine<'a> {
     },
     #[serde(rename = "step", borrow)]
     Step(StepLine<'a>),
-    /// MAC over the preceding step and everything before it.
+    /// MAC over the record of the preceding step and all records before it.
     #[serde(rename = "mac")]
     Mac {
         #[serde(rename = "head", borrow)]
@@ -93,7 +93,7 @@ pub struct JournalIdentity<'a> {
     pub moving: bool,
 }
 
-/// Returns the number of partitions that applies if the encoding omits it.
+/// Returns the number of partitions of a journal whose encoding states none.
 fn alone() -> u32 {
     1
 }
@@ -107,7 +107,7 @@ fn is_alone(partitions: &u32) -> bool {
 struct BegunEpoch<'a> {
     #[serde(rename = "epoch")]
     epoch: u32,
-    /// Name of the process, for people.
+    /// Name of the process that runs the pump, shown to people.
     #[serde(rename = "holder", borrow)]
     holder: Cow<'a, str>,
 }
@@ -152,7 +152,7 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
-    /// Encodes a group of a log. The checkpoint of the group covers the records before the group.
+    /// Encodes a group of a log. The group's checkpoint covers the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
         let checkpoints = group.checkpoints.iter().copied();
         let written = checkpoints.fold(Self::default(), Self::checkpoint);
@@ -162,7 +162,7 @@ impl CommitEncoder {
         steps.fold(written, |written, (place, row)| written.step(place, row))
     }
 
-    /// Returns the size so far, in bytes.
+    /// Returns the size of the encoded group so far, in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
@@ -175,7 +175,7 @@ impl CommitEncoder {
         self.with(&CommitLine::Blob { digest, bytes: bytes.len() }, &[bytes])
     }
 
-    /// Encodes a record, and its MAC if it carries one.
+    /// Encodes a record, and the record's MAC if it carries one.
     pub fn step(self, place: &RecordHeader<'_>, row: &EncodedRow<'_>) -> Self {
         let step = StepLine {
             position: place.position,
@@ -240,7 +240,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..at)?, bytes.get(at + 1..)?))
 }
 
-/// Reassembles groups from their parts.
+/// Reassembles groups from the parts that are separate messages.
 #[derive(Debug, Default)]
 pub struct CommitAssembler {
     epoch: u32,
@@ -293,7 +293,7 @@ impl<'a> CommitContents<'a> {
         Ok(contents)
     }
 
-    /// Decodes one line, and returns the bytes after it.
+    /// Decodes one line of a group, and returns the bytes after its content.
     fn add(&mut self, line: CommitLine<'a>, rest: &'a [u8]) -> Result<&'a [u8], String> {
         let short = || "it is shorter than it says".to_owned();
         let length = match &line {

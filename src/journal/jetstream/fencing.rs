@@ -24,7 +24,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for a message of another writer at the place of ours.
+    /// Returns the error for the message `found`, which another writer stored at the sequence
+    /// number that this pump's message was meant for.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

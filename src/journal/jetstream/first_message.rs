@@ -10,7 +10,7 @@ use super::commit_codec::{CommitAssembler, CommitContents};
 use super::read_failed;
 use super::stream_reader::{damaged, patiently};
 
-/// Decodes a message that is a complete group.
+/// Decodes a message that contains a complete group.
 fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
     let taken = CommitAssembler::default().take(&stored.body);
     match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {

@@ -57,9 +57,9 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Chooses the organism's id if the servers name none: the id of the journal that is moved
-    /// there, the id that this host knows, or a new one. Notes the id in the state directory before
-    /// anything is sent.
+    /// Chooses the organism's id if the servers name none: the id that an operator accepts, the id
+    /// that this host knows, or a new one. Notes a new id in the state directory before anything is
+    /// sent.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -75,7 +75,8 @@ impl<'a> JoiningHost<'a> {
     }
 
     /// Returns the journal id for the first message of an empty stream. `organism` is the id of the
-    /// organism's journal; the first partition gets that id, unless a lost stream had it before.
+    /// organism's journal; the first partition gets that id, unless a stream that was lost had the
+    /// id before.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
@@ -88,8 +89,8 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Returns the id of the journal on the server if this host may not join that journal, because the
-/// host takes part in another one. Returns `None` if the host may join.
+/// Returns the id of the journal on the server if this host takes part in another journal and may
+/// not join that one. Returns `None` if the host may join.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
@@ -190,7 +191,7 @@ pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     journal.map(Some).ok_or_else(strange)
 }
 
-/// Notes the id durably.
+/// Notes the id of a journal durably, as the one that this host takes part in.
 pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error> {
     // Lock: several partitions of a process may note the id at once, and write the same file.
     static NOTING: Mutex<()> = Mutex::new(());

@@ -21,7 +21,7 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id of a process that may lead a partition, as other processes see it.
+/// Id of a process that may lead a partition. Other processes know the process by this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
@@ -46,10 +46,10 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// The entry in the bucket after the lease was released.
+/// The entry in the bucket of leases after a lease was released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct HandoverMark {
-    /// The chosen next holder, if any.
+    /// The chosen next holder of the lease, if any.
     #[serde(rename = "heir", default, skip_serializing_if = "Option::is_none")]
     heir: Option<MemberId>,
     /// The last acknowledged record at the time of the handover.
@@ -72,22 +72,23 @@ impl LeaseHandover {
     }
 }
 
-/// The entry in the bucket while the lease is held.
+/// The entry in the bucket of leases while a lease is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseEntry {
     /// Unique id of this run of the pump.
     #[serde(rename = "id")]
     id: Uuid,
-    /// Name of the holder, for people.
+    /// Name of the holder, shown to people.
     #[serde(rename = "holder")]
     holder: String,
-    /// Machine and directory of the holder. A process that holds the lock of this directory knows
-    /// from it that the holder has ended.
+    /// Machine and directory of the holder, which locks that directory. Another process that holds
+    /// this lock thereby knows that the holder has ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
     beat: u64,
-    /// The last acknowledged record when this was written: a lower bound for the next leader.
+    /// The last acknowledged record when this entry was written. It is a lower bound for the next
+    /// leader.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
@@ -114,13 +115,13 @@ fn host() -> String {
     host.trim().to_owned()
 }
 
-/// Returns the name of this process, for people.
+/// Returns the name of this process that is shown to people.
 pub fn this_process() -> String {
     format!("process {} on {}", std::process::id(), host())
 }
 
-/// Returns an id of the directory itself, because two containers may have the same host name and
-/// keep their journals under the same path.
+/// Returns an id that is stored in the directory. Two containers may have the same host name and
+/// the same path of their journals, but not the same id.
 fn own_name(home: &std::path::Path) -> String {
     let path = home.join("home");
     let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
@@ -141,28 +142,28 @@ pub struct Lease {
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// Revision of the key when this process last wrote it. Each write names it, so that the server
-    /// refuses the write of a process that has lost the lease.
+    /// Revision of the key in the bucket when this process last wrote it. Each write names the
+    /// revision, so that the server refuses the write of a process that has lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record: the one found in the bucket until this pump leads, then this
-    /// pump's own. Every renewal contains it. So the bound is kept even if a process takes the
-    /// lease and never leads.
+    /// The last acknowledged record. It is read from the bucket until this pump leads, and is then
+    /// the pump's own. Every renewal states it, so that the bound is kept even if a process takes
+    /// the lease and never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
-    /// Lock: renewals run one at a time, so that each contains what was acknowledged before it
+    /// Lock: renewals run one at a time. So each renewal contains what was acknowledged before it
     /// began.
     renewing: Mutex<()>,
 }
 
-/// Result of a renewal.
+/// Result of a renewal of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenewalResult {
     Renewed,
-    /// Another process wrote the key.
+    /// Another process wrote the lease's key.
     Taken,
     /// The server did not answer.
     Unavailable,
-    /// The servers deny the write.
+    /// The servers deny this process to write the lease's key.
     Denied(PermissionError),
 }
 
@@ -171,7 +172,8 @@ pub enum RenewalResult {
 pub enum LeaseAvailability {
     /// The lease is free, at this revision.
     Free(u64),
-    /// The process with this name was the last known holder of the lease. It may have ended.
+    /// The process with this name was the last known holder of the lease. The process may have
+    /// ended.
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
@@ -205,7 +207,7 @@ impl Lease {
         Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
     }
 
-    /// Returns the last acknowledged record, as this lease shows it.
+    /// Returns the last acknowledged record that this lease states.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +217,8 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// States `acknowledged` in the next renewal.
+    /// Makes the following renewals of the lease state that `acknowledged` is the last acknowledged
+    /// record.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
@@ -226,7 +229,7 @@ impl Lease {
     }
 
     /// Waits until the lease is free, and returns its revision. If the holder is known to be alive,
-    /// returns at once an error that names the holder.
+    /// returns an error with the holder's name at once.
     pub fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
         let mut seen = LastSeen::default();
         loop {
@@ -240,7 +243,7 @@ impl Lease {
         }
     }
 
-    /// Takes a lease that was free at this revision.
+    /// Takes the lease, which was found free at the revision `free`.
     pub fn take(&self, free: u64, options: &Options) -> Result<(), Error> {
         self.revision.store(free, Ordering::Release);
         match self.renew() {
@@ -253,8 +256,8 @@ impl Lease {
         }
     }
 
-    /// Checks whether the lease is free: it was released, or it was not renewed for
-    /// [`limits::LEASE_LAPSE`]. `seen` is the result of the earlier looks.
+    /// Checks whether the lease is free, because it was released or was not renewed for
+    /// [`limits::LEASE_LAPSE`]. `seen` keeps the results of earlier checks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
@@ -327,7 +330,8 @@ impl Lease {
         }
     }
 
-    /// Determines the holder after a renewal without a response: the renewal may have succeeded.
+    /// Determines the holder of the lease after a renewal without a response, because that renewal
+    /// may have succeeded.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {
@@ -339,7 +343,7 @@ impl Lease {
         }
     }
 
-    /// Releases the lease, so that the next pump need not wait.
+    /// Releases the lease, so that the next pump need not wait until the lease lapses.
     pub fn let_go(&self) {
         let revision = self.revision.load(Ordering::Acquire);
         let headers = [("KV-Operation", "DEL")];
@@ -368,8 +372,9 @@ impl Lease {
     }
 }
 
-/// Returns the availability of a released lease. It is free at once if it has no heir or this
-/// process is the heir. Otherwise it becomes free once the heir has not come in time.
+/// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
+/// this process is the heir. Otherwise it is free after [`limits::LEASE_RESERVED_FOR_HEIR`], if the
+/// heir has not taken it.
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,
@@ -390,8 +395,8 @@ fn vacancy(
     LeaseAvailability::Left
 }
 
-/// Creates a key-value bucket with the settings of the `nats` command. Older servers refuse the
-/// request with which NATS clients create buckets.
+/// Creates a key-value bucket with the settings that the `nats` command uses. Older servers refuse
+/// the request with which NATS clients create buckets.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
     let config = json!({
         "name": bucket,

@@ -1,6 +1,7 @@
 //! Lease renewal: a thread beside the pump that renews its lease, and releases it at the end.
 //!
-//! It is apart from the monitor of the stream, so that no slow look at the stream delays a renewal.
+//! The thread is not that of the stream's monitor, so that a slow check of the stream delays no
+//! renewal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,8 +20,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// The fatal condition, once one is found. Shared, because three threads use it: the renewal and
-/// the stream's monitor find conditions, and the writer checks for one before it appends.
+/// The fatal condition that was found, if any. Three threads share it: the renewal and the stream's
+/// monitor find conditions, and the writer looks for one before it appends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
@@ -40,8 +41,8 @@ pub struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Starts to renew a lease that this process has just acquired. The work before the first
-    /// record may take longer than an unrenewed lease lasts.
+    /// Starts to renew a lease that this process has just acquired. Renewals are needed before the
+    /// first record already, because the work until then may take longer than the lease lasts.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
         let found = FoundCondition::default();
         let stream = options.stream();
@@ -68,17 +69,19 @@ impl LeaseRenewal {
         Ok(Self { found, lease, _renewing: renewing })
     }
 
-    /// Returns the last acknowledged record, as the lease states it.
+    /// Returns the last acknowledged record, as the next renewal of the lease states it.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         self.lease.acknowledged()
     }
 
-    /// States `acknowledged` in the next renewal.
+    /// Makes the following renewals of the lease state that `acknowledged` is the last acknowledged
+    /// record.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.lease.acknowledge(acknowledged);
     }
 
-    /// Renews the lease with `acknowledged` before it returns.
+    /// Renews the lease with `acknowledged` as the last acknowledged record, and returns after
+    /// that.
     pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
         self.lease.acknowledge(acknowledged);
         match self.lease.renew() {
@@ -90,7 +93,7 @@ impl LeaseRenewal {
         }
     }
 
-    /// Omits the acknowledged record from the next renewal.
+    /// Omits the last acknowledged record from the following renewals of the lease.
     pub fn forget(&self) {
         self.lease.forget();
     }

@@ -1,11 +1,11 @@
 //! The journal on JetStream: one stream for each partition, written only by its pump, with a
 //! projection beside the pump for readers.
 //!
-//! A group of steps is one message. It is durable when the server acknowledges it, and appended
-//! only if this pump also wrote the message before it. `commit_codec` describes the content of
-//! messages.
+//! A group of steps is one message. The group is durable when the server acknowledges the message.
+//! The message is appended only if this pump also wrote the previous message. `commit_codec`
+//! describes the content of messages.
 //!
-//! This module must not know how a connection is made; that is `nats`.
+//! This module must not know how a connection is made; module `nats` makes it.
 
 mod acknowledged_bounds;
 mod api;
@@ -82,15 +82,15 @@ pub struct Options {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// When the servers sync a message, according to the config: before or after they acknowledge it.
-/// Only the system account of the servers can verify it.
+/// When the servers sync a message, according to the config: before or after they acknowledge the
+/// message. Only the system account of the servers can verify this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
-    /// The servers sync later.
+    /// The servers acknowledge a message before they sync it.
     #[default]
     #[serde(rename = "lazy")]
     Lazy,
-    /// The servers sync first (`sync_interval: always`).
+    /// The servers sync a message before they acknowledge it (`sync_interval: always`).
     #[serde(rename = "synced")]
     Synced,
 }
@@ -143,8 +143,8 @@ impl StreamJournal {
         &self.log.damage
     }
 
-    /// Returns a handle that names the next holder of the lease. The handle stays valid after the
-    /// journal was passed on.
+    /// Returns a handle that names the next holder of the lease. The handle stays valid after this
+    /// log was passed to another owner.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

@@ -32,7 +32,8 @@ use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
 
 impl StreamJournal {
     /// Opens the journal of `options`, or creates it, and passes every record to `visit`, in order.
-    /// `data` holds its projection; `state` holds the signing key and the checkpoints outside.
+    /// `data` holds its projection; `state` holds the signing key and the checkpoints outside the
+    /// journal.
     ///
     /// Waits for servers that do not answer, such as during an election. A stream that lost
     /// acknowledged messages, or is gone, is [`Error::Broken`]; a stream that could lose records is
@@ -47,8 +48,8 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// Opens the journal as [`StreamJournal::open`] does, for a host that may accept another host's
-    /// journal.
+    /// Opens the journal as [`StreamJournal::open`] does, for a host that an operator lets accept
+    /// another host's journal.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -142,7 +143,7 @@ impl StreamJournal {
     }
 }
 
-/// Records whether a recovery has begun, because it cannot begin a second time.
+/// Notes whether a recovery has begun, because a recovery cannot begin a second time.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -165,9 +166,9 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append. A foreign message there means that another pump began at the
-/// same moment, or that this process did so earlier without learning of it. In both cases this
-/// process becomes a standby again.
+/// Maps an error of the first append of an epoch. If another message is already there, another pump
+/// began the epoch at the same moment, or this process did so earlier and got no acknowledgement.
+/// In both cases this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -189,7 +190,8 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Returns the journal of the projection in the directory, and the extent of that projection.
+/// Returns the id of the journal whose projection is in the directory, and how far the projection
+/// has read the stream.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);
@@ -226,7 +228,7 @@ pub(super) fn half_moved(options: &Options) -> Error {
 }
 
 /// Returns the state of the stream, and creates the stream if it never existed. Messages up to
-/// `followed_to` were read from it before.
+/// `followed_to` were read from the stream before.
 pub(super) fn stream(
     api: &JetStreamApi,
     options: &Options,

@@ -1,5 +1,5 @@
-//! The number of partitions of a journal, and the organism it belongs to. Both are written once: in
-//! the bucket of the leases, and permanently in the first message of each stream.
+//! The number of partitions of a journal, and the organism to which the journal belongs. Both are
+//! written once: in the bucket of the leases, and permanently in the first message of each stream.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 use super::{Options, first_message, read_failed, unavailable};
 
-/// The entry in the bucket.
+/// The entry in the bucket of leases with the number of partitions.
 #[derive(Debug, Serialize, Deserialize)]
 struct PartitionCount {
     #[serde(rename = "partitions")]
@@ -70,8 +70,8 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// Returns the sequence number of the entry in the bucket, and the id of the journal if it has
-/// begun and this host takes part in it.
+/// Returns the sequence number of the entry in the bucket. Also returns the id of the journal, if
+/// the journal has begun and this host takes part in it.
 fn look(
     api: &JetStreamApi,
     options: &Options,
@@ -108,7 +108,8 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
-/// Returns the id from the entry, or from the streams, which outlive the entry.
+/// Returns the id of the organism's journal from the entry in the bucket. If the entry states none,
+/// returns it from the streams, which outlive the bucket.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,
@@ -149,7 +150,8 @@ pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     }
 }
 
-/// Parses the entry, and returns its sequence number in the bucket with it.
+/// Parses the entry with the number of partitions. Returns it with its sequence number in the
+/// bucket.
 fn parsed(found: Option<StoredMessage>) -> Option<(u64, PartitionCount)> {
     let found = found?;
     Some((found.seq, serde_json::from_slice(&found.body).ok()?))

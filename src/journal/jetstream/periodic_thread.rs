@@ -14,8 +14,8 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Calls `again` at intervals of `every` until `again` returns false or this value is dropped.
-    /// The drop calls `last` once.
+    /// Calls `again` at intervals of `every`, until `again` returns false or this value is dropped.
+    /// When this value is dropped, calls `last` once.
     pub fn start(
         name: &str,
         every: Duration,

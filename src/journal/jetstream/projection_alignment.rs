@@ -20,12 +20,12 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection, up to `last`; `mark` is the last message
-    /// without a newer record.
+    /// The stream has all records of the projection, up to `last`. `mark` is the last message that
+    /// contains no later record.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record; the projection has more records, or more files.
+    /// The stream ends at this record, and the projection has further records or files.
     Shorter(Position),
-    /// The stream has another record at this position.
+    /// The record of the stream at this position differs from that of the projection.
     Forked(Position),
 }
 
@@ -43,11 +43,11 @@ pub(super) struct ProjectionComparison {
     pub alignment: ProjectionAlignment,
     /// Digests of the files that the stream has.
     pub blobs: HashSet<Digest>,
-    /// Last record of the stream.
+    /// Position of the last record of the stream.
     pub records: Position,
     /// Whether a pump ever led the stream.
     pub has_epoch: bool,
-    /// First record whose MAC in the stream differs.
+    /// First record whose MAC in the stream differs from its MAC in the projection.
     pub other_mac: Option<Position>,
     /// Description of the first entry of the stream that the projection lacks.
     pub foreign: Option<String>,
@@ -56,14 +56,15 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Files of the projection that the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file whose bytes in the stream do not match its digest, with its message. No host can
-    /// read the stream past it, so a later copy does not repair it.
+    /// First file whose bytes in the stream do not match its digest, with the number of its
+    /// message. No host can read the stream beyond that message, so a later copy of the file
+    /// repairs nothing.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 
 impl ComparedProjection {
-    /// Opens a projection without its checkpoints: repairs and starts compare only records and
-    /// files.
+    /// Opens a projection without its checkpoints, for repairs and starts, which compare only
+    /// records and files.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let reader = JournalReader::open(data)?;
         let last = reader.last()?;
@@ -88,7 +89,7 @@ impl ComparedProjection {
     }
 
     /// Compares as [`ComparedProjection::compare`] does. Passes each group to `visit`, with the
-    /// number of its last message and the comparison up to there.
+    /// number of the group's last message and the comparison up to this message.
     pub fn compare_groups(
         &self,
         reader: &StreamReader<'_>,
@@ -159,8 +160,8 @@ impl ComparedProjection {
         Ok(compared)
     }
 
-    /// Compares the next record of the stream. Returns its position if the projection holds another
-    /// record there.
+    /// Compares the next record of the stream with the projection. Returns the record's position if
+    /// the projection has another record there.
     fn follow(
         &self,
         row: &StoredRow<'_>,

@@ -19,8 +19,8 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which a projection continues to read, and the last record that may
-/// occur again after that message.
+/// Returns the message after which a projection continues to read. Also returns the last record
+/// that the projection has, if records up to it may occur again after that message.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -68,7 +68,7 @@ fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<boo
     }
 }
 
-/// How far a projection has read its stream.
+/// Progress of a projection that reads its stream.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamProgress {
     pub mark: LogMark,
@@ -83,8 +83,8 @@ pub struct StreamProgress {
 /// unreachable, `progress` shows how far the read came.
 ///
 /// Refuses unproved records before they are written. If a MAC is missing or wrong, or a payload is
-/// blanked, the rest of the stream is read first, because it may hold the recorded action of an
-/// operator who accepts this.
+/// blanked, the rest of the stream is read first, because an operator's recorded action there may
+/// accept this damage.
 pub fn read(
     host: &StreamHost,
     progress: &mut StreamProgress,
@@ -132,7 +132,7 @@ pub fn read(
     })
 }
 
-/// Returns the items of `taken` that a projection with all records up to `known` lacks.
+/// Returns the items of `taken` that a projection lacks if it has all records up to `known`.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,

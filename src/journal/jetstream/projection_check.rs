@@ -14,9 +14,9 @@ use super::{Options, read_failed};
 /// Result of a comparison without differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamAgreement {
-    /// Number of records that both have.
+    /// Number of records that both stream and projection have.
     pub records: u64,
-    /// Number of records that the stream has and the projection does not have yet.
+    /// Number of records that the stream has and the projection has not read yet.
     pub ahead: u64,
 }
 

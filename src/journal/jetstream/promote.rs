@@ -33,7 +33,7 @@ use super::projection_alignment::{ComparedProjection, ProjectionAlignment, Proje
 use super::stream_copier::StreamCopier;
 use super::stream_reader::StreamReader;
 
-/// The phase of a move; each phase goes through all records.
+/// The phase of a move. In each phase, all records of the journal are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromotionPhase {
     Proving,
@@ -44,7 +44,7 @@ pub enum PromotionPhase {
 /// Callback for progress: phase, records done, records in total.
 pub type PromotionProgress<'p> = &'p mut dyn FnMut(PromotionPhase, u64, u64);
 
-/// A journal that this run or an earlier run moved.
+/// A journal that was moved into a stream, by this run or by an earlier run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PromotedJournal {
     #[serde(rename = "journal")]
@@ -59,13 +59,13 @@ pub struct PromotedJournal {
     pub checkpoints: usize,
     #[serde(rename = "blobs")]
     pub blobs: usize,
-    /// Hash of the last record.
+    /// Hash of the journal's last record.
     #[serde(rename = "last_hash")]
     pub last_hash: Digest,
-    /// Merkle root over the heads of all trees.
+    /// Merkle root over the heads of all trees of the journal.
     #[serde(rename = "merkle_root")]
     pub merkle_root: Digest,
-    /// Number of records that this run published; the others were already in the stream.
+    /// Number of records that this run published. All other records were already in the stream.
     #[serde(rename = "published")]
     pub published: u64,
     /// Number of messages of the stream that hold the journal.
@@ -175,8 +175,8 @@ fn prove(
     })
 }
 
-/// Compares the final stream with the journal: it must hold everything and nothing else. Returns
-/// the position of its last message.
+/// Compares the complete stream with the journal: the stream must hold everything that the journal
+/// holds, and nothing else. Returns the position of the stream's last message.
 fn compare(
     api: &JetStreamApi,
     options: &Options,
@@ -206,8 +206,8 @@ fn compare(
 }
 
 impl CopiedPrefix {
-    /// Reads up to message `last_seq`. Anything that does not belong to the journal is
-    /// [`Error::ForeignJournal`].
+    /// Reads the stream up to message `last_seq`. Any content that does not belong to the journal
+    /// is an [`Error::ForeignJournal`].
     fn read(
         api: &JetStreamApi,
         options: &Options,
@@ -235,8 +235,8 @@ impl CopiedPrefix {
 }
 
 impl MoveStatements {
-    /// Takes the next group; `compared` is the comparison up to its end. Returns an error if the
-    /// group differs from the journal.
+    /// Compares the next group of the stream with the journal. `compared` is the comparison up to
+    /// the end of that group. Returns an error if the group differs.
     fn take(
         &mut self,
         options: &Options,
@@ -296,8 +296,8 @@ impl PromotionSource {
     }
 }
 
-/// Publishes the part of the journal that the stream lacks, and finally the statement that the move
-/// is complete.
+/// Publishes the part of the journal that the stream lacks, and then the statement that the move is
+/// complete.
 fn publish_rest(
     copier: &StreamCopier<'_>,
     source: &PromotionSource,

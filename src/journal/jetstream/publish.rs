@@ -4,9 +4,9 @@
 //! content and, for a retry, the number of the retry. A retry needs another id: a failed leader may
 //! have passed the first id to its successor without the message, and the successor then refuses
 //! that id for two minutes as a duplicate. No retry is stored twice, since only one message can
-//! have that sequence number. If the server reports that another message is there already, or does
-//! not answer, the publisher reads the message there. If that message is ours, it counts as
-//! acknowledged; otherwise this pump is fenced.
+//! have that sequence number. If the server reports that the sequence number is taken, or does not
+//! answer, the publisher reads the message with that number. If that message is the publisher's
+//! own, it counts as acknowledged; otherwise this pump is fenced.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
 //! silence, the publisher sends small requests until one is answered, and only then publishes a
@@ -35,19 +35,21 @@ pub struct StreamPublisher {
     pub(super) api: JetStreamApi,
     pub(super) stream: String,
     subject: String,
-    /// Last message of the stream that is known to exist. The writer sets it once a group is
-    /// durable; the monitor compares it with the end of the stream on its own thread.
+    /// Number of the last message that is known to be in the stream. The writer sets the number
+    /// once a group is durable. The monitor compares it with the end of the stream on its own
+    /// thread.
     last: Arc<AtomicU64>,
     pub epoch: u32,
-    /// Whether the last request had no response.
+    /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The message after which the last attempt was made, and the number of retries so far.
+    /// The message after which the last attempt to publish was made, and the number of retries so
+    /// far.
     retries: Cell<(u64, u32)>,
 }
 
-/// The message found at the sequence number that ours was meant for.
+/// The message at the sequence number for which this pump's message was meant.
 enum ExistingMessage {
-    /// The message of this commit: it was stored after all.
+    /// The message of this pump's commit, which was stored although no acknowledgement came.
     Ours,
     /// No message is stored there yet.
     Nothing,
@@ -75,8 +77,8 @@ impl StreamPublisher {
     }
 
     /// Appends a whole group after the last known message, and returns the number and the digest of
-    /// its last message. The group counts as appended only once [`StreamPublisher::put`] was given
-    /// that number. Until then, publishing the same group again does not store it twice.
+    /// its last message. The group counts as appended only after [`StreamPublisher::put`] was
+    /// called with that number. Before, publishing the same group again does not store it twice.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let mut after = self.last();
@@ -177,8 +179,9 @@ impl StreamPublisher {
         Error::broken(0, detail)
     }
 
-    /// Reads the message after `after` until a server answers: for a limited time, and only while
-    /// connected, because callers of the pump should not wait for another silence.
+    /// Reads the message after message `after`, and repeats the request until a server answers.
+    /// Gives up after a limited time or when the connection is lost, so that callers of the pump
+    /// need not wait for another time-out.
     fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
         let until = Instant::now() + limits::STREAM_TIMEOUT;
         self.silence.set(true);
@@ -218,7 +221,8 @@ fn unavailable(why: impl ToString) -> Error {
     Error::Unavailable { detail: why.to_string() }
 }
 
-/// Returns the error for a stream that ends before its last acknowledged message.
+/// Returns the error for a stream that ends at message `last`, although messages up to `known` were
+/// acknowledged.
 pub fn lost(stream: &str, known: u64, last: u64) -> Error {
     let detail = format!(
         "the stream {stream} ends at message {last}, but messages up to {known} were acknowledged: \

@@ -1,6 +1,6 @@
-//! Repairs a stream that is forked, or that is shorter than the acknowledged records. Either a
-//! projection that begins with the whole stream publishes the missing rest again, or an operator
-//! continues with the stream as it is.
+//! Repairs a stream that is forked, or that is shorter than the acknowledged records. Either the
+//! missing records are published again from a projection that begins with all records of the
+//! stream, or an operator continues with the stream as it is.
 //!
 //! A repair is noted in the state directory before it begins, and the note stays until the repair
 //! is recorded. So a killed repair resumes, and is recorded once.
@@ -29,23 +29,24 @@ use super::projection_alignment::{ComparedProjection, ProjectionAlignment, Proje
 use super::stream_copier::StreamCopier;
 use super::{Options, creation_failed, first_message, settings};
 
-/// The side that is kept if a stream and a projection differ.
+/// The side whose records are kept if a stream and a projection differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepairSource {
-    /// The rest is published again from this host's projection.
+    /// Keeps this host's projection, from which the records that the stream lacks are published
+    /// again.
     Projection,
-    /// The projection of this host is set aside.
+    /// Keeps the stream, and sets this host's projection aside.
     Stream,
 }
 
-/// A repair, noted before it begins.
+/// A repair of a stream, as noted before it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,
     /// The last record of the stream before the repair.
     pub kept: Position,
-    /// The last acknowledged record.
+    /// The last acknowledged record before the repair.
     pub acknowledged: Position,
     /// Path to which the projection was moved aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,14 +192,16 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the lease names messages that a stream with all of these records lacks.
+    /// Whether the lease names a message after the end of the stream, although the last record that
+    /// the lease names is not after `last`.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
         known.is_some_and(|known| known.seq > seq && known.position <= last)
     }
 
-    /// Returns the error for records of the projection that no pump wrote.
+    /// Returns the error for records of the projection that no MAC of a pump covers, so that they
+    /// were not published.
     fn unpublished(&self, first: Position, last: Position) -> Error {
         let data = self.data.display();
         let detail = format!(
@@ -296,7 +299,7 @@ impl LockedHost<'_> {
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
     }
 
-    /// Returns the last record that the state directory or the copies of checkpoints show.
+    /// Returns the last record that the state directory or the copies of checkpoints name.
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };

@@ -8,12 +8,12 @@ use crate::limits;
 
 use super::{Options, StreamDurability};
 
-/// Oldest server version with everything that fencing needs.
+/// Oldest server version that supports everything on which fencing relies.
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
 /// Oldest server version that supports `sync_interval`.
 const SYNCING: (u32, u32, u32) = (2, 10, 0);
-/// Oldest server version that keeps acknowledged messages in a crash. Older versions lose some of
-/// them with any settings.
+/// Oldest server version that keeps all acknowledged messages in a crash. Older versions may lose
+/// some of these messages, with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
 /// Returns the keys that decide whether a stream can lose messages, each with the one safe value.
@@ -39,7 +39,7 @@ fn required(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Keys that do not affect what the stream stores.
+/// Keys of a stream's settings that do not affect what the stream stores.
 const HARMLESS: [&str; 11] = [
     "description",
     "metadata",
@@ -54,7 +54,8 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Neutral values of all other keys. With another value, messages could appear, vanish or change.
+/// Neutral values of all settings that are not named here. With another value of such a setting,
+/// messages could appear, vanish or change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
 /// Returns the settings with which a journal's stream is created.
@@ -84,7 +85,7 @@ pub fn differences(options: &Options, config: &Value) -> Vec<String> {
     wrong.chain(strange).collect()
 }
 
-/// Refuses a server that cannot keep a journal, and warns about what other servers may lose.
+/// Refuses a server that cannot keep a journal. Warns if a server may lose acknowledged messages.
 pub fn judge_server(
     server: &str,
     version: &str,
@@ -148,7 +149,7 @@ fn lazily(replicas: u32) -> String {
     )
 }
 
-/// Parses major, minor and patch, and ignores the rest of the text.
+/// Parses the major, minor and patch number of a server version. Ignores everything after them.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let plain = version.split(['-', '+']).next()?;
     let mut parts = plain.trim_start_matches('v').split('.').map(|part| part.parse().ok());

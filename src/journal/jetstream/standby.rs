@@ -1,5 +1,5 @@
-//! A standby: its projection follows the stream, so that it can take over as soon as the lease is
-//! free.
+//! A standby: a process whose projection follows the stream, so that the process can take over as
+//! soon as the lease is free.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,17 +41,17 @@ pub struct Standby {
 
 /// Result of checking the lease.
 pub enum LeaseCheck {
-    /// The process with this name holds the lease.
+    /// The process with this name holds the lease. The standby continues.
     Held(Standby, String),
-    /// The lease was released for another process.
+    /// The lease was released for another process. The standby continues.
     Left(Standby),
-    /// The server does not answer.
+    /// The server does not answer. The standby continues.
     Unavailable(Standby, Error),
-    /// The lease is now held by this process.
+    /// This process now holds the lease.
     Ours(LeaseHolder),
 }
 
-/// A process that holds the lease but has not begun to pump.
+/// A process that holds the lease of a stream but has not begun to pump.
 pub struct LeaseHolder {
     host: StreamHost,
     lease: Arc<Lease>,
@@ -88,7 +88,8 @@ impl Standby {
         Ok(Self { host, lease, seen: LastSeen::default(), followed })
     }
 
-    /// Waits for the lease, or until its holder is known to be alive.
+    /// Waits until this process gets the lease, or until the holder of the lease is known to be
+    /// alive.
     pub(super) fn wait(self) -> Result<LeaseHolder, Error> {
         let free = self.lease.wait_until_free(&self.host.options)?;
         self.take_lease(free)
@@ -109,7 +110,7 @@ impl Standby {
         }
     }
 
-    /// Whether the last follow caught up with the stream.
+    /// Whether the projection had caught up with the stream when it was last read.
     pub fn is_ready(&self) -> bool {
         matches!(self.followed, FollowedProjection::Warm(_))
     }
@@ -120,7 +121,7 @@ impl Standby {
         Ok(LeaseHolder { host, lease: Arc::new(lease), followed })
     }
 
-    /// Returns the last record that the projection has, as far as it was read.
+    /// Returns the last record that the projection has read from the stream.
     pub fn followed_to(&self) -> Position {
         match &self.followed {
             FollowedProjection::Cold(_) => Position(0),
@@ -128,7 +129,8 @@ impl Standby {
         }
     }
 
-    /// Follows as [`Standby::follow_recovering`] does, and passes every record to `visit`.
+    /// Catches up with the stream as [`Standby::follow_recovering`] does, and passes every record
+    /// to `visit`.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -137,8 +139,9 @@ impl Standby {
     }
 
     /// Catches up with the stream, as far as the server answers, and has `recovery` replay every
-    /// new record. The first call verifies the projection, and has all of it replayed, or the
-    /// records after its snapshot. After an error, `recovery` may not be used again.
+    /// new record. The first call verifies the projection. It has all records of the projection
+    /// replayed, or only those after the snapshot. After an error, `recovery` may not be used
+    /// again.
     pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
@@ -179,8 +182,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does, and passes to `visit` the records
-    /// that it has not received yet.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Passes each record to `visit` that
+    /// was not passed to it before.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -195,7 +198,7 @@ impl LeaseHolder {
     }
 }
 
-/// A projection, and how far it has followed its stream.
+/// A projection, with its progress in reading its stream.
 pub(super) enum FollowedProjection {
     /// A projection that is not opened yet.
     Cold(Box<LockedJournalDir>),
@@ -209,7 +212,8 @@ pub(super) struct CaughtUpProjection {
 }
 
 impl FollowedProjection {
-    /// Returns the journal of the projection and its extent; `None` if there is no projection yet.
+    /// Returns the id of the journal that the projection follows, and the last message that the
+    /// projection has read. Returns `None` if there is no projection yet.
     pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
             Self::Cold(opening) => found(opening),
@@ -218,7 +222,7 @@ impl FollowedProjection {
     }
 
     /// Verifies that the projection is intact and comes from this stream. `before` is the result of
-    /// [found](Self::found); `bounds` are other bounds of the stream, for the error.
+    /// [found](Self::found). `bounds` are further bounds of the stream, for the text of the error.
     pub fn warm(
         self,
         host: &StreamHost,
@@ -266,8 +270,8 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that is shorter than any source shows, or that differs from it. The caller
-    /// has read the whole stream, up to message `seq`.
+    /// Refuses a stream that is shorter than any source shows, or that contradicts a source. The
+    /// caller has read the whole stream, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

@@ -20,7 +20,8 @@ use super::open::about;
 use super::publish::StreamPublisher;
 use super::stream_monitor::LeadershipWatch;
 
-/// Copies records, checkpoints and files unchanged, so that the hash chain continues.
+/// Copies records, checkpoints and files of a journal into its stream, unchanged, so that the hash
+/// chain continues.
 pub struct StreamCopier<'c> {
     pub publisher: StreamPublisher,
     pub watch: LeadershipWatch,
@@ -45,7 +46,7 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Begins the stream of `journal`. No pump leads it before [`CommitEncoder::moved`] is
+    /// Begins the stream of `journal`. No pump leads the stream before [`CommitEncoder::moved`] is
     /// published.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {

@@ -1,6 +1,6 @@
 //! Damage of a stream that only an operator can accept: records that no MAC of a pump covers, a
-//! stream from before MACs, and blanked payloads. It is found before anything is written, because
-//! nothing can be removed from a stream afterwards.
+//! stream from before MACs, and blanked payloads. The damage is found before anything is written,
+//! because nothing can be removed from a stream.
 
 use crate::ids::Position;
 use crate::journal::log::StreamItem;
@@ -20,7 +20,7 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the records that no MAC of a pump covers, or that the MACs of this host
-    /// contradict. The range includes later records of other hosts.
+    /// contradict. The range may include later records of other hosts.
     pub uncovered: Option<(Position, Position)>,
     /// Last record of the stream, if no record has a MAC and this host knows of no MAC.
     pub without_mac: Option<Position>,
@@ -41,7 +41,7 @@ impl StreamDamage {
         }
     }
 
-    /// Returns the first and last of the records that are not proved to be written by a pump.
+    /// Returns the first and last of the records for which no proof shows that a pump wrote them.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }
@@ -61,7 +61,7 @@ impl StreamDamage {
     }
 }
 
-/// Content of a stream, as far as an operator's acceptance depends on it.
+/// The content of a stream on which an operator's acceptance depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamContent {
     NoRecords,

@@ -1,7 +1,7 @@
 //! Monitors the stream of a running pump. A thread checks whether the stream is still the same one
 //! and still has every acknowledged message, so that no pump continues to write to a lost journal.
 //!
-//! Lease renewal runs on another thread, so that no slow look at the stream delays it.
+//! Lease renewal runs on another thread, so that a slow check of the stream delays no renewal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ struct StreamMonitor {
     api: JetStreamApi,
     options: Options,
     created: String,
-    /// The last message that is known to exist.
+    /// Number of the last message that is known to be in the stream.
     last: Arc<AtomicU64>,
     doubt: SuspectSince,
 }
@@ -84,12 +84,13 @@ impl LeadershipWatch {
         LeaseHandover::of(&self.renewal.lease)
     }
 
-    /// States `acknowledged` in the next renewal of the lease.
+    /// Makes the following renewals of the lease state that `acknowledged` is the last acknowledged
+    /// record.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.renewal.acknowledge(acknowledged);
     }
 
-    /// Returns the fatal condition that was found, if any; `ours` is the epoch of this pump.
+    /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
         match self.renewal.found.fatal().clone() {
             None => Ok(()),

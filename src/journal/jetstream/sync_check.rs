@@ -14,7 +14,7 @@ use crate::nats::{self, BlockingClient, NatsRequest};
 use super::api::{JetStreamApi, StreamDescription};
 use super::{Options, StreamDurability};
 
-/// Subject that every server of a cluster answers individually.
+/// NATS subject to which every server of a cluster responds individually.
 const VARZ_SUBJECT: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 #[derive(Debug, Deserialize)]
@@ -55,14 +55,14 @@ struct Config {
 #[derive(Debug, PartialEq, Eq)]
 enum SyncVerdict {
     Proved,
-    /// These servers did not answer.
+    /// The named servers did not answer.
     Unanswered(Vec<String>),
-    /// These servers acknowledge before they sync.
+    /// The named servers acknowledge messages before they sync them.
     Refuted(Vec<String>),
 }
 
-/// Refuses a stream with a server that syncs later than the config states. Warns if a server does
-/// not report how it syncs.
+/// Refuses a stream with a server that syncs messages only after their acknowledgement, if the
+/// config states otherwise. Warns if a server does not report how it syncs.
 pub fn verify_durability(
     servers: &nats::Options,
     options: &Options,
@@ -117,8 +117,8 @@ pub fn verify_durability(
     }
 }
 
-/// Asks the servers whether they sync first, until all `replicas` have answered or the request
-/// times out.
+/// Queries the servers whether they sync before they acknowledge, until all `replicas` have
+/// answered or the request times out.
 fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_TIMEOUT;

@@ -1,5 +1,5 @@
-//! Takeover of a stream: what the pump has proved of it, and what it accepts only because the
-//! server states it.
+//! Takeover of a stream: which part of the stream the pump has proved, and which part it accepts
+//! only because the server states it.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::Options;
 /// Length of a public key in hexadecimal digits.
 const PUBLIC_KEY_DIGITS: usize = 64;
 
-/// How much of a stream was proved at the takeover.
+/// The part of a stream that was proved at a takeover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamTakeover {
-    /// The last record that a MAC of this host or a checkpoint of a known key covers.
+    /// The last record that is covered by a MAC of this host, or by a checkpoint of a known key.
     pub proved: Position,
     pub last: Position,
     /// Unknown keys that signed checkpoints or made MACs.
@@ -23,7 +23,7 @@ pub struct StreamTakeover {
 }
 
 impl StreamTakeover {
-    /// Finds how much of the stream of `options` the evidence proves.
+    /// Determines which part of the stream of `options` the evidence proves.
     pub fn of(evidence: &StreamEvidence<'_>, options: &Options) -> Self {
         let signed = evidence.signed_by(&options.known_keys);
         let unknown = evidence.unknown_to(&options.known_keys);

@@ -16,7 +16,7 @@ pub struct BackedUp {
     /// The last record in the copy.
     pub last: Position,
     pub blobs: usize,
-    /// Number of checkpoints that were copied from the file outside the journal, up to `last`.
+    /// Number of checkpoints, up to `last`, that were copied from the file outside the journal.
     pub checkpoints: usize,
 }
 

@@ -7,8 +7,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::journal::Error;
 use crate::limits;
 
-/// Maps an error: a file that is no database, or not ours, is reported as no journal instead of a
-/// broken one.
+/// Maps an error of SQLite. A file that is no database, or not a journal, is reported as no journal
+/// rather than as a broken one.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if no_room_for_shared_memory(&error) {
@@ -47,7 +47,7 @@ pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-/// Whether the shared-memory file could not be created or written.
+/// Whether the error shows that SQLite could not create or write its shared-memory file.
 fn may_not_write(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }

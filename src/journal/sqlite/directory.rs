@@ -16,15 +16,15 @@ pub fn make(directory: &Path) -> Result<(), Error> {
     made.map_err(Error::io(directory.display().to_string()))
 }
 
-/// Returns the file in the state directory that notes which journal is in a data directory, so that
-/// the loss of the journal is noticed.
+/// Returns the path of the note in the state directory that names the journal in a data directory.
+/// The note reveals the loss of that journal.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
     state.join(format!("{}.journal", digest.get(..16).unwrap_or(&digest)))
 }
 
-/// Returns the canonical path, even of a directory that no longer exists.
+/// Returns the canonical path of a directory, even if the directory no longer exists.
 fn canonical(data: &Path) -> Option<PathBuf> {
     let beneath_parent = || Some(data.parent()?.canonicalize().ok()?.join(data.file_name()?));
     data.canonicalize().ok().or_else(beneath_parent)
@@ -35,7 +35,7 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
     std::fs::write(&path, journal.to_string()).map_err(Error::io(path.display().to_string()))
 }
 
-/// Returns the id of the journal that was in `data` when it was last written.
+/// Returns the id of the journal that was last written in `data`, as the state directory notes it.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
 }

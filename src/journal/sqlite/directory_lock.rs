@@ -13,15 +13,16 @@ use crate::mutant::mutant;
 
 const HOLDER: &str = "holder";
 
-/// The right to write: a lock on the directory itself. No lock file can be deleted or go stale, and
-/// the operating system releases it with the process.
+/// The lock on a journal's directory, which is the right to write there. No lock file exists that
+/// could be deleted or go stale. The operating system releases the lock when the process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _directory: File,
 }
 
 impl DirectoryLock {
-    /// Takes the lock within [`limits::LOCK_TIMEOUT`], or names its holder.
+    /// Takes the lock within [`limits::LOCK_TIMEOUT`]. Otherwise, returns an error that names the
+    /// holder.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
@@ -50,8 +51,8 @@ impl DirectoryLock {
     }
 }
 
-/// Requires that no pump writes the journal in `data` now. Returns [`Error::InUse`] if one does. A
-/// missing journal is free.
+/// Verifies that no pump writes the journal in `data` now. Returns [`Error::InUse`] if one does. A
+/// missing journal is not in use.
 pub fn require_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {
@@ -71,12 +72,12 @@ fn held(data: &Path) -> Error {
 pub enum LockHolder {
     Nobody,
     Process(u32),
-    /// The lock is held, but the operating system does not show by which process.
+    /// The lock is held. The operating system does not show which process holds it.
     Hidden,
 }
 
-/// Returns the holder of the lock in `data`, from the operating system or else from the holder's
-/// own note.
+/// Returns the holder of the lock in `data`. The operating system names the holder, or else the
+/// holder's own note does.
 pub fn lock_holder(data: &Path) -> LockHolder {
     if require_free(data).is_ok() {
         return LockHolder::Nobody;

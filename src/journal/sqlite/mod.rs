@@ -1,7 +1,7 @@
 //! The journal in one SQLite file, for one writing process and any number of readers.
 //!
-//! A record costs an append to only one B-tree. Everything else is derived, in batches or by
-//! reading.
+//! A record costs an append to only one B-tree. Everything else is derived from the records, in
+//! batches or when it is read.
 
 mod backup;
 mod connect;
@@ -70,7 +70,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// Adds the MAC column. New journals and tables of earlier versions get it in the same way, so that
 /// SQLite stores the same text for the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
-/// Key in `meta` of a projection: its position in its stream.
+/// Key in table `meta` under which a projection stores its position in its stream.
 const STREAM: &str = "stream";
 
 /// A journal in one file.
@@ -95,7 +95,7 @@ impl Log for SqliteLog {
     }
 }
 
-/// The file that readers of a journal open: the log itself, or the projection of one.
+/// The file that readers of a journal open: the log itself, or the projection of a log.
 #[derive(Debug)]
 pub struct JournalFile {
     db: Connection,
@@ -112,8 +112,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Writes a group in one commit. In a file that follows a stream, `mark` is the position of the
-    /// group in the stream, and `about` the new metadata of the file.
+    /// Writes a group in one commit. If the file follows a stream, `mark` is the group's position
+    /// in the stream, and `about` the file's new metadata.
     pub(super) fn write(
         &mut self,
         group: &LogGroup<'_>,
@@ -170,8 +170,8 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// Runs one transaction: the fence, the writes of `fill`, and if due the table of trees. Any
-    /// error rolls back all of it.
+    /// Runs one transaction that checks the fence and runs the writes of `fill`. If the table of
+    /// trees is due, the transaction updates it, too. Any error rolls back all of it.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,
@@ -210,8 +210,8 @@ impl JournalFile {
         heads.saved();
     }
 
-    /// Moves a long write-ahead log into the file: most of it on a thread beside the writer, and
-    /// the short rest by the writer, so that the log restarts.
+    /// Moves a long write-ahead log into the file. A thread beside the writer moves most of it. The
+    /// writer moves the short rest, so that the log restarts.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {

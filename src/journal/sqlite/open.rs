@@ -39,11 +39,11 @@ use super::{
     write,
 };
 
-/// A locked directory of a journal, before anything in it was read.
+/// A locked directory of a journal, from which nothing was read yet.
 pub struct LockedJournalDir {
     pub(super) data: PathBuf,
     pub(super) state: PathBuf,
-    /// Directory that checkpoints are copied to.
+    /// Directory into which checkpoints are copied; `None` if the config names none.
     pub(super) copies: Option<PathBuf>,
     lock: DirectoryLock,
     pub(super) key: CheckpointKey,
@@ -78,8 +78,8 @@ impl LockedJournalDir {
         })
     }
 
-    /// Sets the directory for copies of checkpoints. The journal is compared with the copies there,
-    /// and new checkpoints are copied there.
+    /// Sets the directory for copies of checkpoints. The journal is compared with the copies in it,
+    /// and new checkpoints are copied into it.
     pub fn with_copies(self, directory: Option<&Path>) -> Self {
         Self { copies: directory.map(Path::to_owned), ..self }
     }
@@ -92,7 +92,8 @@ impl LockedJournalDir {
         &self.data
     }
 
-    /// Creates the file of a journal. `mark` is the position of a projection in its stream.
+    /// Creates the file of a journal. If the file is a projection, `mark` is its position in its
+    /// stream.
     pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
         create(&self.data, &JournalMetadata { journal, epoch: 0, key: self.key.public() }, mark)
     }
@@ -104,9 +105,10 @@ impl LockedJournalDir {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Verifies the chain of `journal` up to `last`. Returns the first record of an end that no MAC
-    /// of a pump covers, or that the MACs of this host contradict. A file without any MAC is such
-    /// an end if this host has acknowledged a record of the journal.
+    /// Verifies the chain of `journal` up to `last`. Returns the first record of an unproved end:
+    /// no MAC of a pump covers the records of this end, or the MACs of this host contradict them.
+    /// If no record has a MAC, all records are unproved once this host has acknowledged one of
+    /// them.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -285,19 +287,19 @@ pub(super) struct VerifiedJournal {
 /// State of a journal when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundJournal {
-    /// Public key of the last pump.
+    /// Public key of the pump that last wrote the journal.
     pub key: String,
-    /// Whether no record has a MAC.
+    /// Whether no record of the journal has a MAC.
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
-    /// The last record that is kept.
+    /// The last record that the journal keeps.
     pub last: Position,
-    /// Records and checkpoints that the file lacks although marks outside it name them, if an
-    /// operator accepts their loss.
+    /// Records and checkpoints whose loss an operator accepts: the file lacks them, although marks
+    /// outside it name them.
     pub loss: AcceptedLoss,
     /// Records after `last`. The commit of the operator's action removes them; [`TakenOut::file`]
-    /// is their copy.
+    /// is a copy of them.
     pub taken_out: Option<TakenOut>,
     /// Number of checkpoints that the state directory has and the file lacks. The commit of the
     /// operator's action restores them.
@@ -404,7 +406,8 @@ impl SqliteJournal {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
 
-    /// Begins a new epoch. From then on, commits of pumps of earlier epochs fail.
+    /// Begins a new epoch of the journal. From then on, commits of pumps with an earlier epoch
+    /// fail.
     pub(super) fn raise_epoch(
         &mut self,
         before: &JournalMetadata,
@@ -445,8 +448,8 @@ impl<L> JournalWriter<L> {
     }
 }
 
-/// Creates the file of a journal under another name, and renames the file once it is complete, so
-/// that no crash leaves half a journal.
+/// Creates the file of a journal under another name. Renames the file once it is complete, so that
+/// a crash leaves no incomplete journal.
 fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
     let unfinished = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
@@ -473,8 +476,8 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
 }
 
 impl LockedJournalDir {
-    /// Renames a file that is not a journal and is in the place of one, if an operator accepts the
-    /// loss of the journal. Returns the new name.
+    /// Renames a file at the journal's path that is not a journal, if an operator accepts the loss
+    /// of the journal. Returns the new name.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         let found = if self.exists() { self.found() } else { return Ok(None) };
 
@@ -574,8 +577,8 @@ impl LockedJournalDir {
     }
 }
 
-/// Verifies the records after those that were already verified. `db` holds the write lock, and sees
-/// records that a killed pump committed without updating the index of the write-ahead log.
+/// Verifies the records after the last record that is already verified. `db` holds the write lock,
+/// and sees records that a killed pump committed without updating the index of the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,
@@ -612,8 +615,8 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Returns a sealer that continues the chain of MACs if the last MAC covers the last record, and
-/// one that begins a new chain otherwise.
+/// Returns a sealer for further MACs. The sealer continues the chain of MACs if the last MAC covers
+/// the last record, and otherwise begins a new chain.
 fn sealer(
     key: &CheckpointKey,
     journal: Uuid,

@@ -34,7 +34,7 @@ pub struct CatchingUp {
 impl LockedJournalDir {
     /// Verifies the file and prepares to catch up. Begins with the snapshot of the projection, if
     /// there is one that `recovery` can restore and the operator accepts no `damage`. The records
-    /// before it are then proved meanwhile.
+    /// before the snapshot are then proved while the projection catches up.
     pub fn follow(
         mut self,
         damage: OperatorAcceptance,
@@ -66,7 +66,8 @@ impl LockedJournalDir {
 
 /// Preparation of an embedded journal for its move into a stream.
 impl LockedJournalDir {
-    /// Verifies the journal and signs a checkpoint. It stays an embedded journal of its last pump.
+    /// Verifies the journal and signs a checkpoint. The journal stays an embedded journal, in the
+    /// epoch of its last pump.
     pub fn prove_to_move(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -80,7 +81,8 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Makes the journal a projection of the stream, which has everything up to `mark`.
+    /// Makes the journal a projection of its stream, which has all records of the journal up to
+    /// message `mark`.
     pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
         self.file.write(&LogGroup::default(), Some(mark), None, &mut self.heads)
     }
@@ -91,7 +93,7 @@ impl SqliteJournal {
     }
 }
 
-/// Evidence in a stream of who wrote it, up to its last record.
+/// Evidence that shows who wrote a stream, up to its last record.
 pub struct StreamEvidence<'f> {
     pub coverage: &'f MacCoverage,
     pub last: Position,
@@ -101,8 +103,9 @@ pub struct StreamEvidence<'f> {
 }
 
 impl StreamEvidence<'_> {
-    /// Returns the last record under a checkpoint of this host, of a `configured` key, or of a key
-    /// that a recorded action under one of these keys trusts.
+    /// Returns the last record that a checkpoint of a known key covers. The known keys are that of
+    /// this host, the `configured` keys, and keys that a recorded action under one of these keys
+    /// trusts.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
@@ -126,7 +129,7 @@ impl StreamEvidence<'_> {
     }
 }
 
-/// Records of a stream as far as they were read, and the evidence that proves them.
+/// Records of a stream that were read so far, and the evidence that proves them.
 pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
@@ -136,10 +139,10 @@ pub struct RecordProof<'f> {
     pub is_old: bool,
 }
 
-/// Records after the last one of a projection, which are read to judge them before they are
-/// written.
+/// Records of a stream after the last record of a projection. They are judged before they are
+/// written to the projection.
 pub struct RecordsAhead {
-    /// Epoch of the last writer.
+    /// Epoch of the pump that wrote the last record read.
     pub epoch: u32,
     heads: TreeHeads,
     coverage: MacCoverage,
@@ -149,7 +152,8 @@ pub struct RecordsAhead {
 }
 
 impl RecordsAhead {
-    /// Reads the next record.
+    /// Reads the next record of the stream, and verifies that it follows from the records before
+    /// it.
     pub fn take(&mut self, row: &StoredRow<'_>) -> Result<(), Error> {
         let heads = &mut self.heads;
         let sealed = row.unseal(Position(heads.last().0 + 1), &mut self.names)?;
@@ -172,7 +176,7 @@ impl CatchingUp {
         RecordProof { coverage, redactions, last: heads.last(), is_old: known.is_old }
     }
 
-    /// Begins to read ahead of the projection, which stays unchanged.
+    /// Begins to read the stream ahead of the projection. The projection stays unchanged.
     pub fn read_ahead(&self) -> RecordsAhead {
         let SqliteJournal { coverage, heads, .. } = &self.journal;
         RecordsAhead {
@@ -195,20 +199,20 @@ impl CatchingUp {
         self.journal.heads.last()
     }
 
-    /// Returns the failure of the proof of the records before a snapshot, if it has failed.
+    /// Returns an error if the proof of the records before a snapshot has failed.
     pub fn check_proof(&self) -> Result<(), Error> {
         let failure = self.journal.signer.proof.as_ref().and_then(|proof| proof.take_failure());
         failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the epoch of the last writer, as far as the stream was read.
+    /// Returns the epoch of the pump that wrote the last record read from the stream.
     pub fn epoch(&self) -> u32 {
         self.about.epoch
     }
 
     /// Appends the next items in one commit; `epoch` is the epoch of their writer. If this process
-    /// dies before it has caught up, its successor learns of that epoch only from this commit.
-    /// `judge` sees the items before anything is written, and may refuse them.
+    /// dies before the projection has caught up, the next process learns of that epoch only from
+    /// this commit. `judge` sees the items before anything is written, and may refuse them.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

@@ -20,9 +20,9 @@ use super::connect::{connect, unusable};
 use super::directory::DATABASE;
 use super::{row, write};
 
-/// Place of the write version in the header of a database file.
+/// Offset of the write version in the header of a SQLite database file.
 const WRITE_VERSION_OFFSET: usize = 18;
-/// The write version of files with a write-ahead log, the latest one.
+/// The latest write version, which SQLite gives files with a write-ahead log.
 const WRITE_VERSION_MAX: u8 = 2;
 
 /// Metadata of a journal.
@@ -31,12 +31,12 @@ pub struct JournalMetadata {
     pub journal: Uuid,
     /// Number of pump starts so far; every start raises it.
     pub epoch: u32,
-    /// Public half of the key that signs its checkpoints, in hexadecimal.
+    /// Public half of the key that signs the journal's checkpoints, in hexadecimal.
     pub key: String,
 }
 
 impl JournalMetadata {
-    /// Returns the checksum of the metadata: detects damage, but not forgery.
+    /// Returns the checksum of the metadata. The checksum reveals damage, but not forgery.
     pub(super) fn check(&self) -> String {
         Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
             .to_string()
@@ -52,11 +52,12 @@ pub struct JournalReader {
     has_mac: bool,
 }
 
-/// Number of reads of records by this process, except scans.
+/// Number of times that this process has read records. Scans do not count.
 static READS: Counter = Counter::new();
 
 impl JournalReader {
-    /// Returns the number of reads of records by this process, with any reader. Scans do not count.
+    /// Returns the number of times that this process has read records, with any reader. Scans do
+    /// not count.
     pub fn reads() -> &'static Counter {
         &READS
     }
@@ -149,7 +150,7 @@ impl JournalReader {
         copied.map(drop).map_err(|error| self.read_error("the journal", error))
     }
 
-    /// Whether this is a projection of a stream.
+    /// Whether the journal is a projection of a stream.
     pub fn is_projection(&self) -> Result<bool, Error> {
         Ok(self.meta(super::STREAM)?.is_some())
     }
@@ -165,7 +166,7 @@ impl JournalReader {
         self.query_record(&mut self.by_position()?, position, &mut InternedNames::default())
     }
 
-    /// Returns the record at `position`, which must exist.
+    /// Returns the record at `position`. It is an error if there is none.
     pub fn existing_record(&self, position: Position) -> Result<HashedRecord, Error> {
         let missing = || Error::broken(position.0, "its record is missing");
         self.record(position)?.ok_or_else(missing)
@@ -188,13 +189,15 @@ impl JournalReader {
         row.map(|row| row::decode(position, row, names)).transpose()
     }
 
-    /// Returns the records from `from` to `to`, both included. All must exist.
+    /// Returns the records from `from` to `to`, both included. It is an error if one of them is
+    /// missing.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.increment();
         self.scan_records(from, to)
     }
 
-    /// Reads as [`JournalReader::records`] does, for scans, which do not count as reads of records.
+    /// Reads records as [`JournalReader::records`] does, for a scan. The read is not counted in
+    /// [`JournalReader::reads`].
     pub(super) fn scan_records(
         &self,
         from: Position,
@@ -222,7 +225,8 @@ impl JournalReader {
         Ok(sealed)
     }
 
-    /// Returns the stored rows from `from` to `to`, both included. All must exist.
+    /// Passes the stored rows from `from` to `to`, both included, to `visit`. It is an error if one
+    /// of them is missing.
     pub(in crate::journal) fn rows(
         &self,
         from: Position,
@@ -282,7 +286,8 @@ impl JournalReader {
         Ok(checkpoints)
     }
 
-    /// Whether the journal has this checkpoint, and at its position a record with this hash.
+    /// Whether the journal has this checkpoint, and a record with the hash `hash` at the
+    /// checkpoint's position.
     pub fn has_checkpoint(&self, checkpoint: &Checkpoint, hash: Digest) -> Result<bool, Error> {
         let failed = |error| self.read_error("its checkpoints", error);
         let sql = "SELECT 1 FROM checkpoint WHERE position = ?1 AND line = ?2";
@@ -354,15 +359,15 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Runs one of SQLite's own checks on the file.
+    /// Runs one of SQLite's own checks on the file, and returns an error if it finds damage.
     pub(super) fn check_sound(&self, check: &str) -> Result<(), Error> {
         let result = self.db.query_row(check, [], |row| row.get(0));
         let result: String = result.map_err(|error| self.read_error("its structure", error))?;
         if result == "ok" { Ok(()) } else { Err(Error::broken(0, result.replace('\n', ": "))) }
     }
 
-    /// Whether the tables that a pump writes are as expected. Other tables, added by a person, do
-    /// not prevent a start.
+    /// Whether the tables that a pump writes have the expected schema. Other tables, which a person
+    /// may have added, do not matter.
     pub(super) fn check_tables(&self) -> Result<(), Error> {
         let found = self.catalogues().map_err(|error| self.read_error("its structure", error));
         let (ours, found) = found?;
@@ -374,7 +379,7 @@ impl JournalReader {
         }
     }
 
-    /// Returns the expected and the actual SQLite schema.
+    /// Returns the expected SQLite schema, and the one of this file.
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;

@@ -15,12 +15,12 @@ use crate::journal::{Checkpoint, Error, TreeHeads, durable_file};
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
 
-/// Changes to the tables in the commit of an operator's action.
+/// Changes to the tables that an operator's action causes. The commit of the action makes them.
 #[derive(Debug, Default)]
 pub struct TableRepair {
-    /// Position from which on everything is removed.
+    /// Position of the first record to remove, with everything after it.
     pub cut: Option<Position>,
-    /// Checkpoints that the file lacked, and that are restored from outside it.
+    /// Checkpoints that the file lacks and that are restored from a file outside it.
     pub put_back: Vec<Checkpoint>,
 }
 
@@ -38,8 +38,8 @@ impl TableRepair {
     }
 }
 
-/// Removes the checkpoints of a projection after `last`; its stream still has them. Must run within
-/// a transaction.
+/// Removes the checkpoints of a projection after `last`. The projection's stream still has them.
+/// Must run within a transaction.
 pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Result<()> {
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
@@ -70,7 +70,7 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
 pub struct TakenOut {
     pub first: Position,
     pub last: Position,
-    /// File in which their rows were saved before the removal, one JSON value on each line.
+    /// File into which the removed rows were saved before, one JSON value on each line.
     pub file: PathBuf,
 }
 
@@ -114,7 +114,7 @@ fn covered(
     }
 }
 
-/// Writes the rows into a new file; never overwrites an earlier one.
+/// Writes rows into a new file. Never overwrites an earlier file.
 fn keep_aside(
     reader: &JournalReader,
     first: Position,

@@ -1,8 +1,9 @@
 //! Texts of trees and client keys that are outside the memory of a pump.
 //!
 //! The working file of a pump is not a record: it lives as long as its process, which alone can
-//! read it. It is deleted as soon as it is open, so nothing of it outlives the process, and nothing
-//! else can change it. A snapshot is such a file that is kept; a start works on a copy of it.
+//! read it. The file is deleted as soon as it is open, so nothing of it outlives the process, and
+//! no other process can change it. A snapshot contains such a file that is kept; a start works on a
+//! copy of that file.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -14,21 +15,22 @@ use crate::ids::Digest;
 use crate::journal::Error;
 use crate::limits;
 
-/// Texts by name, outside memory.
+/// A store of texts by name, outside the memory of a pump.
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
-    /// The opened store; `None` before the first text, because most organisms never need it.
+    /// The opened store; `None` before the first text is stored, because most organisms never store
+    /// one.
     open: Option<OpenStore>,
-    /// Whether texts could not be written.
+    /// Whether the store ever failed to write a text.
     has_failed: bool,
 }
 
 #[derive(Debug)]
 enum StorePlace {
-    /// A file in this directory.
+    /// The store is a file in this directory.
     Directory(PathBuf),
-    /// Memory, for tests.
+    /// The store is in memory, for tests.
     Memory,
 }
 
@@ -49,7 +51,7 @@ impl RestingStore {
         Self { place: StorePlace::Memory, open: None, has_failed: false }
     }
 
-    /// Opens a store over this file. Creates the file if it is missing, and never deletes it.
+    /// Opens a store in the file `file`. Creates the file if it is missing, and never deletes it.
     pub(super) fn in_file(file: &Path) -> Result<Self, Error> {
         let failed = || Error::sqlite("opening the file of a snapshot");
         let db = Connection::open(file).map_err(failed())?;
@@ -63,8 +65,8 @@ impl RestingStore {
         self.open.as_ref().map(|open| &open.db)
     }
 
-    /// Stores all of the texts by name, or none of them. Each replaces an earlier text of the same
-    /// name.
+    /// Stores all of the texts under their names, or none of them. Each text replaces an earlier
+    /// text of the same name.
     pub fn put(&mut self, texts: &[(String, String)]) -> Result<(), Error> {
         let failed = Error::sqlite("writing trees at rest to a working file");
         let open = match &mut self.open {
@@ -77,7 +79,7 @@ impl RestingStore {
         put.map_err(failed)
     }
 
-    /// Whether texts could not be written at some time.
+    /// Whether the store ever failed to write a text.
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
@@ -175,8 +177,8 @@ fn check_of(name: &str, text: &str) -> [u8; 32] {
     Digest::of_parts(&[name.as_bytes(), b"\0", text.as_bytes()]).0
 }
 
-/// A Bloom filter of the names in the store, so that looking for a new name rarely reads the file.
-/// Its size is fixed: with more names, more searches read the file.
+/// A Bloom filter of the names in the store, so that a search for a new name rarely reads the file.
+/// The filter has a fixed size: the more names, the more searches read the file.
 #[derive(Debug)]
 struct StoredNames {
     words: Vec<u64>,
@@ -191,7 +193,8 @@ impl Default for StoredNames {
 }
 
 impl StoredNames {
-    /// Returns, for each of the two bits of a name, the index of the word and the mask of the bit.
+    /// Returns the places of a name's two bits in the filter, each as the index of the word and the
+    /// mask of the bit.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         let hash = self.hasher.hash_one(name);
         let bit = |half: u64| {

@@ -13,13 +13,13 @@ const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// Returns the columns to read. Journals that are older than MACs have no MAC column.
+/// Returns the columns of a row to read. Journals from before MACs have no MAC column.
 pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }
 
-/// Decodes and verifies the record of the row at `expected`; any mismatch is reported as a break
-/// there.
+/// Decodes and verifies the record of the row at position `expected`. Any mismatch is reported as a
+/// break of the journal at that position.
 pub fn decode(
     expected: Position,
     row: &rusqlite::Row<'_>,
@@ -29,7 +29,8 @@ pub fn decode(
     row.unseal(expected, names)
 }
 
-/// Decodes and verifies the record of the row at `expected` without the bytes of its payloads.
+/// Decodes and verifies the record of the row at position `expected`, without the bytes of the
+/// record's payloads.
 pub fn decode_body(
     expected: Position,
     row: &rusqlite::Row<'_>,
@@ -39,7 +40,7 @@ pub fn decode_body(
     row.unseal_body(expected, names)
 }
 
-/// Reads the bytes of the payloads of `record`, whose row this is.
+/// Reads the bytes of the payloads of `record` from `row`, the row of that record.
 pub fn restore_payloads(record: &mut Record, row: &rusqlite::Row<'_>) -> Result<(), Error> {
     let position = record.position;
     let mut rest = payloads(row).map_err(|error| unreadable(position, error))?;
@@ -54,7 +55,7 @@ pub fn restore_payloads(record: &mut Record, row: &rusqlite::Row<'_>) -> Result<
     if rest.is_empty() { Ok(()) } else { Err(broken("bytes are left after the last payload")) }
 }
 
-/// Reads the row at `expected` as stored.
+/// Reads the row at position `expected` as it is stored.
 pub fn read_at<'r>(expected: Position, row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, Error> {
     let stored = read(row).and_then(|stored| Ok(StoredRow { payloads: payloads(row)?, ..stored }));
     stored.map_err(|error| unreadable(expected, error))

@@ -17,7 +17,8 @@ use super::row;
 
 type RowChunk = Result<Vec<HashedRecord>, Error>;
 
-/// Passes every record up to `last` to `visit`, with the heads after it. Starts after `heads`.
+/// Passes every record after the last one of `heads`, up to `last`, to `visit`. `visit` also gets
+/// the heads after each record.
 pub fn scan(
     data: &Path,
     last: Position,
@@ -35,8 +36,8 @@ pub fn scan(
     in_order(data, first, last, &mut take)
 }
 
-/// Scans as [`scan`] does, but with one thread and chunk by chunk, for work beside a running pump.
-/// Ends early and returns false if `is_stopped` holds between two chunks.
+/// Scans as [`scan`] does, but chunk by chunk on one thread, for work beside a running pump. Ends
+/// early and returns false if `is_stopped` holds between two chunks.
 pub fn scan_alone(
     data: &Path,
     last: Position,
@@ -62,7 +63,7 @@ pub fn scan_alone(
 }
 
 /// Passes the records from `first` to `last` to `take`, in order and in chunks. Verifies each
-/// record by itself, but not that it follows from the records before it.
+/// record alone, and not whether it follows from the records before it.
 pub fn in_order<E: From<Error>>(
     data: &Path,
     first: Position,
@@ -107,7 +108,7 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
-/// Scans as [`scan`] does everything that `db` sees after the last record of `heads`.
+/// Passes every record after the last one of `heads` that `db` sees to `visit`, as [`scan`] does.
 pub(super) fn rest(
     db: &Connection,
     heads: &mut TreeHeads,

@@ -6,8 +6,8 @@
 //! of the database. All of it is in the state directory, because write access to the journal's
 //! directory alone must not suffice to change what the key signs or has signed.
 //!
-//! Snapshots are derived data. One that is missing, damaged, of another version, or bound to no
-//! checkpoint of the journal is ignored, and the start reads every record.
+//! Snapshots are derived data. If a snapshot is missing, damaged, of another version, or bound to
+//! no checkpoint of the journal, the start ignores it and reads every record.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -35,7 +35,8 @@ use super::RestingStore;
 
 /// Version of the files. A snapshot of another version is ignored.
 const FORMAT: u32 = 2;
-/// Version of the program. The form of the trees' texts depends on the program's types.
+/// Version of this program. A snapshot must have the same version, because the form of the trees'
+/// texts depends on the program's types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
@@ -56,7 +57,8 @@ pub struct StoredState {
     pub store: RestingStore,
 }
 
-/// Evidence about the records up to a checkpoint, which stands in for reading them.
+/// Evidence about the records up to a checkpoint. A start that has this evidence need not read
+/// these records.
 #[derive(Debug)]
 pub struct SnapshotEvidence {
     pub checkpoint: Checkpoint,
@@ -76,7 +78,8 @@ pub struct Snapshot {
     pub state: StoredState,
 }
 
-/// The signed part of a snapshot. The checkpoint names its journal and its position.
+/// The signed part of a snapshot. Its checkpoint names the journal and the position of the
+/// snapshot.
 #[derive(Serialize, Deserialize)]
 struct SnapshotHeader {
     #[serde(rename = "format")]
@@ -85,7 +88,7 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Number of snapshots since one that was made from every record.
+    /// Number of snapshots since the last one that was made from every record.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -103,12 +106,12 @@ struct SnapshotHeader {
     signers: CheckpointSigners,
     #[serde(rename = "common")]
     common: CommonState,
-    /// Digest of the database's file.
+    /// Digest of the file with the snapshot's database.
     #[serde(rename = "file")]
     file: Digest,
 }
 
-/// The place of the snapshots of one journal, and what a snapshot must match.
+/// The place of the snapshots of one journal, and the values that a snapshot must match.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -118,16 +121,16 @@ pub struct SnapshotPlace<'p> {
 }
 
 impl SnapshotPlace<'_> {
-    /// Returns the position of the snapshot from its header alone; 0 if there is none. The caller
-    /// uses it to decide when to write the next snapshot.
+    /// Returns the position of the snapshot, read from its header alone; 0 if there is no snapshot.
+    /// The caller decides by it when to write the next snapshot.
     pub fn position(&self) -> Position {
         let header = self.header().ok().flatten();
         header.map(|header| header.checkpoint.position).unwrap_or_default()
     }
 
-    /// Reads the snapshot. If it cannot be used, logs why and returns `None`; if it can never be
-    /// used, also deletes it. `is_known` states whether the journal has this checkpoint, and a
-    /// record with this hash at its position.
+    /// Reads the snapshot. If the snapshot cannot be used now, logs why and returns `None`. Also
+    /// deletes the snapshot if it can never be used. `is_known` states whether the journal has this
+    /// checkpoint, and a record with this hash at its position.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
         let copy = self.path(COPY);
@@ -149,8 +152,8 @@ impl SnapshotPlace<'_> {
         None
     }
 
-    /// Copies the snapshot to `copy` and reads it from there. The store of the returned state is
-    /// that copy.
+    /// Copies the snapshot's database to `copy` and reads the snapshot from that copy. The store of
+    /// the returned state is the copy.
     fn load_through(
         &self,
         copy: &Path,
@@ -201,7 +204,8 @@ impl SnapshotPlace<'_> {
         Ok(Snapshot { evidence, state })
     }
 
-    /// Returns the header, if this host signed it for this journal and this version of the program.
+    /// Returns the header of the snapshot, if this host signed it for this journal and this version
+    /// of the program.
     fn header(&self) -> Result<Option<SnapshotHeader>, Unusable> {
         let Some(text) = durable_file::read(&self.path(HEADER))? else { return Ok(None) };
         let text = String::from_utf8(text).map_err(|_| rejected("its header is damaged"))?;
@@ -227,7 +231,7 @@ impl SnapshotPlace<'_> {
         remove(self.state, self.journal);
     }
 
-    /// Returns the path of one of the files of this journal's snapshots.
+    /// Returns the path of the file `name` of this journal's snapshots.
     fn path(&self, name: &str) -> PathBuf {
         file_of(self.state, self.journal, name)
     }
@@ -237,8 +241,8 @@ impl SnapshotPlace<'_> {
     }
 
     /// Begins a draft of the next snapshot with the content of the present one. After
-    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots, the draft begins empty, so that no error of a
-    /// snapshot is inherited for ever.
+    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots, the draft begins empty, so that later snapshots
+    /// do not inherit an error of a snapshot for ever.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
@@ -274,7 +278,8 @@ impl SnapshotPlace<'_> {
         Ok(SnapshotDraft { file, generation: generation + 1, base, store })
     }
 
-    /// Writes a snapshot from a draft, whose store already has the texts.
+    /// Writes a snapshot from a draft, whose store already contains the texts of trees and client
+    /// keys.
     pub fn write(
         &self,
         (draft, generation): (DraftFile, u32),
@@ -350,7 +355,7 @@ fn rejected(reason: impl Into<String>) -> Unusable {
     Unusable::Rejected(reason.into())
 }
 
-/// The file of a draft, which is deleted with this value unless it was renamed.
+/// The file of a draft. Dropping this value deletes the file, unless the file was renamed.
 #[derive(Debug)]
 pub struct DraftFile {
     path: PathBuf,
@@ -368,8 +373,8 @@ pub struct SnapshotDraft {
     pub file: DraftFile,
     /// Number of snapshots since the last one that began empty.
     pub generation: u32,
-    /// The earlier snapshot with which the draft begins, apart from the store; `None` if it begins
-    /// empty.
+    /// The content of the earlier snapshot with which the draft begins, without its store; `None`
+    /// if the draft begins empty.
     pub base: Option<(SnapshotEvidence, CommonState, Vec<ThreadId>)>,
     pub store: RestingStore,
 }
@@ -485,7 +490,7 @@ fn remove_databases(state: &Path, journal: Uuid, kept: Option<&Path>) {
     }
 }
 
-/// Deletes files that a process could not delete before it was killed.
+/// Deletes unfinished files of a process that was killed before it could delete them.
 fn remove_unfinished(state: &Path, journal: Uuid) {
     for name in [COPY, DRAFT, UNFINISHED_HEADER] {
         remove_file(&file_of(state, journal, name));

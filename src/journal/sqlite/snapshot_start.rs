@@ -15,13 +15,14 @@ use super::{JournalReader, SqliteJournal};
 /// The snapshot from which a start continues.
 pub struct SnapshotStart {
     pub evidence: SnapshotEvidence,
-    /// The claim about the records before it.
+    /// The claim about the records before the snapshot.
     pub claim: ProofClaim,
 }
 
 impl LockedJournalDir {
     /// Restores the newest snapshot that this host made of the journal, so that only later records
-    /// are proved and replayed now. Without one, nothing changes. The journal may be a projection.
+    /// are proved and replayed now. Without a snapshot, nothing changes. The journal may be a
+    /// projection.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
         let reader = JournalReader::open(&self.data)?;
@@ -70,7 +71,8 @@ impl LockedJournalDir {
     }
 
     /// Proves as [`LockedJournalDir::prove`] does, and replays the records. If the snapshot of
-    /// `journal` was restored, continues from it and returns the claim about the records before it.
+    /// `journal` was restored, continues from it and returns the claim about the records before the
+    /// snapshot.
     pub(super) fn prove_recovering(
         mut self,
         journal: Uuid,
@@ -95,7 +97,7 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Starts to prove `claim`, which covers the records before the snapshot that this journal was
-    /// opened from. `known` and `redactions` are the result of reading the later records.
+    /// opened from. `known` and `redactions` result from the records after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

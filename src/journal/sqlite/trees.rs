@@ -1,4 +1,4 @@
-//! The heads of all trees, from the derived table and the records after it.
+//! The heads of all trees, from the derived table of trees and the records after it.
 
 use std::collections::HashMap;
 
@@ -79,8 +79,8 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
-    /// Returns the position of the first record at or after a time. If there is none, returns the
-    /// position after the last record. Times of records never go back.
+    /// Returns the position of the first record at or after a time. If there is no such record,
+    /// returns the position after the last record. Times of records never go back.
     pub fn first_since(&self, time: Time) -> Result<Position, Error> {
         let sql = "SELECT time FROM step WHERE position = ?1";
         let failed = |error| self.read_error("the time of a record", error);
@@ -108,9 +108,9 @@ impl JournalReader {
         Ok(records.unwrap_or_default())
     }
 
-    /// Whether the table alone agrees with `heads`. A table with wrong values returns false,
-    /// because it can be rewritten. A torn table could not be rewritten, so it is an error before
-    /// anything is written.
+    /// Whether the table of trees, without later records, agrees with `heads`. Returns false for a
+    /// table with wrong values, because these can be rewritten. Returns an error for a table whose
+    /// structure is damaged, because it cannot be rewritten.
     pub(super) fn agrees_with(&self, heads: &TreeHeads) -> Result<bool, Error> {
         self.check_sound("PRAGMA quick_check('tree')")?;
         if self.refreshed()? != heads.last() {
@@ -138,7 +138,7 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Checks that the table of trees is complete up to its stated position.
+    /// Checks that the table of trees contains all trees up to the position that it states.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

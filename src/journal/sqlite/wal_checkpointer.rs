@@ -1,8 +1,8 @@
 //! Moves the write-ahead log into the journal file on a thread beside the writer (a checkpoint in
 //! SQLite's terms), so that the pump can continue.
 //!
-//! SQLite is not left to do this itself, because it would not report a failed sync. The module
-//! knows nothing of records.
+//! SQLite does not do this by itself here, because it would not report a failed sync. This module
+//! must not know records.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -15,16 +15,16 @@ use super::open;
 
 /// Result of the last WAL checkpoint.
 pub enum WalCheckpointResult {
-    /// All frames are copied, except those written since the checkpoint began.
+    /// The checkpoint copied all frames, except those that were written after it began.
     Nearly,
     /// The checkpoint could not begin beside the writer.
     NotBegun,
-    /// The disk is too full. The checkpoint is retried later.
+    /// The disk is too full. The checkpoint will be retried later.
     NoRoom,
     Failed(Error),
 }
 
-/// Runs at most one WAL checkpoint at a time, and waits for it when dropped.
+/// Runs at most one WAL checkpoint at a time. When dropped, waits until the checkpoint has ended.
 #[derive(Debug)]
 pub struct WalCheckpointer {
     data: PathBuf,

@@ -1,5 +1,5 @@
-//! Walks back along the hash chain of a tree, newest record first. The hash that each record names
-//! verifies the record before it.
+//! Walks back along the hash chain of a tree, newest record first. Each record names the hash of
+//! the record before it, which verifies that record.
 
 use std::ops::ControlFlow;
 
@@ -39,7 +39,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Data of the record that was visited last, against which the record before it is verified.
+/// Data of the record that was visited last. The record before it in the tree is verified against
+/// this data.
 struct NextRecord {
     position: Position,
     tree: ThreadId,
@@ -47,7 +48,8 @@ struct NextRecord {
 }
 
 impl JournalReader {
-    /// Returns the records of a tree in order, up to and including `up_to`, or all of them.
+    /// Returns the records of a tree in order, up to and including `up_to`. Without `up_to`,
+    /// returns all records of the tree.
     pub fn tree(
         &self,
         root: &ThreadId,
@@ -61,7 +63,7 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// Returns the record at `head` and everything before it in its tree, oldest first.
+    /// Returns the record at `head` and all records before it in its tree, oldest first.
     pub fn walk(&self, head: Position) -> Result<Vec<HashedRecord>, Error> {
         let mut records = Vec::new();
         self.walk_back(head, |walked| {

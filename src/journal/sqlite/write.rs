@@ -42,7 +42,8 @@ fn attempt(
     commit(db)
 }
 
-/// Takes the write lock. No other record becomes readable until [`commit`].
+/// Begins a transaction and takes the write lock. No other record becomes readable until
+/// [`commit`].
 pub fn begin(db: &Connection) -> Result<(), Error> {
     run(db, "BEGIN IMMEDIATE").map_err(failed)
 }
@@ -129,7 +130,7 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
     db.prepare_cached(sql)?.execute((checkpoint.position.0, line)).map(drop)
 }
 
-/// Updates the table of trees to `heads`; with `anew`, rewrites all of it.
+/// Updates the table of trees to `heads`. With `anew`, rewrites the whole table.
 pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> rusqlite::Result<()> {
     if anew {
         db.execute("DELETE FROM tree", [])?;

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::listener::NatsEndpoint;
 use crate::nats;
 
-/// How the program under test is connected.
+/// The connection between the kit and the program under test.
 #[derive(Debug, Clone)]
 pub enum HarnessTransport {
     /// The program is a child process.
@@ -54,7 +54,7 @@ pub(super) struct NatsProgram {
 }
 
 impl TrialHarness {
-    /// Starts the program.
+    /// Starts the program under test with this transport.
     pub async fn set(
         command: &[String],
         transport: &HarnessTransport,
@@ -104,15 +104,16 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Pauses a program on NATS, so that it gets everything that is sent meanwhile at one time.
+    /// Pauses a program on NATS. When the program continues, it gets all messages together that
+    /// were sent meanwhile.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);
         }
     }
 
-    /// Continues the program once the server has handled everything that was sent. A missing
-    /// connection is reported by the failing delivery.
+    /// Continues the program once the server has handled all messages that were sent to it. If the
+    /// connection is lost, the delivery fails and reports that.
     pub async fn resume(&self) {
         if let Self::Nats { wire, program, .. } = self {
             wire.send_and_confirm().await;
@@ -158,7 +159,7 @@ impl NatsProgram {
         }
     }
 
-    /// Sends a signal to the program and to all processes of its group.
+    /// Sends a signal to the program and to all other processes of its group.
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
             // The signal fails only if all processes of the group have already ended.
@@ -166,14 +167,15 @@ impl NatsProgram {
         }
     }
 
-    /// Ends the program with SIGTERM, waits a limited time for its exit, and kills what is left.
+    /// Ends the program with SIGTERM, waits a limited time for its exit, and kills the processes
+    /// that remain in its group.
     async fn end(&mut self) {
         self.signal(Signal::TERM);
         timeout(limits::EXIT_GRACE, self.child.wait()).await.ok();
         self.sweep();
     }
 
-    /// Kills the process group. Must come directly after the wait for the child, or before it.
+    /// Kills the process group. Must be called before the wait for the child, or directly after it.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;
@@ -187,8 +189,8 @@ impl Drop for NatsProgram {
 }
 
 /// Environment variables that make a program flush its output by itself. They are withheld from the
-/// program: with them it passes in the shell of its author, but hangs in an organism whose config
-/// does not set them in its `env`.
+/// program. With them, a program would pass the checks in its author's shell, and hang in an
+/// organism whose config does not set them in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Returns the settings of the program as a child process. The process is not restarted, so that

@@ -14,10 +14,10 @@ use crate::ids::Attempt;
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Number of bytes by which a large request exceeds the author's request. The capacity of a pipe is
-/// smaller.
+/// Number of bytes by which a large request exceeds the author's request. It is larger than the
+/// capacity of a pipe.
 const LARGE_BYTES: usize = 256 << 10;
-/// Interval at which the kit checks whether the program has read a piece.
+/// Interval at which the kit checks whether the program has read a piece of a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A program on pipes.
@@ -37,7 +37,8 @@ impl<'t> PipedProgram<'t> {
         Ok(Self { process, patience, judge })
     }
 
-    /// Describes what the program wrote instead of an answer; `None` if it answered, or ended.
+    /// Describes what the program wrote instead of an answer. Returns `None` if the program
+    /// answered or ended.
     pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
         self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
         loop {
@@ -64,7 +65,8 @@ impl<'t> PipedProgram<'t> {
         self.ends_without_more().await
     }
 
-    /// Checks that the program answers a cancelled delivery with one frame, and a cancel with none.
+    /// Checks that the program sends one frame for a cancelled delivery, its answer, and no frame
+    /// for the cancel.
     pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);
@@ -96,7 +98,7 @@ impl<'t> PipedProgram<'t> {
     }
 
     /// Checks a program that claims to remember a call: it must use the messages that it has, and
-    /// request those that it lacks.
+    /// request the messages that it lacks.
     pub async fn remembers(&mut self, request: &TrialRequest) -> Result<(), String> {
         let first = self.delivery(request, 1);
         self.write(&delivery_text(&first, None)).await?;
@@ -139,7 +141,7 @@ impl<'t> PipedProgram<'t> {
         written.map_err(|_| format!("did not read its input within {:?}", self.patience))
     }
 
-    /// Waits until the program has read what was written.
+    /// Waits until the program has read everything that was written to it.
     async fn until_read(&self) -> Result<(), String> {
         let until = Instant::now() + self.patience;
         while !self.process.has_read_all() {

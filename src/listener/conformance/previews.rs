@@ -16,8 +16,8 @@ use crate::xml::element::Element;
 use crate::xml::scan::scan;
 
 impl ListenerTrial {
-    /// Checks that the program previews a call in time, and that a second preview is the same: a
-    /// preview changes nothing and contains no times.
+    /// Checks that the program previews a call in time, and that a second preview of the call is
+    /// the same. A preview must change nothing and contain no times.
     pub(super) async fn shown(&mut self, request: &TrialRequest) -> Result<(), String> {
         let call = new_call();
         let first = self.preview(call, request).await?;

@@ -24,7 +24,7 @@ pub(super) type TaskResult = Result<(HeaderMap, String), (u16, String)>;
 pub(super) struct NatsSender {
     pub client: Client,
     pub runtime: Handle,
-    /// Deadline for sending to an unreachable server; set when the program is to stop.
+    /// Deadline for sending to an unreachable server. It is set when the program is to stop.
     pub leave_by: Arc<OnceLock<Instant>>,
 }
 
@@ -45,7 +45,7 @@ impl NatsSender {
         published.map_err(|error| error.kind())
     }
 
-    /// Publishes a message. May block, so it must be called from a thread that may block.
+    /// Publishes a message. May block, so that it must be called from a thread that may block.
     fn publish_now(
         &self,
         subject: &str,

@@ -15,7 +15,7 @@ pub struct NatsEndpoint {
     /// Name of the organism in its config.
     pub organism: String,
     pub listener: ListenerName,
-    /// How long this replica counts as alive after each of its announcements.
+    /// Time for which this replica counts as alive after each of its announcements.
     pub lease: Duration,
 }
 

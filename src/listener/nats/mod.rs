@@ -87,9 +87,9 @@ struct DeliveryQueue {
 }
 
 impl DeliveryQueue {
-    /// Returns the next delivery; `None` if there will be no more. For a limited time, queued
-    /// deliveries come first and the connection is not driven, so that answers are sent in batches.
-    /// The limit keeps each answer from waiting long.
+    /// Returns the next delivery; `None` if there will be no more. While deliveries are queued, the
+    /// connection is not driven for a limited time, so that answers are sent in batches. The limit
+    /// keeps an answer from waiting long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -113,7 +113,7 @@ struct KitState {
     sender: NatsSender,
     held: Mutex<Vec<Arc<DeliveryTask>>>,
     service: Service,
-    /// Deadline for sending to an unreachable server; set when the program is to stop. From
+    /// Deadline for sending to an unreachable server. It is set when the program is to stop; from
     /// then on, the program does not announce itself.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
@@ -185,7 +185,7 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns a permission error that keeps this replica from working; `None` if there is none.
+    /// Returns a permission error that keeps this replica from working, if there is one.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -254,7 +254,7 @@ impl KitState {
         }
     }
 
-    /// Reports the operations that the servers denied after `after` to the pump, which records
+    /// Reports to the pump which operations the servers denied after `after`. The pump records
     /// them. Returns the time of the last denial. Does not report the denial of a report.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
@@ -368,7 +368,7 @@ impl KitState {
     }
 
     /// Remembers the messages of a call. Returns the headers that allow the next delivery of the
-    /// call to build on them.
+    /// call to leave these messages out.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if !request.asks_preview && request.remember(&mut self.memory()) {

@@ -174,8 +174,8 @@ impl<'f> FrameReader<'f> {
         }))
     }
 
-    /// Returns `from` and `time` of a message's metadata and skips the other fields, which are for
-    /// auditors.
+    /// Returns `from` and `time` of a message's metadata. Skips all other fields, which are meant
+    /// for auditors.
     fn metadata(&mut self) -> Result<(String, String), String> {
         self.open("meta")?;
         let mut from = String::new();

@@ -1,7 +1,7 @@
 //! Blocks that only Anthropic can read, such as signed thinking.
 //!
-//! An answer contains text, calls and such blocks, and must be sent back in the same order. So each
-//! block is kept with the amounts of text and calls before it.
+//! An answer contains text, calls and opaque blocks, which must be sent back in their original
+//! order. So each opaque block is kept with the amounts of text and calls before it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

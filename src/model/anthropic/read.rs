@@ -49,12 +49,13 @@ struct AnthropicDelta<'a> {
     stop_reason: Option<&'a RawValue>,
 }
 
-/// A content block whose end was not read yet.
+/// A content block whose end has not arrived yet.
 enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
-        /// Input that the block's first event contains. Ignored if further pieces of input arrive.
+        /// Input of the call in the block's first event. It is ignored if later events contain
+        /// pieces of the input.
         input: String,
     },
     Thinking {

@@ -165,8 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Writes the tool choice. The limit of one call is part of the tool choice, so a request with this
-/// limit states a choice even if it is the provider's default. A request without tools has neither.
+/// Writes the tool choice, which includes the limit of one call. So a request with that limit also
+/// states a choice that is the provider's default. A request without tools states no choice and no
+/// limit.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -201,7 +202,7 @@ fn message<'a>(message: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a>
     AnthropicMessage { role: message.role.as_str(), content }
 }
 
-/// Writes a message of the user's side, with tool results first.
+/// Writes a message of the user's side. The tool results come first.
 fn user_parts(message: &ChatMessage) -> Vec<AnthropicPart<'_>> {
     let results = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Result { id, text, failed } => {
@@ -264,8 +265,8 @@ struct UnwrittenParts<'a> {
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes text and calls until these amounts are written, counted from the beginning of the
-    /// answer.
+    /// Writes more of the text and the calls, until `text` bytes and `calls` calls of the whole
+    /// answer are written.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {

@@ -19,8 +19,9 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// The proxy to which the request itself is sent, if no tunnel is used. The request line then
-    /// contains the whole URL, and the proxy's authorization is sent.
+    /// The proxy that gets the request itself; `None` for a direct connection or a tunnel. With
+    /// such a proxy, the request line contains the whole URL, and the request has the proxy's
+    /// authorization.
     pub relay: Option<HttpProxy>,
 }
 

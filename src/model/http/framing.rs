@@ -7,7 +7,7 @@ use httparse::{Status, parse_chunk_size};
 use super::HttpError;
 use crate::limits;
 
-/// How the end of a body is found, from the current position on.
+/// The rule by which the end of a body is found, from the current position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// The body ends after this many bytes.
@@ -26,7 +26,7 @@ pub(super) enum BodyFraming {
     Broken,
 }
 
-/// Framing of a complete body: no bytes are left.
+/// Framing at the end of a body: no bytes of the body remain.
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
@@ -58,8 +58,8 @@ impl BodyFraming {
         }
     }
 
-    /// Appends the body bytes that `input` contains to `body`. Returns the number of consumed bytes
-    /// of `input`.
+    /// Appends the bytes of the body in `input` to `body`. Returns the number of bytes of `input`
+    /// that were consumed.
     pub fn take(&mut self, input: &[u8], body: &mut Vec<u8>) -> usize {
         let mut rest = input;
         while !rest.is_empty() && *self != OVER {
@@ -71,7 +71,7 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Returns the next framing with the number of consumed bytes, or `None` if more input is
+    /// Returns the next framing with the number of consumed bytes. Returns `None` if more input is
     /// needed.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
@@ -112,12 +112,13 @@ impl BodyFraming {
     }
 }
 
-/// Requests more input, unless the incomplete line is already too long.
+/// Returns `None`, to wait for the end of the line, or [`BodyFraming::Broken`] if the incomplete
+/// line is already too long.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }
 
-/// Appends at most `most` bytes of `input` to `body`. Returns how many were appended.
+/// Appends at most `most` bytes of `input` to `body`. Returns the number of appended bytes.
 fn take(input: &[u8], most: u64, body: &mut Vec<u8>) -> usize {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let part = input.get(..most).unwrap_or(input);

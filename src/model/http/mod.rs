@@ -32,7 +32,7 @@ use crate::limits;
 pub struct HttpTimeouts {
     /// Maximum duration of name lookup, TCP, proxy and TLS together.
     pub connect: Duration,
-    /// Maximum time from the sent request to the first byte of the body.
+    /// Maximum time from the sending of the request to the first byte of the body.
     pub first_byte: Duration,
     /// Maximum time between two bytes of the body.
     pub stall: Duration,
@@ -108,7 +108,7 @@ impl HttpClient {
 pub(super) struct CallDeadlines {
     timeouts: HttpTimeouts,
     ends: Instant,
-    /// Deadline of the body's first byte. Set when the request has been sent.
+    /// Deadline of the body's first byte; `None` until the request is sent.
     first_by: Option<Instant>,
 }
 
@@ -117,7 +117,7 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Sets the deadline of the body's first byte.
+    /// Returns the deadlines with one for the body's first byte, which counts from now.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }

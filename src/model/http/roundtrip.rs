@@ -58,11 +58,11 @@ pub(super) fn request(
     Ok([head.as_bytes(), body.as_bytes()].concat())
 }
 
-/// A response whose body is still to be read. Dropping it closes the connection.
+/// A response whose body is read in pieces. Dropping the response closes the connection.
 pub struct HttpResponse {
     line: HttpConnection,
     head: ResponseHead,
-    /// Framing of the rest of the body.
+    /// Framing of the part of the body that has not been read.
     framing: BodyFraming,
     /// The piece of the body that was returned last.
     piece: Vec<u8>,
@@ -98,7 +98,7 @@ impl HttpResponse {
         self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the next available bytes of the body, or `None` at the proper end of the body.
+    /// Returns the next available bytes of the body. Returns `None` at the proper end of the body.
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>, HttpError> {
         self.piece.clear();
         loop {
@@ -215,8 +215,8 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Resolves when the whole request has been written or the server has stopped reading. The
-    /// response shows which of the two happened.
+    /// Is ready when the whole request has been written, or when the server has stopped reading.
+    /// The response shows which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

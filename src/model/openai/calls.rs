@@ -68,8 +68,8 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// Returns the call that a piece belongs to. Some servers give all calls the same index, so a
-    /// new id at a known index begins a new call.
+    /// Returns the native call to which a piece belongs. Some servers give all calls the same
+    /// index, so a piece with a new id and a known index begins a new call.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {
@@ -88,8 +88,8 @@ impl CallAssembler {
         Ok(self.0.get_mut(at).expect("it was found or pushed"))
     }
 
-    /// Returns the complete calls. If the answer was cut short, leaves out the last call, which may
-    /// be incomplete.
+    /// Returns the calls of the answer. If the answer reached its maximum length, leaves out a last
+    /// call that is incomplete.
     pub fn finish(&mut self, stop: StopReason) -> Vec<ToolCall> {
         let mut calls: Vec<_> =
             std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();
@@ -112,8 +112,8 @@ impl CallAssembler {
     }
 }
 
-/// Returns the index for a piece that states none: a piece with an id begins a new call, and any
-/// other piece continues the last call.
+/// Returns the index of the call to which a piece belongs. A piece without an index begins a new
+/// call if it has an id, and otherwise continues the last call.
 fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     let written = piece.index.and_then(|raw| raw.get().parse().ok());
     written.unwrap_or_else(|| {

@@ -61,7 +61,7 @@ struct OpenAiDelta<'a> {
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
 
-/// Content of a chunk: either a text or a list of parts.
+/// Content of a streamed piece: either a text or a list of parts.
 enum DeltaContent<'a> {
     Text(JsonText<'a>),
     Parts(Vec<ContentPart<'a>>),

@@ -60,7 +60,7 @@ struct OpenAiMessage<'a> {
     tool_calls: Vec<OpenAiCall<'a>>,
 }
 
-/// Reasoning of an earlier answer, for a provider that requires it back.
+/// Reasoning of an earlier answer, for a provider that requires it in later requests.
 #[derive(Deserialize, Default)]
 struct KeptReasoning<'a> {
     #[serde(rename = "reasoning_content", borrow, default)]
@@ -182,8 +182,8 @@ impl OpenAiMessage<'_> {
     }
 }
 
-/// Writes a message of the user's side. Tool results come first, directly after the calls that they
-/// answer; the other blocks follow.
+/// Writes a message of the user's side. Tool results come first, because they must directly follow
+/// the calls that they answer. All other blocks follow.
 fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &message.blocks {
         if let ChatBlock::Result { id, text, .. } = block {

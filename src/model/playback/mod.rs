@@ -101,13 +101,14 @@ impl PlaybackModel {
         Ok(Self { shelf, chunk_delay: Duration::ZERO })
     }
 
-    /// Sets the pause before each chunk, for an imitation of a live model.
+    /// Sets the pause before each chunk of an answer, so that playback imitates the pace of a live
+    /// model.
     pub fn paced(mut self, chunk_delay: Duration) -> Self {
         self.chunk_delay = chunk_delay;
         self
     }
 
-    /// Returns the description of the recording, as its file states it.
+    /// Returns the description of the recording that its file contains.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }

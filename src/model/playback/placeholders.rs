@@ -45,8 +45,8 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Unescapes the payloads inside `<tool_result>` elements, which old renderer versions escaped as a
-/// whole.
+/// Unescapes the payloads inside `<tool_result>` elements. Old versions of the renderer escaped
+/// these payloads as a whole.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -75,8 +75,8 @@ fn select(texts: &[String], path: &str) -> Option<String> {
     })
 }
 
-/// Finds the start tags of elements with this local name. Each item has the offset and the text
-/// from there on.
+/// Finds the start tags of elements with this local name. Returns each with its offset and the text
+/// that begins there.
 fn starts<'t>(text: &'t str, name: &str) -> impl DoubleEndedIterator<Item = (usize, &'t str)> {
     let opens = text.match_indices('<').filter_map(|(at, _)| Some((at, text.get(at..)?)));
     opens.filter(move |(_, rest)| local_name(rest) == Some(name)).collect::<Vec<_>>().into_iter()

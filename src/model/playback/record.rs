@@ -1,8 +1,8 @@
 //! Recording: writes every answer of a live run to a file that playback can play.
 //!
 //! A recording identifies a turn by agent, thread labels and turn number, not by root thread. If
-//! several trees of a run have the same turn, the first one is kept. The nonce differs in every
-//! run, so the recording contains a placeholder in its place.
+//! several trees of a run have the same turn, the turn of the first tree is kept. Each run has
+//! other nonces, so the recording contains a placeholder in place of a nonce.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -23,7 +23,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// Also held while the file is written, so that an older state never replaces a newer one.
+    /// Lock: also held while the file is written, so that an older state never replaces a newer
+    /// one.
     collected: Mutex<CollectedTurns>,
 }
 

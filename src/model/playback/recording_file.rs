@@ -27,7 +27,7 @@ fn unnamed() -> String {
 pub(super) struct RecordedTurn {
     #[serde(rename = "agent")]
     pub agent: ListenerName,
-    /// Labels beneath the root, such as `research`; empty for the root thread.
+    /// Labels of the thread beneath its root, such as `research`; empty for the root thread.
     #[serde(rename = "thread", default, skip_serializing_if = "String::is_empty")]
     pub thread: String,
     #[serde(rename = "turn")]
@@ -36,8 +36,8 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
-    /// Whether the text contains a `{{` that begins no placeholder. In such a turn, only
-    /// `{{nonce}}` is a placeholder, if the turn has a nonce.
+    /// Whether the text contains a `{{` that begins no placeholder. In such a text, only
+    /// `{{nonce}}` is a placeholder, and only if the turn has a nonce.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]

@@ -4,15 +4,15 @@ use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether a response may be an event stream, by its content type. A missing content type and plain
-/// text also count as one.
+/// Whether the status and the content type of a response allow that its body is an event stream. A
+/// missing content type and plain text allow it, too.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
     answer.status() == 200 && !is_other
 }
 
-/// The beginning of a response body, kept until the first event was read.
+/// The beginning of a response body. It is kept until the first event was read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     kept: Vec<u8>,
@@ -33,7 +33,7 @@ impl AnswerHead {
         self.kept = Vec::new();
     }
 
-    /// Returns the kept body, if no event has been read.
+    /// Returns the kept body if it is a JSON document or an HTML page instead of a stream.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
         (text.starts_with(b"{") || looks_like_html(text)).then_some(text)

@@ -38,7 +38,7 @@ impl RemoteModel {
         self.refused(answer, &body)
     }
 
-    /// Returns the error for a response that ended without the terminator of a stream.
+    /// Returns the error for a response that ended before the terminator of its stream.
     pub(super) fn ended(&self, answer: &HttpResponse, head: AnswerHead, bytes: usize) -> Error {
         match head.instead() {
             Some(text) => self.refused(answer, text),
@@ -127,7 +127,8 @@ impl RemoteModel {
         }
     }
 
-    /// Maps a JSON document with status 200, in place of a stream, to an error.
+    /// Returns the error for a JSON document that a server sent in place of a stream, with status
+    /// 200.
     fn error_for_document(&self, error_body: &ErrorBody, message: String) -> Error {
         let route = self.route();
         if error_body.kind.is_empty() && error_body.message.is_empty() {
@@ -170,7 +171,7 @@ impl RemoteModel {
     }
 }
 
-/// Whether a body is a complete answer of a provider, in either wire format, and no error.
+/// Whether a body is a complete answer of a provider in one of the wire formats, and not an error.
 fn is_whole_answer(body: &[u8]) -> bool {
     let Ok(json) = serde_json::from_slice::<Json>(body) else { return false };
     let has_choices = json.get("choices").is_some_and(Json::is_array);

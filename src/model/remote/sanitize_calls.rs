@@ -11,7 +11,7 @@ use crate::model::answer::ToolCall;
 /// Name that is sent for a call without a name.
 const UNNAMED: &str = "unnamed";
 
-/// Returns the name of the call, limited to characters that every provider accepts.
+/// Returns the name of the call, limited to a length and to characters that every provider accepts.
 pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match call.name.as_str() {
@@ -26,13 +26,14 @@ pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
     }
 }
 
-/// Returns the arguments of the call as a JSON object. Any other value is wrapped in an object.
+/// Returns the arguments of the call as a JSON object. Wraps any other value in an object.
 pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))
 }
 
-/// Returns the arguments of the call as JSON text. An object stays as the model wrote it.
+/// Returns the arguments of the call as the JSON text of an object. If the model wrote an object,
+/// its text stays unchanged.
 pub(in crate::model) fn arguments_text(call: &ToolCall) -> Cow<'_, str> {
     match serde_json::from_str::<Json>(&call.arguments) {
         Ok(Json::Object(_)) => Cow::Borrowed(&call.arguments),

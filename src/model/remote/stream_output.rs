@@ -36,7 +36,7 @@ impl StreamFault {
     }
 }
 
-/// Passes on the pieces of an answer. Bounds their size and removes the key.
+/// Passes on the pieces of an answer. Bounds the size of the answer and removes the key from it.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,
@@ -68,7 +68,7 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Counts bytes that the reader keeps until the end of the stream.
+    /// Counts bytes of the answer that the reader keeps until the end of the stream.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));
@@ -86,8 +86,8 @@ impl<'a> AnswerWriter<'a> {
         self.text_bytes
     }
 
-    /// Passes on the text that the key filter has held back. Returns the size of the whole answer
-    /// in bytes.
+    /// Passes on the text that the key filter has held back. Returns the size of the answer in
+    /// bytes.
     pub fn finish(mut self) -> usize {
         let reasoning = self.reasoning_filter.as_mut().map(KeyFilter::finish);
         let text = self.text_filter.as_mut().map(KeyFilter::finish);

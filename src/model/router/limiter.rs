@@ -2,7 +2,7 @@
 //! the provider's responses.
 //!
 //! The configured limit is the maximum. Each "too many requests" response halves the current limit,
-//! and each answer raises it a little (additive increase, multiplicative decrease).
+//! and each answer raises the current limit a little (additive increase, multiplicative decrease).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +32,8 @@ impl Default for RateLimits {
 #[derive(Debug)]
 pub struct RateLimiter {
     pace: RateLimits,
-    /// Held only for arithmetic, never across an await, because all callers of the model share it.
+    /// Lock: held only for arithmetic, never across an await, because all callers of the model
+    /// share it.
     state: Mutex<LimiterLoad>,
     /// Wakes waiting calls when capacity becomes free.
     freed: Notify,
@@ -45,15 +46,15 @@ struct LimiterLoad {
     allowed: f64,
     /// Current limit of tokens per minute.
     rate: f64,
-    /// Tokens that are available now. Negative after a call that used more tokens than it
-    /// announced.
+    /// Tokens that are available now. The number is negative after a call that used more tokens
+    /// than it announced.
     tokens: f64,
     filled: Instant,
     lowered: Instant,
     rests_until: Option<Instant>,
 }
 
-/// Permit of an admitted call; dropping it frees the call's capacity.
+/// Permit of an admitted call. Dropping the permit frees the capacity that the call took.
 #[derive(Debug)]
 pub struct CallPermit<'a> {
     limiter: &'a RateLimiter,
@@ -86,7 +87,7 @@ impl RateLimiter {
         Self { pace, state: Mutex::new(state), freed: Notify::new() }
     }
 
-    /// Waits until a call of about `tokens` tokens is within the limits.
+    /// Waits until the limits allow a call of about `tokens` tokens.
     pub async fn enter(&self, tokens: u64) -> CallPermit<'_> {
         loop {
             let freed = self.freed.notified();
@@ -109,7 +110,7 @@ impl RateLimiter {
         }
     }
 
-    /// Returns the number of running calls as a share of the current limit.
+    /// Returns the number of running calls as a share of the current limit of concurrent calls.
     pub fn load(&self) -> f64 {
         let state = self.state();
         f64::from(state.under_way) / state.allowed
@@ -139,7 +140,7 @@ enum LimiterEntry {
     },
     /// The limit of concurrent calls is reached.
     Full,
-    /// Too few tokens are available now. Enough will be available after this delay.
+    /// Too few tokens are available now. Enough tokens will be available after this delay.
     Dry(Duration),
 }
 

@@ -60,7 +60,7 @@ pub struct ModelRouter {
     /// Maximum number of rounds over the routes.
     attempts: u32,
     next: AtomicUsize,
-    /// Shared by all calls, so that their delays differ.
+    /// Source of random delays. All calls share it, so that their delays differ.
     jitter: Mutex<JitterSource>,
 }
 
@@ -150,8 +150,8 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether parts of a broken-off answer were passed on, so that the next answer must begin with
-    /// [`AnswerChunk::Restart`].
+    /// Whether pieces of an answer that broke off were passed on. If so, the next answer must begin
+    /// with [`AnswerChunk::Restart`].
     is_void: bool,
     tries: u32,
     last: Option<Error>,
@@ -170,8 +170,8 @@ enum RetryDecision {
 }
 
 impl CallAttempts<'_> {
-    /// Returns the routes that have no pause. If every route has one, waits for the shortest pause.
-    /// A route whose pause is longer than the maximum wait counts as failed.
+    /// Returns the routes that have no pause. If every route has a pause, waits for the end of the
+    /// shortest one. A route whose pause is longer than the maximum wait counts as failed.
     async fn routes_without_pause<'r>(
         &mut self,
         order: &mut Vec<&'r RoutedModel>,

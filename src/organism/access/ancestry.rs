@@ -2,8 +2,8 @@
 //! reports.
 //!
 //! A process that detached itself has this program as its parent (see [`crate::children`]), so its
-//! listener is unknown. Its environment and its process group are no evidence of the listener,
-//! because a process can change both.
+//! listener is unknown. The environment and the process group of a process are no evidence of its
+//! listener, because the process can change them.
 
 use uuid::Uuid;
 
@@ -15,27 +15,28 @@ use crate::mutant::mutant;
 /// Maximum number of parents to follow.
 const GENERATIONS_MAX: usize = 64;
 
-/// Maximum number of walks up the parents of a process whose parents keep changing.
+/// Maximum number of walks up the parents of one process. A walk is repeated if the parents change
+/// meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// The origin of a process, as far as it is known.
+/// The origin of a process, as far as the operating system shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
-    /// This program started the process, directly or not. The listener is given if it is known with
-    /// certainty.
+    /// This program started the process, directly or through other processes. The listener is given
+    /// if it is certain.
     Hosted(Option<ListenerName>),
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
 }
 
-/// How a walk up the parents ended.
+/// The end of a walk up the parents of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
     /// The walk reached this program. The value is the id of this program's child in the walk.
     Here(u32),
-    /// The walk reached the first process, or left the namespace.
+    /// The walk reached the first process of the system, or left the PID namespace.
     Elsewhere,
     /// The walk reached a process that has exited, so the parents of that process are unknown.
     Gone,
@@ -43,13 +44,14 @@ enum WalkEnd {
 }
 
 /// Determines the ancestry of the process `pid` at the other end of the socket. A `pid` of 0 stands
-/// for a process in an invisible namespace. `is_own` tests whether this organism has the journal
-/// with an id.
+/// for a process in an invisible namespace. `is_own` tests whether a journal, given by its id,
+/// belongs to this organism.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
 }
 
-/// Like [`of`], but returns `None` for a process that has exited or whose parents keep changing.
+/// Determines the ancestry as [`of`] does. Returns `None` for a process that has exited or whose
+/// parents keep changing.
 fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAncestry> {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return Some(ProcessAncestry::Unknown) };
     if !processes_are_ours() || mutant("hide-the-caller") {
@@ -83,9 +85,9 @@ fn traced(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Option<ProcessAnce
     None
 }
 
-/// Whether a pump hosts the process `pid`: one of `pumps`, or an earlier pump of this organism. A
-/// process of unknown origin counts as not hosted. Returns `None` for a process that has exited or
-/// whose parents keep changing.
+/// Whether the process `pid` is hosted by one of the pumps `pumps`, or by an earlier pump of this
+/// organism. A process of unknown origin counts as not hosted. Returns `None` for a process that
+/// has exited or whose parents keep changing.
 pub fn is_hosted(pid: i32, pumps: &[u32], is_own: impl Fn(Uuid) -> bool) -> Option<bool> {
     if !processes_are_ours() {
         return Some(false);
@@ -108,7 +110,8 @@ fn processes_are_ours() -> bool {
     shown == Some(std::process::id())
 }
 
-/// Follows the parents of a process. Returns them with their status, and how the walk ended.
+/// Follows the parents of a process. Returns the process and its parents with their status, and how
+/// the walk ended.
 fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);
@@ -144,9 +147,9 @@ pub fn exists(pid: i64) -> bool {
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether the environment of a process has a pump's mark of one of this organism's journals, so
-/// that an earlier pump started the process. The listener's name in the environment is no evidence,
-/// because a person may set that name for a program on NATS.
+/// Whether an earlier pump of this organism started a process. A pump's mark in the environment of
+/// the process shows this by naming a journal of this organism. The listener's name in the
+/// environment is no evidence, because a person may set that name for a program on NATS.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

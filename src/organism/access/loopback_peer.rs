@@ -17,10 +17,11 @@ use crate::journal::partitions_in;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::mutant::mutant;
 
-/// Maximum number of looks for the owner of a socket while processes end meanwhile.
+/// Maximum number of searches for the owner of a socket. A search is repeated if processes end
+/// during it.
 const LOOKS_MAX: usize = 8;
 
-/// Fields of the user and of the inode in a line of `/proc/net/tcp`.
+/// Index of the user's field in a line of `/proc/net/tcp`.
 const UID_FIELD: usize = 7;
 const INODE_FIELD: usize = 9;
 
@@ -36,8 +37,8 @@ struct ClientSocket {
 /// Whether the client of a connection from `peer` to `server` is a process that a pump of the
 /// journals in `data` hosts. Reads the files of all processes, which takes milliseconds.
 ///
-/// A process may hide its open files, or a socket that is not among them. If no process shows the
-/// socket, a hosted process that could have it counts as the owner.
+/// A process may hide its open files, or keep a socket out of them. If no process shows the socket,
+/// a hosted process that could have the socket counts as its owner.
 pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool {
     if mutant("trust-the-browser") || !cfg!(target_os = "linux") {
         return false;
@@ -51,8 +52,8 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
     looks.next().unwrap_or(true)
 }
 
-/// Looks once for the owner of a client's socket. Returns whether a hosted process owns it, or
-/// nothing if the processes changed during the look.
+/// Searches once for the owner of a client's socket. Returns whether a hosted process owns the
+/// socket, or `None` if the processes changed during the search.
 fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -> Option<bool> {
     // The client closed the connection after its request. It reads no response, and its processes
     // may be gone before anyone looks at them.
@@ -77,11 +78,12 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of these processes is hosted. Returns nothing if the only processes that may be
-/// hosted have an unknown ancestry and are no longer owners.
+/// Whether one of these processes is hosted. Returns `None` if that depends only on processes of
+/// unknown ancestry, and none of them is an owner any more.
 ///
-/// The ancestry of a process that has exited is unknown, so it may be hosted. Such a process is
-/// often a child that the client started: until it runs its program, it has the client's sockets.
+/// The ancestry of a process that has exited is unknown, so the process may be hosted. Such a
+/// process is often a child that the client started. Until the child runs its own program, it has
+/// the client's sockets.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -101,7 +103,7 @@ fn any_hosted(
     ended.into_iter().any(is_still_owner).then_some(true)
 }
 
-/// Whether a process of this user may be hosted by an organism of our own user.
+/// Whether a process of the user `uid` may be hosted by an organism of our own user.
 fn may_be_hosted(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || own.as_raw() == uid
@@ -174,12 +176,12 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
     Some((ip.to_canonical(), port))
 }
 
-/// Processes that have a socket open, or might.
+/// Processes that have a socket open, and processes that may have it open.
 #[derive(Debug, Default)]
 struct SocketOwners {
-    /// Processes among whose open files the socket is.
+    /// Processes whose open files include the socket.
     shown: Vec<i32>,
-    /// Processes whose open files cannot be read.
+    /// Processes whose open files cannot be read, so that they may have the socket.
     hidden: Vec<i32>,
 }
 
@@ -203,13 +205,13 @@ fn owners_of(inode: u64) -> SocketOwners {
     owners
 }
 
-/// Whether a socket is among the open files of a process or of one of its threads.
+/// Whether the open files of a process, or of one of its threads, include a socket.
 fn has_socket(pid: i32, inode: u64) -> bool {
     let socket = file_name(inode);
     has_open(&files_of(pid), &socket).unwrap_or(false) || has_open_in_thread(pid, &socket)
 }
 
-/// Returns the name of a socket among open files.
+/// Returns the name that a socket has in a directory of open files.
 fn file_name(inode: u64) -> String {
     format!("socket:[{inode}]")
 }
@@ -270,7 +272,7 @@ mod tests {
         }
     }
 
-    /// A hosted process may send a request and exit before the look at its parents.
+    /// A hosted process may send a request and exit before its parents are looked up.
     #[test]
     fn an_owner_of_unknown_origin_that_has_exited_is_looked_for_again() {
         let is_hosted = |pid: i32| (pid < 20).then_some(pid >= 10);

@@ -36,7 +36,7 @@ pub use loopback_peer::is_hosted_peer;
 /// Environment variable with the listener's name, which every hosted process has.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 
-/// Recorded sender of a request from a hosted process whose listener is not known.
+/// Sender that is recorded for a request from a hosted process whose listener is unknown.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
 /// The process at the other end of a connection, as the operating system identifies it.
@@ -47,7 +47,7 @@ pub struct SocketCaller {
     uid: Option<u32>,
 }
 
-/// A refused request, and the sender that is recorded for it.
+/// A refused request, with the sender that is recorded for the refusal.
 #[derive(Debug)]
 pub struct DeniedCaller {
     pub sender: ListenerName,
@@ -62,10 +62,10 @@ pub struct AccessRules {
     /// The hosted listeners, and the client of each listener that has its own.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
-    /// Clients that see what models write in their own threads.
+    /// Clients that may see the texts of models in the clients' own threads.
     with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
-    /// Directory of the journals whose pumps mark the processes that they start.
+    /// Directory of the journals whose pumps mark every process that they start.
     data: PathBuf,
     /// Directory with the signing key of this host.
     state: PathBuf,
@@ -140,7 +140,7 @@ impl AccessRules {
     }
 }
 
-/// Recorded name of a caller that proves no identity.
+/// Sender that is recorded for a request from a caller that proves no identity.
 const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
@@ -172,7 +172,7 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Returns the text for a person who has not proved the right to decide.
+    /// Returns the text of the refusal for a person who has not proved the right to decide.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -268,9 +268,9 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Like [`AccessRules::vouch_for`], for an accepted request that came over NATS. Rights that
-    /// another host of the organism has signed stay in force. A client without a proof gets only
-    /// states.
+    /// Sets the rights of a subscription's reader as [`AccessRules::vouch_for`] does, for an
+    /// accepted request that came over NATS. Rights that another host of the organism has signed
+    /// stay in force. A client without a proof of its identity gets only states.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -285,7 +285,7 @@ impl AccessRules {
         }
     }
 
-    /// Returns the text for a reader who has not proved the right to watch.
+    /// Returns the text of the refusal for a reader who has not proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
@@ -330,9 +330,9 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
-    /// A client with a secret must also prove that secret, to send and to watch its threads. A
-    /// command that watches without a client must prove an operator. Another host of the organism
-    /// has already checked its caller, and proves itself with its key.
+    /// To submit a payload or to watch its threads, a client with a secret must also send the
+    /// secret. A command that watches without a client must prove that an operator runs it. A
+    /// request that another host has checked is accepted with the signature of that host.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -363,8 +363,9 @@ impl AccessRules {
     }
 
     /// Adds proof to a request that was accepted here and goes to a pump in another process. A
-    /// submission gets its client's secret. A decision gets the user of the socket as its person,
-    /// in place of any person that the request names. A subscription gets what its reader may see.
+    /// submission gets the secret of its client. A subscription gets the rights of its reader. An
+    /// operator's request gets the user of the socket as its person, in place of any person that
+    /// the request names.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
@@ -408,7 +409,7 @@ impl AccessRules {
         self.secrets.iter().any(|known| known.client == *client)
     }
 
-    /// Whether this is the secret of that client. Compares digests, so that the duration of the
+    /// Whether `secret` is the secret of this client. Compares digests, so that the duration of the
     /// comparison reveals nothing about the secret.
     fn is_secret_of(&self, client: &ListenerName, secret: Option<&BearerSecret>) -> bool {
         let known = self.secrets.iter().find(|known| known.client == *client);
@@ -430,9 +431,9 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a process that a pump of this organism has started, because the
-/// control socket would refuse that process, too. Relies on the environment: a process that hides
-/// its environment could also write to the journal's files directly.
+/// Refuses to start a pump in a process that a pump of this organism has started. The control
+/// socket would refuse that process, too. Relies on the environment: a process that hides its
+/// environment could also write to the journal's files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };
@@ -479,7 +480,7 @@ fn denied(
     }
 }
 
-/// Returns the text that is recorded of a refused request.
+/// Returns the text that the record of a refused request contains.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),

@@ -1,7 +1,7 @@
 //! Runs the command of the config for one report about an alert.
 //!
-//! The report goes to the command's standard input as JSON. No byte of a payload is in it, nor in
-//! the command's arguments and environment.
+//! The report goes to the command's standard input as JSON. The report, the command's arguments and
+//! its environment contain no byte of a payload.
 
 use std::process::Stdio;
 
@@ -28,7 +28,7 @@ pub struct AlertCommand {
     partition: Option<u32>,
     config: AlertsConfig,
     directory: std::path::PathBuf,
-    /// Names of variables that the command must not inherit.
+    /// Names of environment variables that the command must not inherit.
     withheld: Vec<String>,
     mark: Option<PumpMark>,
 }
@@ -168,7 +168,7 @@ impl AlertCommand {
     }
 }
 
-/// Writes the input, reads all output, and waits for the exit.
+/// Writes `input` to the command, reads all of its output, and waits for its exit.
 async fn converse(child: &mut Child, input: String) -> Result<(), String> {
     let stdin = child.stdin.take();
     let stdout = tokio::spawn(read_bounded(child.stdout.take()));
@@ -209,7 +209,7 @@ async fn converse(child: &mut Child, input: String) -> Result<(), String> {
     })
 }
 
-/// Reads everything that arrives, and returns only the beginning.
+/// Reads the output until its end, and returns only its beginning.
 async fn read_bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut kept = Vec::new();
     let Some(mut from) = from else { return kept };

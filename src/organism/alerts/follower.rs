@@ -1,5 +1,5 @@
-//! Follows the records of one pump on a thread of its own, has alerts recorded, and runs their
-//! command.
+//! Follows the records of one pump on a thread of its own. Has alerts recorded, and runs the
+//! command of the config for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -29,15 +29,15 @@ use crate::thread_priority;
 
 /// Results of the tasks of the follower.
 enum AlertTaskResult {
-    /// A report is durable, or the pump has stopped before the report was recorded.
+    /// A report is durable, or the pump stopped before the report was recorded.
     Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
     /// The command has ended.
     Run(AlertReport, Result<(), String>),
-    /// The calls that wait for a person.
+    /// The pump has named the calls that wait for a person.
     Waiting(Vec<HeldRequest>),
 }
 
-/// Next step when a report is durable.
+/// Next step of the follower when a report is durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterRecord {
     RunCommand,
@@ -51,22 +51,23 @@ pub(super) struct AlertFollower {
     metrics: Arc<AlertMetrics>,
     rules: AlertRules,
     reader: Option<JournalReader>,
-    /// Why the records could not be read.
+    /// Why the records could not be read; `None` if they could.
     read_failure: Option<String>,
     /// Position of the last record that was processed.
     read: Position,
-    /// Whether the pump has named the calls that wait for a person. No record is processed before,
-    /// so that the end of each wait is in a later record.
+    /// Whether the pump has named the calls that wait for a person. No record is processed before
+    /// that, so that the records to process contain the end of each wait.
     knows_waiting: bool,
-    /// Whether the records up to the start have been processed.
+    /// Whether all records from before the start have been processed.
     has_caught_up: bool,
-    /// Reports that are on record and that the command has not taken.
+    /// Reports that are on record and for which the command has not run yet.
     queue: VecDeque<AlertReport>,
     running: BTreeMap<AlertId, JoinHandle<()>>,
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed checkpoint copies at the last check at which no copy was waiting.
+    /// Number of failures to copy checkpoints, as counted at the last check at which no copy was
+    /// waiting.
     copy_failures: u64,
 }
 
@@ -156,7 +157,7 @@ impl AlertFollower {
         }
     }
 
-    /// Takes the next records of the journal. Returns whether there are more.
+    /// Processes the next records of the journal. Returns whether the journal has more.
     fn take_records(&mut self) -> bool {
         let taken = self.try_take_records();
         if let Err(error) = &taken
@@ -203,7 +204,7 @@ impl AlertFollower {
         }
     }
 
-    /// Finds the alerts that are on record, and the first record to count.
+    /// Finds the alerts that are on record, and the first record to count for further alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
@@ -248,8 +249,8 @@ impl AlertFollower {
         Ok(())
     }
 
-    /// Asks the pump for the calls that wait for a person. Those that begin to wait later are in
-    /// the records.
+    /// Queries the pump for the calls that wait for a person. Calls that begin to wait later are
+    /// found in the records.
     fn recall_waiting(&mut self) {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();
@@ -261,7 +262,7 @@ impl AlertFollower {
         }));
     }
 
-    /// Records the alert that an earlier run could not record.
+    /// Records the alert that an earlier run could not record, if there is one.
     fn record_unrecorded(&mut self) {
         let partition = self.command.borrow().partition();
         let state = self.source.state.clone();
@@ -406,7 +407,7 @@ impl AlertFollower {
         self.rules.check_problems(&found, self.read, Time::now());
     }
 
-    /// Waits, for a bounded time, for commands and records that are under way.
+    /// Waits for commands and records that are under way, for a bounded time.
     async fn finish(&mut self) {
         let waiting = async {
             while !self.running.is_empty() || self.unrecorded > 0 {

@@ -1,9 +1,10 @@
 //! Alerts: runs the command of the config for causes that an operator must know of.
 //!
 //! A thread of its own follows the records of one pump ([`follower`]), finds the causes ([`rules`])
-//! and has each alert recorded before its command runs ([`command`]). The pump never waits for it.
+//! and has each alert recorded before the command runs for it ([`command`]). The pump never waits
+//! for that thread.
 //!
-//! **Invariant:** without `[alerts]` in the config, nothing of this runs.
+//! **Invariant:** without `[alerts]` in the config, neither the thread nor a command runs.
 
 mod command;
 mod follower;
@@ -31,7 +32,7 @@ use command::AlertCommand;
 use follower::AlertFollower;
 pub(super) use unrecorded::report_failed_start;
 
-/// Everything that the alerts of one pump are made from.
+/// Everything that the watch for alerts of one pump needs.
 #[derive(Clone)]
 pub(super) struct AlertSource {
     pub pump: Handle,
@@ -50,7 +51,7 @@ pub(super) struct AlertSource {
 /// Counts of the alerts of one pump.
 #[derive(Debug, Default)]
 pub(super) struct AlertMetrics {
-    /// Counters of events, by kind of alert.
+    /// Counters of reports by event, for each kind of alert.
     reports: [LabelledCounters<{ AlertEvent::ALL.len() }>; AlertKind::ALL.len()],
     open: Gauge,
 }
@@ -76,7 +77,7 @@ impl AlertMetrics {
     }
 }
 
-/// The watch for alerts of one pump, which a reload starts, changes or ends.
+/// The watch for alerts of one pump. A reload starts, changes or ends it.
 pub(super) struct AlertWatch {
     source: AlertSource,
     metrics: Arc<AlertMetrics>,
@@ -91,7 +92,7 @@ struct RunningWatch {
 
 struct RunningFollower {
     thread: JoinHandle<()>,
-    /// The follower ends when this is dropped.
+    /// Sends the command of each new config. Dropping this sender ends the follower.
     command: watch::Sender<AlertCommand>,
 }
 
@@ -132,7 +133,7 @@ impl AlertWatch {
         Ok(Some(RunningFollower { thread, command }))
     }
 
-    /// Puts the alerts of another config in force.
+    /// Starts, changes or ends the watch, as another config demands.
     pub async fn reconfigure(&self, config: &Config) -> Result<(), Error> {
         // Lock: held for a whole change, so that changes are made one after the other.
         let mut running = self.running.lock().await;
@@ -148,7 +149,7 @@ impl AlertWatch {
         Ok(())
     }
 
-    /// Stops the watch. Waits, for a bounded time, for running commands.
+    /// Stops the watch. Waits for running commands, for a bounded time.
     pub async fn stop(&self) {
         let follower = self.running.lock().await.follower.take();
         if let Some(follower) = follower {
@@ -156,8 +157,8 @@ impl AlertWatch {
         }
     }
 
-    /// Runs the command for the error with which the pump ended, if it is a problem with the
-    /// record. Blocks until the command has ended.
+    /// Runs the command for the error with which the pump ended, if this error is a problem with
+    /// the record. Blocks until the command has ended.
     pub fn report_fatal(&self, error: &journal::Error) {
         let running = self.running.blocking_lock();
         let Some(follower) = &running.follower else { return };

@@ -1,5 +1,5 @@
-//! Decides which records and problems raise an alert, and when its cause has ended. Pure: every
-//! input has its time.
+//! Decides which records and problems raise an alert, and when the cause of an alert has ended. The
+//! rules are pure: every input carries its time.
 //!
 //! **Invariant:** one cause raises one alert. Repetitions are counted in the alert that is already
 //! raised, also after a restart ([`AlertRules::recall`]).
@@ -14,7 +14,7 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of the alert that counts all alerts of its kind beyond their bound.
+/// Subject of the alert that counts the alerts of its kind beyond the maximum for one window.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -65,7 +65,7 @@ struct Occurrence {
     detail: String,
 }
 
-/// A problem with the record, with the number of consecutive checks that found or missed it.
+/// Number of consecutive checks that found or missed a problem with the record.
 #[derive(Debug, Default)]
 struct ProblemChecks {
     seen: u32,
@@ -80,12 +80,12 @@ pub struct AlertRules {
     bursts: BTreeMap<AlertKey, Burst>,
     waiting: BTreeMap<CallId, UndecidedCall>,
     problems: BTreeMap<String, ProblemChecks>,
-    /// Times at which alerts of a kind were raised within the window.
+    /// Times within the window at which alerts of a kind were raised.
     raised: BTreeMap<AlertKind, VecDeque<Time>>,
-    /// Alerts on record that earlier runs raised.
+    /// Alerts that earlier runs raised and that are on record.
     known: HashSet<AlertId>,
     counted: BTreeMap<AlertKey, Position>,
-    /// Reports that follow from the input, in order.
+    /// Reports that the input has caused and that were not taken yet, in order.
     reports: Vec<AlertReport>,
 }
 
@@ -109,7 +109,7 @@ impl AlertRules {
         self.config = config;
     }
 
-    /// Takes the reports that follow from the input so far.
+    /// Takes the reports that the input has caused so far.
     pub fn take_reports(&mut self) -> Vec<AlertReport> {
         std::mem::take(&mut self.reports)
     }
@@ -137,7 +137,7 @@ impl AlertRules {
         }
     }
 
-    /// Adds a call that began to wait for a person before the records that will be taken.
+    /// Adds a call that began to wait for a person before the first record that will be taken.
     pub fn recall_waiting(
         &mut self,
         call: CallId,
@@ -151,8 +151,8 @@ impl AlertRules {
         self.waiting.entry(call).or_insert(waiting);
     }
 
-    /// Ends the alerts about calls that do not wait any more. Call it once, after the records up to
-    /// the start.
+    /// Ends the alerts about calls that no longer wait. Must be called once, after the records up
+    /// to the start.
     pub fn end_recalled(&mut self) {
         let open = self.open.keys().filter(|(kind, _)| *kind == AlertKind::Waiting);
         let calls: HashSet<String> = self.waiting.keys().map(ToString::to_string).collect();
@@ -261,7 +261,8 @@ impl AlertRules {
         }
     }
 
-    /// Counts an occurrence, and raises an alert if there are enough of them within the window.
+    /// Counts an occurrence of a cause. Raises an alert if there are enough occurrences within the
+    /// window.
     fn occur(&mut self, found: Occurrence) {
         let key = (found.kind, found.subject.clone());
         if self.counted.get(&key).is_some_and(|counted| found.position <= *counted) {
@@ -307,7 +308,8 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert. Beyond the bound of its kind, it is counted in one alert for all others.
+    /// Raises an alert. Beyond the maximum for its kind, counts it in the one alert for all others
+    /// of the kind.
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -357,13 +359,13 @@ impl AlertRules {
         self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
     }
 
-    /// Whether an alert ends when nothing has repeated it for the window.
+    /// Whether an alert ends when its cause has not occurred again within the window.
     fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
         matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
     }
 
-    /// Applies the passage of time: raises alerts about calls that wait for too long, and ends
-    /// alerts whose cause was quiet for the window.
+    /// Applies the passage of time. Raises alerts about calls that wait for too long, and ends
+    /// alerts whose cause did not occur again within the window.
     pub fn tick(&mut self, now: Time) {
         let window = self.config.window;
         let quiet = self
@@ -423,8 +425,8 @@ impl AlertRules {
         }
     }
 
-    /// Applies a check for problems with the record, given by name and explanation. A problem
-    /// raises or ends its alert only after several checks in a row.
+    /// Applies one check for problems with the record. Each problem in `found` has a name and an
+    /// explanation. A problem raises or ends its alert only after several consecutive checks.
     pub fn check_problems(&mut self, found: &[(&str, String)], last: Position, now: Time) {
         if !self.is_on(AlertKind::Record) {
             return;

@@ -1,9 +1,9 @@
 //! Alerts about a journal that takes no more records: an error ended the pump, or a start refused
 //! the journal.
 //!
-//! A file in the state directory holds such an alert until the organism runs again and records it.
-//! While the file is there, the same error raises no further alert, so that a supervisor that
-//! starts the organism again and again repeats nothing.
+//! A file in the state directory holds such an alert until the organism runs again and records the
+//! alert. While the file exists, the same error raises no further alert. So a supervisor that
+//! restarts the organism repeatedly causes only one alert.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(super) const JOURNAL: &str = "journal";
 pub(super) struct UnrecordedAlert {
     #[serde(rename = "report")]
     pub report: AlertReport,
-    /// Why the command failed; `None` if it took the report.
+    /// Why the command failed; `None` if the command took the report.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -56,7 +56,7 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error is about the record, and not about who writes it.
+/// Whether the error concerns the record, rather than which process writes it.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

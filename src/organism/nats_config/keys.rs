@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use nkeys::{KeyPair, KeyPairType};
 
-/// How the key of a user is rotated.
+/// The kind of rotation of a user's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRotation {
     /// Makes a new key. The old key stays valid until it is retired.
     Renew,
     /// Makes the old key invalid.
     Retire,
-    /// Makes a new key, and the old one invalid immediately, because it was exposed.
+    /// Makes a new key, and makes the old key invalid immediately, because it was exposed.
     Revoke,
 }
 
@@ -91,8 +91,8 @@ impl SeedFolder {
         }
     }
 
-    /// Rotates the key of a user. [`check_rotation`](Self::check_rotation) must have allowed it
-    /// before.
+    /// Rotates the key of a user. The caller must have checked with
+    /// [`check_rotation`](Self::check_rotation) that the rotation is allowed.
     pub fn rotate(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let path = self.path(user);
         let old = self.old(user);
@@ -117,7 +117,7 @@ impl SeedFolder {
         make(&path)
     }
 
-    /// Removes the keys of listeners that are not among `users`.
+    /// Removes the keys of all listeners that are not named in `users`.
     pub fn only(&self, users: &[&str]) -> Result<(), KeyError> {
         let failed = |source| KeyError::Io { path: self.directory.clone(), source };
         for entry in std::fs::read_dir(&self.directory).map_err(failed)? {

@@ -31,7 +31,7 @@ fn user_of(listener: &ListenerName) -> String {
 /// NATS user of the pump.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
-/// The only user of the servers' system account.
+/// NATS user of the servers' system account, and the only user there.
 const SYSTEM: &str = "system";
 
 /// Settings of the written files.
@@ -48,7 +48,7 @@ pub struct Options {
     pub tls: Option<ServerTls>,
     /// Whether servers sync every message to disk before they acknowledge it.
     pub synced: bool,
-    /// Users whose keys are rotated, with the kind of rotation.
+    /// Users whose keys are rotated, each with the kind of rotation.
     pub rotate: Vec<(String, KeyRotation)>,
 }
 

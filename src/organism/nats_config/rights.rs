@@ -13,9 +13,9 @@ pub struct SubjectRights {
 }
 
 impl SubjectRights {
-    /// Allows a listener to receive its deliveries and cancellations, and to publish its answers.
-    /// Discovery requests (ADR-32) may be answered only in the inboxes of operators: the sender of
-    /// such a request chooses the reply subject, and no server checks it.
+    /// Allows a listener to receive its deliveries and cancellations, and to publish its answers. A
+    /// listener may answer discovery requests (ADR-32) only in the inboxes of operators, because
+    /// the sender of such a request chooses the reply subject, and no server checks that choice.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![
@@ -39,8 +39,8 @@ impl SubjectRights {
         Self { publish, subscribe }
     }
 
-    /// Returns the permissions of the pump. It may publish to the inboxes of the listeners in
-    /// `hosted`: those that remember calls, and agents that request their threads.
+    /// Returns the permissions of the pump. The pump may publish to the inboxes of the listeners in
+    /// `hosted`, which remember calls, or are agents that request their threads.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,

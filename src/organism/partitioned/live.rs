@@ -1,5 +1,5 @@
-//! The live channel of an organism with several partitions: one subscription to the pumps of all
-//! partitions that its reader watches, wherever they run.
+//! The live channel of an organism with several partitions. A reader has one subscription to the
+//! pumps of all partitions that it watches, wherever these pumps run.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use crate::service::{
 
 impl PartitionMap {
     /// Passes on the events of every partition that the reader watches, until the reader leaves.
-    /// The events of all of them share one bounded queue. So a reader that does not keep up delays
-    /// neither a pump nor the connection to the servers.
+    /// The events of all these partitions share one bounded queue. So a slow reader delays neither
+    /// a pump nor the connection to the servers.
     pub(super) async fn follow_live(
         &self,
         request: &LiveRequest,
@@ -52,8 +52,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one partition. Subscribes again when the partition has moved, and also
-    /// after an error unless it is the only partition. Ends with this process.
+    /// Queues the events of one partition. Subscribes again when the partition has moved. Also
+    /// subscribes again after an error, unless this is the only partition. Ends with this process.
     async fn follow_partition(
         &self,
         request: LiveRequest,
@@ -78,8 +78,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one subscription until it ends. Returns why the partition was
-    /// unavailable, if it was.
+    /// Queues the events of one subscription until the subscription ends. Returns the reason if the
+    /// partition was unavailable.
     async fn subscribe(
         &self,
         request: LiveRequest,
@@ -110,17 +110,17 @@ impl PartitionMap {
     }
 }
 
-/// State of one partition's subscription, as its reader knows it.
+/// State of the subscription to one partition, as far as the reader was informed of it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the next subscription must report a gap: an earlier one has begun, or the reader has
-    /// got an `Unwatched` event.
+    /// Whether the next subscription must report a gap. It must if an earlier subscription has
+    /// begun, or if the reader has got an `Unwatched` event.
     has_gap: bool,
-    /// Last reason that the reader was given for the absence of events.
+    /// The last reason for missing events that was reported to the reader.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,
-    /// Pause before the next subscription.
+    /// Pause before the next attempt to subscribe.
     pause: Duration,
 }
 
@@ -139,8 +139,9 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Records that no pump responded. The reader gets a report only if that lasts longer than a
-    /// takeover. Resets the pause to its minimum, because a pump may take over at any time.
+    /// Notes that no pump responded. The reader gets a report only if no pump responds for longer
+    /// than a takeover takes. Resets the pause to its minimum, because a pump may take over at any
+    /// time.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);
@@ -149,7 +150,7 @@ impl PartitionWatch {
         }
     }
 
-    /// Records that the pump refused the subscription. The pump records each refusal, so the pause
+    /// Notes that the pump refused the subscription. The pump records each refusal, so the pause
     /// before the next attempt doubles.
     fn failed(&mut self, queue: &LiveQueue, error: &Error) {
         self.unserved_since = None;
@@ -157,7 +158,7 @@ impl PartitionWatch {
         self.pause = (2 * self.pause).min(limits::LIVE_REFUSED_RETRY_MAX);
     }
 
-    /// Reports to the reader why no events arrive, once for each reason.
+    /// Reports to the reader why no events arrive. Each reason is reported once.
     fn report(&mut self, queue: &LiveQueue, detail: String) {
         if self.reported.as_ref() == Some(&detail) {
             return;

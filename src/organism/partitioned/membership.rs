@@ -32,10 +32,11 @@ pub(super) struct GroupMembership {
     /// Channel to the worker of each partition of this process.
     heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The last handover: partition, receiver and time. Cleared when the receiver announces the
-    /// partition.
+    /// The last handover of this process: the partition, its receiver and the time. Cleared when
+    /// the receiver announces the partition.
     given: Option<(u32, MemberId, Instant)>,
-    /// Members that did not take over a partition in time, with the time of that attempt.
+    /// Members that did not take over a partition in time, each with the time at which this was
+    /// noticed.
     failed_heirs: BTreeMap<MemberId, Instant>,
     warned: BTreeSet<MemberId>,
 }
@@ -60,7 +61,7 @@ impl GroupMembership {
         Self { table, holder, config, heir_senders, known, given: None, failed_heirs, warned }
     }
 
-    /// Announces this member until it is stopped. Then announces that the member leaves.
+    /// Announces this member until `stop` has a reason. Then announces that the member leaves.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
         let mut announcements = rpc.subscribe_members().await?;
@@ -160,8 +161,8 @@ impl GroupMembership {
         }
     }
 
-    /// Forgets a handover that is complete or timed out. Returns whether a handover is still under
-    /// way.
+    /// Forgets the last handover if it is complete or timed out. Returns whether a handover is
+    /// still under way.
     fn settle_handover(&mut self, now: Instant) -> bool {
         let Some((partition, to, since)) = self.given else { return false };
         let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
@@ -235,8 +236,8 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due. Returns `None` until every member had time to learn of all
-    /// others.
+    /// Returns the handover that is due now. Returns `None` until every member had time to learn of
+    /// all other members.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?
@@ -250,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// A full table of members refuses new ones and still updates those that it contains.
+    /// A full table of members refuses new members, and still updates the members that it contains.
     #[test]
     fn a_full_membership_table_still_updates_known_members() {
         let mut known = LiveMembers::default();

@@ -1,5 +1,5 @@
 //! Maps each partition to its owner, as far as this process knows the owners, and routes requests
-//! there.
+//! to the owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub struct PartitionMap {
     /// Read by every request and written by the workers. No lock of this map is held across an
     /// await.
     places: Mutex<Vec<PartitionLocation>>,
-    /// For each partition, the position up to which this host can read the journal. Empty when the
+    /// For each partition, the position up to which this host can read the journal. Empty once the
     /// last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     takeover_plan: Mutex<TakeoverPlan>,
@@ -31,7 +31,7 @@ pub struct PartitionMap {
     arrivals: Notify,
     /// Health of the pumps that run in this process, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
-    /// Live processes of this organism, each with its name and the time of its last announcement.
+    /// Live processes of this organism. Each has a name and the time of its last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
     pub(super) rpc: PumpRpc,
@@ -39,7 +39,7 @@ pub struct PartitionMap {
     pub(in crate::organism) rules: Arc<SharedRules>,
 }
 
-/// The partitions that this process could take over, and those that it is taking over.
+/// The partitions that this process could take over, and the partitions that it is taking over now.
 #[derive(Default)]
 struct TakeoverPlan {
     /// Partitions that this process could take over at any time.
@@ -118,8 +118,8 @@ impl PartitionMap {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the live processes, including this one. Empty until every process had time to
-    /// announce itself.
+    /// Returns the live processes, including this one. Empty until every process had time for an
+    /// announcement.
     pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
         if self.begun.elapsed() < 2 * limits::MEMBER_ANNOUNCE_INTERVAL {
             return BTreeMap::new();
@@ -180,7 +180,7 @@ impl PartitionMap {
         self.arrivals.notify_waiters();
     }
 
-    /// Records that this host can read the partition's journal up to `position`.
+    /// Notes that this host can read the partition's journal up to `position`.
     pub(super) fn set_recorded(&self, partition: u32, position: Position) {
         if let Some(recorded) = self.recorded().get(partition as usize) {
             recorded.send_replace(position);
@@ -192,7 +192,7 @@ impl PartitionMap {
         self.recorded().clear();
     }
 
-    /// Whether no more records will become readable here.
+    /// Whether no followers can be served any more, because no more records become readable here.
     pub(super) fn has_ended(&self) -> bool {
         self.recorded().is_empty()
     }
@@ -205,7 +205,7 @@ impl PartitionMap {
         self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
-    /// Records a refusal through any of the pumps that run in this process.
+    /// Records a refusal in the journal of any pump that runs in this process.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
         let pump = self.all().iter().find_map(|place| match place {
             PartitionLocation::Here(pump) => Some(PumpService::clone(pump)),

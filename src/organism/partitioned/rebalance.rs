@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
-//! computes the same decision from the announcements of all.
+//! computes the same decision from the announcements of all processes.
 //!
-//! A process hands over a partition if it has at least two partitions more than another process
-//! that stands by for that partition. Each handover makes the difference smaller, so rebalancing
-//! ends, and no partition moves back and forth.
+//! A process hands over a partition to a process that stands by for it and has at least two
+//! partitions fewer. Each handover makes the difference smaller, so rebalancing ends, and no
+//! partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A handover of one of several partitions to a member.
+/// A handover from one member to another. It concerns one of the partitions in `of`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,
@@ -115,8 +115,8 @@ mod tests {
         }
     }
 
-    /// Carries out handovers until none is due. Returns how many there were, and how many
-    /// partitions each member then has.
+    /// Carries out handovers until none is due. Returns the number of handovers, and the number of
+    /// partitions that each member then has.
     fn settle(mut members: Vec<MemberAnnouncement>) -> (usize, Vec<usize>) {
         let mut moves = 0;
         while let Some(PartitionHandover { from, to, of }) = due(members.iter()) {
@@ -135,7 +135,8 @@ mod tests {
         (moves, members.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// Settles members of which the first one has all its partitions, and the others have none.
+    /// Settles members of which the first one has all its partitions at first, and the others have
+    /// none.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut members: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut members[0];

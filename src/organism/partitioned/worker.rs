@@ -1,5 +1,6 @@
-//! The worker of one partition. It follows the partition's stream as a standby, and pumps the
-//! partition once it holds the lease. When another pump takes over, it returns to standby.
+//! The worker of one partition. The worker follows the partition's stream as a standby, and pumps
+//! the partition once it holds the lease. When another pump takes over, the worker returns to
+//! standby.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,14 +26,14 @@ use crate::pump::ResidentCore;
 use crate::trace::SpanTracer;
 
 pub(super) struct PartitionWorker {
-    /// Config of this partition, with which its next pump starts.
+    /// Config of this partition. The next pump of the partition starts with it.
     config: Arc<Config>,
     partition: u32,
     table: Arc<PartitionMap>,
     reloader: ReloadService,
-    /// Channel that names the process to which the partition must be handed over.
+    /// Receives the process to which the partition must be handed over.
     hand_over: mpsc::Receiver<PartitionHeir>,
-    /// Channel that holds the reason when the whole process must stop.
+    /// Receives the reason for the stop when the whole process must stop.
     stop: watch::Receiver<Option<String>>,
     tracer: SpanTracer,
 }
@@ -43,7 +44,7 @@ enum WorkerStop {
     HandOver(PartitionHeir),
 }
 
-/// A core that has caught up, and the journal that it may now write.
+/// A core that has caught up, and the journal to which it may now append.
 type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
@@ -112,7 +113,7 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Takes the config in force for the next term, then waits for the lease. Returns `None` if the
+    /// Takes the config in force for the next term, and waits for the lease. Returns `None` if the
     /// config was reloaded meanwhile, or if the worker must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
@@ -246,7 +247,8 @@ impl PartitionWorker {
         }
     }
 
-    /// Waits for the time that deliveries in flight have to end before a planned handover.
+    /// Waits before a planned handover for as long as deliveries in flight may take to end. Waits
+    /// less if the process stops.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -265,7 +267,7 @@ impl PartitionWorker {
     }
 }
 
-/// Publishes how far the pump of a partition has recorded, until the pump has ended.
+/// Publishes the last recorded position of a partition's pump, until the pump has ended.
 async fn publish_recorded(
     table: Arc<PartitionMap>,
     partition: u32,
@@ -279,8 +281,8 @@ async fn publish_recorded(
     }
 }
 
-/// Whether a retry may succeed after this error between the acquisition of the lease and the end of
-/// the start. The listeners' connection is part of the start.
+/// Whether the start of a pump may succeed at a retry after this error. The start lasts from the
+/// acquisition of the lease, and includes the connection of the listeners.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),
@@ -304,7 +306,7 @@ fn is_passing(error: &journal::Error) -> bool {
     )
 }
 
-/// Waits for the lease on a separate thread, until the lease is acquired or `released` closes.
+/// Waits for the lease on a separate thread. Ends when the lease is acquired or `released` closes.
 struct LeaseWait<'a> {
     config: &'a Config,
     in_force: watch::Receiver<Arc<Config>>,

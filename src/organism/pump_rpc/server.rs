@@ -100,16 +100,17 @@ impl Drop for PartitionSubscription {
     }
 }
 
-/// Incomplete requests, whose last chunks have not arrived, by the inbox for the response.
+/// Requests whose last chunks have not arrived yet, by the inbox for the response.
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
-    /// Number of requests with a foreign reply subject. Bounds the log lines about them.
+    /// Number of requests whose reply subject is no inbox. Bounds the log lines about them.
     refused: u64,
 }
 
 impl PartialRequests {
-    /// Adds a chunk. If the request is complete, returns it with the inbox for the response.
+    /// Adds a chunk to its request. If the request is complete, returns it with the inbox for the
+    /// response.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {
@@ -150,7 +151,8 @@ struct RequestHandler {
 }
 
 impl RequestHandler {
-    /// Responds to a request. An orderly stop waits until `responding` is dropped.
+    /// Responds to a request. Until `responding` is dropped, an orderly stop waits for the
+    /// response.
     async fn respond(&self, inbox: String, request: &[u8], responding: mpsc::Sender<()>) {
         let mut writer =
             InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
@@ -216,7 +218,7 @@ impl RequestHandler {
 
 impl RequestHandler {
     /// Sends the events of the live channel until the reader leaves. The heartbeats carry a reply
-    /// subject: the servers reply there if the reader's inbox has no subscriber any more.
+    /// subject, to which the servers reply once the reader's inbox has no subscriber.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };

@@ -18,7 +18,7 @@ use crate::thread::{Input, Record, State};
 pub(super) enum DecisionOutcome {
     /// The core decides exactly what the record contains.
     Equal,
-    /// The input has a payload whose bytes were redacted, so it cannot be processed.
+    /// The input has a payload whose bytes were redacted, so that it cannot be processed again.
     Redacted,
     Differs(Box<DecisionDifference>),
 }
@@ -27,12 +27,12 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// The core without its schedules, until the boot of the epoch is decided. No record states
-    /// whether a pump ran schedules.
+    /// The core without its schedules. It is kept until the boot of the epoch is decided, because
+    /// no record states whether a pump ran schedules.
     without_schedules: Option<Core>,
-    /// Gates of attempts that were in flight at a reload.
+    /// Gates under which attempts that were in flight at a reload continue.
     earlier: EarlierGates,
-    /// The config of the reload that is decided next.
+    /// The config of the reload whose record is decided next.
     next: Option<CoreConfig>,
 }
 
@@ -57,7 +57,7 @@ impl EpochDecider {
         Ok(Self { core, gate, without_schedules, earlier, next: None })
     }
 
-    /// Takes the config of the reload whose record is decided next.
+    /// Takes the config of a reload, before the record of the reload is decided.
     ///
     /// # Errors
     ///
@@ -106,7 +106,8 @@ fn process(core: &mut Core, gate: &Gate, record: &Record) -> DecisionOutcome {
     compared(core, record, event_of(record, gate))
 }
 
-/// Processes the event of a record, if it can be rebuilt, and compares the result with the record.
+/// Processes the event of a record, if the event can be rebuilt, and compares the result with the
+/// record.
 fn compared(core: &mut Core, record: &Record, event: Option<Event>) -> DecisionOutcome {
     let Some(event) = event else {
         if record.payloads().any(Payload::is_redacted) {

@@ -1,10 +1,10 @@
 //! `organism replay`: proves that each record is what the pump decides from its input.
 //!
-//! The records are read in order. Each is checked (hash, chain, conservation of messages) and
-//! folded into a state. Each boot begins an epoch. If the epoch's config is stored and its core has
-//! the version of this program, a second core starts on the folded state, as the pump did. It
-//! processes the input of each record again: payloads pass the gate of that config again. The
-//! result must equal the record.
+//! The records are read in order. Each record is checked (hash, chain, conservation of messages)
+//! and folded into a state. Each boot begins an epoch. If the epoch's config is stored and its core
+//! has the version of this program, a second core starts on the folded state, as the pump did. This
+//! core processes the input of each record again, and payloads pass the gate of the epoch's config
+//! again. The result must equal the record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
 
@@ -29,7 +29,7 @@ use decider::{DecisionOutcome, EpochDecider};
 pub use report::{DecisionDifference, ReplayReport, ReplayVerdict, ReplayedEpoch, UndecidedReason};
 
 /// Replays the journal in `data`, which belongs to `partition`. `progress` gets the number of
-/// records that were replayed, and of all records.
+/// records that were replayed so far, and the number of all records.
 ///
 /// # Errors
 ///
@@ -84,16 +84,16 @@ struct ReplayRun {
     reader: JournalReader,
     /// State that results from the facts of the records, without deciding again.
     folded: Core,
-    /// Decides the records of the current epoch. `None` if they are only folded.
+    /// Decides the records of the current epoch again. `None` if these records are only folded.
     decider: Option<EpochDecider>,
     ledger: MessageLedger,
-    /// Configs by the digests of their effective form and of their manifest.
+    /// Configs by two digests: that of the effective form, and that of the manifest.
     configs: HashMap<(Digest, Option<Digest>), LoadedConfig>,
     report: ReplayReport,
 }
 
 impl ReplayRun {
-    /// Returns the checks, decides and folds the next record.
+    /// Checks the next record, decides it again if possible, and folds it into the state.
     fn take(&mut self, record: &Record) -> Result<(), journal::Error> {
         let broken = |detail: String| journal::Error::broken(record.position.0, detail);
         self.ledger.take(record).map_err(broken)?;
@@ -137,7 +137,8 @@ impl ReplayRun {
         Ok(())
     }
 
-    /// Compares the state that the decisions of an epoch led to with the folded one.
+    /// Compares the state to which the decisions of an epoch led with the state that was folded
+    /// from its records.
     fn end_epoch(&mut self) {
         let Some(decider) = self.decider.take() else { return };
         if decider.state() != self.folded.state() {
@@ -161,8 +162,8 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Applies the config of a reload. The epoch continues with the state that its decisions led
-    /// to.
+    /// Applies the config of a reload. The epoch continues with the state to which its decisions
+    /// led.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

@@ -18,8 +18,8 @@ pub struct ReplayReport {
     /// Number of records that were read, checked and folded.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Refusals in the records that were decided again. Their payloads did not pass the gate again,
-    /// because a refusal keeps only the first bytes.
+    /// Number of refusals in the records that were decided again. The refused payloads did not pass
+    /// the gate again, because a refusal keeps only the first bytes of a payload.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.
@@ -72,8 +72,8 @@ pub enum UndecidedReason {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The input of the record at this position has a payload that was redacted. The pump's memory
-    /// after this record is unknown.
+    /// The input of the record at this position has a payload that was redacted. The state of the
+    /// pump after this record is unknown.
     #[serde(rename = "redacted")]
     Redacted {
         #[serde(rename = "position")]
@@ -94,10 +94,10 @@ pub struct DecisionDifference {
     /// The part that differs, such as `fact 3`.
     #[serde(rename = "part")]
     pub part: String,
-    /// The recorded value; empty if the record lacks it.
+    /// The recorded value of the part that differs; empty if the record lacks the part.
     #[serde(rename = "recorded")]
     pub recorded: String,
-    /// The value that was decided now; empty if nothing was decided.
+    /// The value of the part as it was decided now; empty if the decision lacks the part.
     #[serde(rename = "decided")]
     pub decided: String,
 }
@@ -137,7 +137,8 @@ impl ReplayReport {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the epoch of the record at `position`, which is the last one.
+    /// Returns the epoch of the record at `position`, which is the last epoch so far. Adds an epoch
+    /// if the journal has no boot before this record.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {
@@ -171,7 +172,8 @@ impl ReplayedEpoch {
 }
 
 impl DecisionDifference {
-    /// Compares a record with the record that was decided now. `None` if they are equal.
+    /// Returns the first difference between a record and the record that was decided now. `None` if
+    /// they are equal.
     pub(super) fn between(recorded: &Record, decided: Option<&Record>) -> Option<Self> {
         let Some(decided) = decided else {
             let part = "the whole record";
@@ -204,15 +206,16 @@ impl DecisionDifference {
         })
     }
 
-    /// Makes the difference of a record whose payload the gate refuses, or that lacks a part of its
-    /// input.
+    /// Makes the difference for a record that was not decided again, because the gate refuses a
+    /// payload of its input, or a part of the input is missing.
     pub(super) fn of_gate(record: &Record) -> Self {
         let decided = "the gate of that config does not pass a payload of this input, or a part of \
                        the input is missing";
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Makes the difference of an epoch whose records are equal but lead to another state.
+    /// Makes the difference for an epoch whose decisions equal its records, but lead to another
+    /// state.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

@@ -1,4 +1,4 @@
-//! The judge of a trial: an agent of the config that decides whether results that differ mean the
+//! The judge of a trial: an agent of the config that decides whether differing results mean the
 //! same.
 
 use crate::config::{Config, nearest};
@@ -87,7 +87,7 @@ impl ResultsJudgement {
         }
     }
 
-    /// Reads the payload with which the judge's call ended.
+    /// Reads the judgement from the payload with which the judge's call ended.
     pub fn read(payload: &str) -> Self {
         let Some(verdict) = Element::read(payload) else {
             return Self::none("the judge gave a result that cannot be read");
@@ -109,7 +109,8 @@ impl ResultsJudgement {
 }
 
 impl TrialJudge {
-    /// Finds the agent with this name, and a client whose requests to a judge go to it alone.
+    /// Finds the agent with this name, and a client whose requests to a judge go to that agent
+    /// alone.
     ///
     /// # Errors
     ///

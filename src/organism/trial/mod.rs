@@ -34,7 +34,7 @@ pub use judge::{JudgeDecision, ResultsJudgement, TrialJudge};
 /// Options of a trial.
 #[derive(Debug, Clone, Default)]
 pub struct TrialOptions {
-    /// Model of every agent, in place of the agent's model in the config.
+    /// Model that every agent uses instead of its model in the config.
     pub model: Option<String>,
     /// Listeners that receive the calls for which the record has no result.
     pub live: Vec<ListenerName>,
@@ -42,11 +42,11 @@ pub struct TrialOptions {
     pub tokens: Option<u64>,
     /// Maximum money of all threads together.
     pub money: Option<Money>,
-    /// The agent that decides whether results that differ mean the same.
+    /// The agent that decides whether differing results mean the same.
     pub judge: Option<TrialJudge>,
 }
 
-/// A recorded thread, and the data directory of the journal that has it.
+/// A recorded thread, and the data directory of the journal that contains it.
 #[derive(Debug, Clone)]
 pub struct TrialThread {
     pub thread: ThreadId,
@@ -56,8 +56,8 @@ pub struct TrialThread {
 /// The outcome of the trial of a thread.
 #[derive(Debug, Clone)]
 pub enum TrialOutcome {
-    /// The thread ran, and the journal of the trial has it under the same id. The judgement is
-    /// about results that differ, if the trial has a judge.
+    /// The thread ran, and is in the journal of the trial under the same id. If the trial has a
+    /// judge and the results differ, the judgement is given.
     Ran(Option<ResultsJudgement>),
     /// The thread did not run, for this reason.
     NotTried(String),
@@ -68,7 +68,7 @@ impl TrialOptions {
         self.tokens.is_some() || self.money.is_some()
     }
 
-    /// Returns the part of the budget that is left after `spent`.
+    /// Returns the part of the trial's budget that is left after `spent`.
     fn allotment(&self, spent: Spending) -> Option<Allotment> {
         let tokens = self.tokens.map(|most| most.saturating_sub(spent.tokens));
         let money = self.money.map(|most| Money(most.0.saturating_sub(spent.money.0)));
@@ -76,7 +76,8 @@ impl TrialOptions {
     }
 }
 
-/// Makes the config for a trial of threads of `journals`, with a journal of its own in `home`.
+/// Makes the config for a trial of threads from `journals`. The trial has a journal of its own in
+/// `home`.
 ///
 /// # Errors
 ///
@@ -104,8 +105,8 @@ pub fn prepare_trial(
     Ok(own)
 }
 
-/// Runs the threads one after another, with a config of [`prepare_trial`]. Calls `ended` after
-/// each. Returns false if `interrupted` completed before the last one has ended.
+/// Runs the threads one after another, with a config of [`prepare_trial`]. Calls `ended` after each
+/// thread. Returns false if `interrupted` completed before the last thread ended.
 pub async fn try_threads(
     config: Config,
     options: &TrialOptions,
@@ -146,7 +147,7 @@ struct Trial<'a> {
     options: &'a TrialOptions,
     schemas: Schemas,
     spent: Spending,
-    /// The current thread in which the judge decides.
+    /// The thread in which the judge decides at present.
     judging: Option<ThreadId>,
 }
 
@@ -185,7 +186,7 @@ impl Trial<'_> {
         Ok(TrialOutcome::Ran(judgement))
     }
 
-    /// Sends the requests of a conversation again. Returns the reason if that is not possible.
+    /// Sends the requests of a conversation again. Returns the reason if this is not possible.
     async fn repeat(
         &self,
         thread: &ThreadId,
@@ -211,8 +212,8 @@ impl Trial<'_> {
         Ok(Ok(()))
     }
 
-    /// Opens a thread without decisions of people, with the rest of the budget. Returns the reason
-    /// if it cannot be opened.
+    /// Opens a thread as a fork of `source`, without a first request and with the rest of the
+    /// budget. Returns the reason if the thread cannot be opened.
     async fn open(
         &self,
         thread: &ThreadId,
@@ -275,7 +276,7 @@ impl Trial<'_> {
         Ok(Some(ResultsJudgement { thread: Some(thread), spent, ..judgement }))
     }
 
-    /// Asks the judge in its thread, and reads its verdict.
+    /// Sends a request to the judge in a thread of the judge, and reads the verdict.
     async fn decide(
         &self,
         judge: &TrialJudge,
@@ -305,7 +306,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Adds the spending of a thread to the sum, and returns it.
+    /// Adds the spending of a thread to the spending of the trial. Returns the spending of the
+    /// thread.
     fn count(&mut self, thread: &ThreadId) -> Result<Spending, Error> {
         let reader = JournalReader::open(&self.data)?;
         let timeline = thread_timeline(&reader, thread, None)?;

@@ -1,7 +1,8 @@
 //! Turns the text of a case's answer into payloads.
 //!
-//! An element without a namespace gets that of the payload with its name that the sender may write.
-//! The schema decides whether its children get the namespace, too.
+//! An element without a namespace gets the namespace of the payload name that the sender may write
+//! and that has the same local name. The schema decides whether the children of the element get
+//! this namespace, too.
 
 use crate::config::Config;
 use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};
@@ -45,7 +46,7 @@ pub fn answer_payloads(
     Ok(found.into_iter().map(|element| element.text.into_bytes()).collect())
 }
 
-/// Writes an answer to `request` in its shortest form, for a hint.
+/// Writes an example of an answer to `request`, in the shortest form, for a hint.
 pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message) -> String {
     let names = known_names(config, sender, request);
     let is_agent =
@@ -66,8 +67,8 @@ fn final_text(text: &str) -> Vec<u8> {
     Element::new(name).with_child(result).to_xml().into_bytes()
 }
 
-/// Returns the names of the payloads that `sender` may write in the call of `request`, the most
-/// likely first.
+/// Returns the names of the payloads that `sender` may write in the call of `request`. The most
+/// likely names come first.
 fn known_names(config: &Config, sender: &ListenerName, request: &Message) -> Vec<PayloadName> {
     let contracts = &config.contracts;
     let Some(contract) = contracts.get(sender) else { return Vec::new() };
@@ -127,8 +128,8 @@ fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerEle
     found.collect()
 }
 
-/// Writes the element as XML under its full name. Its children get the same namespace, unless the
-/// schema accepts them only without one.
+/// Writes the element as XML under its full name. The children of the element get the same
+/// namespace, unless the schema accepts them only without a namespace.
 fn in_namespace(config: &Config, element: &Element, name: &PayloadName) -> String {
     let mut qualified = element.clone();
     qualify(&mut qualified, &QName::from(name));

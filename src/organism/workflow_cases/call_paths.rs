@@ -2,7 +2,7 @@
 //!
 //! The path of a goal is the labels of its thread: `draft_1`, `leg.room`. The path of a call that
 //! an agent makes for a goal is the goal's path and the name of the listener: `draft_1/search`. The
-//! path of a call that undoes another is `undo_` and the path of the other.
+//! path of a call that undoes an earlier call is `undo_` and the path of the earlier call.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// Names calls. A call must be named only when all calls that it may undo have names.
+/// Names the calls of a run by their paths. All calls that a call may undo must be named before it.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,
@@ -42,7 +42,7 @@ impl<'a> CallPaths<'a> {
         path
     }
 
-    /// Whether the path of the request depends on a call that has no name yet.
+    /// Whether the path of the request depends on another call that has no name yet.
     pub fn is_unknown(&self, request: &Message) -> bool {
         let undone = undone_call(request.thread.label());
         undone.is_some_and(|call| !self.known.contains_key(&call))
@@ -59,7 +59,7 @@ impl<'a> CallPaths<'a> {
     }
 }
 
-/// Returns the call that the thread with this label undoes.
+/// Returns the call that is undone in the thread with this label.
 fn undone_call(label: &str) -> Option<CallId> {
     // If the label was taken, a number follows the id.
     let id = label.strip_prefix(UNDO)?.get(..36)?;

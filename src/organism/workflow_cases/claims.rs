@@ -209,7 +209,7 @@ fn paths_of(record: &CaseRecord) -> String {
     }
 }
 
-/// Returns the ids of the goals of `workflow`, or of all workflows if it is `None`.
+/// Returns the ids of the goals of `workflow`. Without `workflow`, returns those of all workflows.
 fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let is_meant = |name: &str| workflow.is_none_or(|workflow| workflow == name);
@@ -217,8 +217,9 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at the path `never` or at a part of it; a `*` at the end
-/// matches any rest. `goals`: ids of the workflow's goals, and of the goals of all workflows.
+/// Adds a problem if the run has a call at the path `never` or at a part of that path. A `*` at the
+/// end of `never` matches any rest. `goals` has the ids of the workflow's goals, and the ids of the
+/// goals of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -237,8 +238,8 @@ fn check_never(
     }
 }
 
-/// Whether the call at `path` is the one at `whole` or a part of it: a pass, an item, a member, a
-/// further run, or a call beneath one of these.
+/// Whether the path `path` is `whole` or a part of it: a pass, an item, a member, a further run, or
+/// a call beneath one of these.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -268,11 +269,11 @@ fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     }
 }
 
-/// Mode of comparison of a text with the expected text. White space at both ends does not count.
+/// How a text is compared with the expected text. White space at both ends does not count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WholeText {
     Exact,
-    /// By elements if both texts are XML, otherwise exactly.
+    /// By their elements if both texts are XML, and otherwise exactly.
     Xml,
 }
 
@@ -342,7 +343,7 @@ fn report_difference(
     problems.push(failed(place, message, came(text)));
 }
 
-/// Returns the part of a line around its first difference from the other line.
+/// Returns the part of the line `line` around its first difference from the line `other`.
 fn quoted(line: Option<&str>, other: Option<&str>) -> String {
     let Some(line) = line else { return "the end".to_owned() };
     let mut others = other.unwrap_or_default().chars();

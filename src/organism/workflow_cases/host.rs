@@ -1,5 +1,5 @@
-//! The host of a listener or an agent that a case answers for. It keeps each delivery until the
-//! runner takes it.
+//! The host of a listener or an agent that a case answers for. The host keeps each delivery until
+//! the runner takes the delivery.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,14 +46,14 @@ impl PendingDeliveries {
         self.queue().waiting.clone()
     }
 
-    /// Takes a delivery out. Returns `None` if it was cancelled meanwhile.
+    /// Takes a delivery out of the queue. Returns `None` if the delivery was cancelled meanwhile.
     pub fn take(&self, call: CallId, attempt: Attempt) -> Option<ScriptedDelivery> {
         let mut queue = self.queue();
         let at = queue.waiting.iter().position(|pending| pending.is(call, attempt))?;
         Some(queue.waiting.remove(at))
     }
 
-    /// Ends every waiting delivery, and refuses further ones.
+    /// Ends every waiting delivery, and refuses further deliveries.
     pub fn close(&self) {
         let waiting = {
             let mut queue = self.queue();

@@ -14,7 +14,7 @@ use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition};
 pub struct CaseRecord {
     /// Every call beneath the run, in the order of the record.
     pub calls: Vec<CaseCall>,
-    /// The messages of the run's own call; the first is its request.
+    /// The messages of the call that started the run. The first message is the request of the run.
     messages: Vec<Arc<Message>>,
 }
 

@@ -38,20 +38,20 @@ pub struct CaseRunner<'a> {
     problems: ConfigProblems,
 }
 
-/// Result of waiting until the run comes to rest.
+/// Result of a wait until the run of a case comes to rest.
 enum RunnerRest {
-    /// Every delivery in flight waits for the case. Holds the position of the next record.
+    /// Every delivery in flight waits for the case. The position is that of the next record.
     At(Position),
-    /// Time-out: these listeners still work on deliveries.
+    /// The time is over, and these listeners still work on deliveries.
     Working(BTreeSet<ListenerName>),
 }
 
 /// Result of one step of the runner. A step begins when the run has come to rest.
 enum RunnerStep {
     Moved,
-    /// Nothing was answered: only the passage of time can continue the run.
+    /// The case has nothing to answer. Only the passage of time can continue the run.
     Rests,
-    /// The case has no answer, or a wrong one, for a delivery or held call that waits.
+    /// A delivery or a held call waits, and the case has no answer for it, or a wrong one.
     Stuck,
 }
 
@@ -72,7 +72,7 @@ impl<'a> CaseRunner<'a> {
         self.problems
     }
 
-    /// Runs the workflow until it has ended. Returns `None` after reporting why it cannot end.
+    /// Runs the workflow until it has ended. If it cannot end, reports why and returns `None`.
     pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
         let Some(mut completed) = self.submit().await? else { return Ok(None) };
         loop {
@@ -107,7 +107,7 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Submits the input of the case. Returns `None` after reporting a refusal.
+    /// Submits the input of the case. If the input is refused, reports this and returns `None`.
     async fn submit(&mut self) -> Result<Option<Completions>, Error> {
         let name = &self.case.workflow;
         let mut workflows = self.config.workflows.iter().map(|workflow| &workflow.definition);
@@ -144,7 +144,8 @@ impl<'a> CaseRunner<'a> {
     }
 
     /// Waits until every delivery in flight waits for the case. The clock of the run is frozen
-    /// meanwhile; a working program has `limits::CASE_STEP_TIMEOUT` of real time.
+    /// during this wait. A program that works on a delivery has `limits::CASE_STEP_TIMEOUT` of real
+    /// time.
     async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
         let begun = Instant::now();
@@ -185,7 +186,7 @@ impl<'a> CaseRunner<'a> {
         working.map(|delivery| delivery.listener.clone()).collect()
     }
 
-    /// Gives the next answer of the case.
+    /// Gives the next answer of the case to the run.
     async fn step(&mut self) -> Result<RunnerStep, Error> {
         let mut waiting = Vec::new();
         for pending in self.pending.all() {
@@ -231,7 +232,7 @@ impl<'a> CaseRunner<'a> {
         Ok(self.paths.name(request))
     }
 
-    /// Answers a delivery. Returns whether anything was done.
+    /// Answers a delivery that waits at `path`. Returns whether this changed anything.
     async fn answer(&mut self, path: &str, pending: &ScriptedDelivery) -> Result<bool, Error> {
         let delivery = &pending.delivery;
         let Some(turn) = self.script.next(path, delivery.call) else {
@@ -294,7 +295,7 @@ impl<'a> CaseRunner<'a> {
         Ok(())
     }
 
-    /// Decides on a held call. Returns whether anything was done.
+    /// Decides on a held call that waits at `path`. Returns whether this changed anything.
     async fn decide(&mut self, path: &str, held: &HeldRequest) -> Result<bool, Error> {
         let request = &held.request;
         let turn = self.script.next(path, CallId(request.id));
@@ -351,7 +352,8 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless it is known: every step finds the same waiting calls again.
+    /// Adds a problem, unless it was added before: every step finds the calls that still wait
+    /// again.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -361,7 +363,7 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Reports a path without an answer, or an answer that was refused.
+    /// Reports that a path has no answer in the case, or that the answer was refused.
     fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
         let huh = messages.last().and_then(|message| {
             let payload = Element::read_document(message.payload.as_str())?;
@@ -441,7 +443,7 @@ impl<'a> CaseRunner<'a> {
     }
 }
 
-/// Makes the problem for an agent's turn of which the gate has refused every payload.
+/// Makes the problem for an agent's turn whose payloads the gate has all refused.
 fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem {
     let texts = |name: &str| {
         let named = huh.children().filter(|child| child.local_name() == name);

@@ -10,9 +10,9 @@ pub struct CaseScript<'a> {
 
 struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
-    /// Number of turns given so far.
+    /// Number of turns of this answer that were given so far.
     given: usize,
-    /// Call that gets the fault at the next turn, on each of its attempts.
+    /// Call that gets the fault of the next turn. It gets the fault on each of its attempts.
     failing: Option<CallId>,
 }
 
@@ -31,7 +31,8 @@ impl<'a> CaseScript<'a> {
         self.answers.iter().map(|scripted| scripted.answer).find(|answer| answer.path.text == path)
     }
 
-    /// Returns the next turn at a path for `call`; `None` if there is no further one.
+    /// Returns the next turn at a path for `call`. Returns `None` if the answer has no further
+    /// turn.
     pub fn next(&mut self, path: &str, call: CallId) -> Option<&'a CaseTurn> {
         let scripted =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)?;
@@ -47,8 +48,8 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Counts the next answer at a path as given. Must not be called for a fault, which stays until
-    /// another call reaches the path.
+    /// Counts the next turn of the answer at a path as given. Must not be called for a fault, which
+    /// stays until another call reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -161,11 +161,11 @@ fn result_of(definition: &WorkflowDefinition, replies: &[Arc<Message>]) -> Strin
 struct RecordedAnswers<'a> {
     config: &'a Config,
     paths: CallPaths<'a>,
-    /// Requests of calls to agents, listeners and people.
+    /// Requests of the calls to agents, listeners and people that the run made.
     requests: BTreeMap<CallId, Arc<Message>>,
     /// Turns by path.
     turns: BTreeMap<String, Vec<String>>,
-    /// Paths in the order of their first answers.
+    /// Paths in the order in which they were first answered.
     order: Vec<String>,
 }
 
@@ -273,7 +273,7 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// Adds the fault of a call that ended without an answer.
+    /// Adds the fault of a call that ended without an answer, if the call has one.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });
@@ -290,7 +290,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 }
 
-/// Returns the code of the call's failure in this record; `None` if a case cannot inject it.
+/// Returns the code of the call's failure that this record contains. Returns `None` if a case
+/// cannot inject such a failure.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System

@@ -12,12 +12,13 @@ use crate::service::{Error, ForkRequest, ServiceRequest, ServiceResponse, Submit
 #[derive(Debug, Clone)]
 pub struct OpenedFork {
     pub thread: ThreadId,
-    /// The calls of the fork's first request; empty if it has none.
+    /// The calls of the fork's first request; empty if the fork has no first request.
     pub calls: Vec<CallId>,
 }
 
 impl ServiceClient {
-    /// Chooses an id for a fork of the tree of `source`, in the same partition.
+    /// Chooses an id for a fork of the tree of `source`. The id belongs to the partition of
+    /// `source`.
     pub fn fork_id(&self, source: &ThreadId) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         loop {

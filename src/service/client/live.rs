@@ -15,9 +15,9 @@ use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
 
-/// Passes events to `on_event` until it breaks.
+/// Passes events to `on_event` until `on_event` breaks.
 struct EventOutlet<F> {
-    /// Locked while the reader takes one event, never across an await.
+    /// Lock: held while the reader takes one event, never across an await.
     on_event: Mutex<F>,
     leave: Notify,
 }
@@ -32,10 +32,10 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 }
 
 impl ServiceClient {
-    /// Follows the live channel in the partitions concerned: of a thread and everything beneath it,
-    /// or of all threads. Calls `on_event` with each event. Returns when `on_event` breaks or the
-    /// organism ends. When a partition moves, subscribes again, and reports the events missed in
-    /// between as lost.
+    /// Follows the live channel of a thread with everything beneath it, or of all threads. Calls
+    /// `on_event` with each event of the partitions concerned. Returns when `on_event` breaks or
+    /// the organism ends. If a partition moves, subscribes again, and reports the events that were
+    /// missed meanwhile as lost.
     pub async fn follow_live(
         &self,
         request: LiveRequest,
@@ -116,8 +116,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription for one journal of the organism: a journal on this host if there is
-    /// one, otherwise the journal of the partition's pump.
+    /// Signs a subscription for one journal of the organism. That is a journal on this host or, if
+    /// there is none, the journal of the partition's pump.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

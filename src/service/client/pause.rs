@@ -1,4 +1,5 @@
-//! The client's requests to pause or resume. They can concern the pumps of all partitions.
+//! The client's requests to pause or resume. Such a request can concern the pumps of all
+//! partitions.
 
 use uuid::Uuid;
 
@@ -36,7 +37,7 @@ impl ServiceClient {
         self.pause_each(self.pause_requests(verb, target, origin), signer).await
     }
 
-    /// Returns the requests of a pause or a resume: one for each partition that it concerns.
+    /// Returns the requests of a pause or a resume, one for each partition that `target` concerns.
     pub fn pause_requests(
         &self,
         verb: PauseVerb,
@@ -57,8 +58,9 @@ impl ServiceClient {
         requests.collect()
     }
 
-    /// Sends each request to the pump of its partition. A request may already be signed. Returns
-    /// the result of each partition, in the order of the requests.
+    /// Sends each request to the pump of its partition. Signs it with `signer` if one is given;
+    /// without one, the request may be signed already. Returns the result of each partition, in the
+    /// order of the requests.
     pub async fn pause_each(
         &self,
         requests: Vec<PauseRequest>,

@@ -1,4 +1,5 @@
-//! The journal and the thread that a signature names, for signatures that a browser makes.
+//! The journal and the thread that an operator's signature names, found for signatures that are
+//! made in a browser.
 
 use super::ServiceClient;
 use crate::service::signing::SignaturePlace;
@@ -6,7 +7,7 @@ use crate::service::{Error, ServiceRequest};
 
 impl ServiceClient {
     /// Finds the journal and the thread that a signature of this request names. Returns `None` if
-    /// the request concerns no thread on record; the pump then refuses it.
+    /// the request concerns no thread on record, so that the pump will refuse the request.
     pub async fn signature_place(
         &self,
         request: &ServiceRequest,
