@@ -1,6 +1,6 @@
 //! Compares the clients' ledgers, the records and the effects of the listeners.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use serde_json::Value as Json;
@@ -33,6 +33,19 @@ fn words<const COUNT: usize>(line: &str) -> [String; COUNT] {
     words.try_into().unwrap()
 }
 
+/// Returns the listener, the message and the attempt in the last line of effects in `line`.
+///
+/// A listener that is killed while it writes across a page may leave the beginning of its line, which
+/// it has not acknowledged. The next listener then continues that line.
+fn effect(line: &str, listeners: &BTreeSet<&str>) -> [String; 3] {
+    let mut words: Vec<_> = line.rsplitn(4, ' ').take(3).collect();
+    words.reverse();
+    let [first, message, attempt] = words[..] else { panic!("{line}") };
+    let ends = |listener: &&&str| first.ends_with(**listener);
+    let listener = listeners.iter().filter(ends).max_by_key(|listener| listener.len());
+    [listener.unwrap_or_else(|| panic!("{line}")), message, attempt].map(str::to_owned)
+}
+
 /// Value of `n` in the payload.
 fn number(message: &Json) -> &str {
     let payload = text(message, "payload");
@@ -61,7 +74,8 @@ impl Evidence {
             exported.into_iter().partition(|line| line["type"] == "message");
         let refused = refusals.iter().map(|refusal| text(refusal, "head").to_owned()).collect();
         let read = |name: &str| std::fs::read_to_string(house.path(name)).unwrap();
-        let effects = read("effects").lines().map(words).collect();
+        let listeners: BTreeSet<_> = messages.iter().map(|message| text(message, "to")).collect();
+        let effects = read("effects").lines().map(|line| effect(line, &listeners)).collect();
         let accepted = read("ledger");
         let accepted = accepted.lines().filter_map(|line| line.strip_prefix("accepted "));
         let noted = accepted.map(words).collect();
@@ -295,4 +309,14 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         break_it(&mut broken);
         assert!(!broken.defects().is_empty(), "{what} was not noticed");
     }
+}
+
+#[test]
+fn a_line_that_a_killed_listener_began_is_no_effect() {
+    let listeners = BTreeSet::from(["front", "solo"]);
+    let whole = ["front", "01a2", "20.1"].map(str::to_owned);
+    for line in ["front 01a2 20.1", "ffront 01a2 20.1", "solo fafront 01a2 20.1"] {
+        assert_eq!(effect(line, &listeners), whole, "{line}");
+    }
+    assert_eq!(effect("front fa 2front 01a2 20.1", &listeners), whole);
 }
