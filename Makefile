@@ -66,8 +66,7 @@ check: needs ## format, clippy, unit tests and the repository's own rules: befor
 	@$(CARGO) test --quiet --locked --workspace --test tidy
 
 test: setup sdks nats browser ## everything, in debug
-	$(WITH_PYTHON) $(CARGO) test --locked --workspace
-	@$(MAKE) --no-print-directory conformance
+	@$(WITH_PYTHON) .ci/test
 
 conformance: needs sdks nats ## what an organism promises, on JetStream as on SQLite
 	@$(WITH_PYTHON) .ci/conformance

@@ -666,14 +666,21 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Lists the guards to run. Each guard runs with each of its mutants, and must fail. With
-/// `ORGANISM_TORTURE` it also runs without a mutant; otherwise the suite itself shows that it
-/// passes.
+/// Lists the guards to run. A short run tries each mutant with one of its guards. `ORGANISM_TORTURE`
+/// tries all of them, and also runs each guard without a mutant; otherwise the suite itself shows that
+/// it passes.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
-    let guards: BTreeSet<_> = GUARDS.iter().map(|(_, guard)| *guard).collect();
-    let sound = guards.into_iter().filter(|_| torture()).map(|guard| (guard, None));
     let broken = GUARDS.iter().map(|(mutant, guard)| (*guard, Some(*mutant)));
-    sound.chain(broken).collect()
+    if torture() {
+        let guards: BTreeSet<_> = GUARDS.iter().map(|(_, guard)| *guard).collect();
+        return guards.into_iter().map(|guard| (guard, None)).chain(broken).collect();
+    }
+
+    // The simulation finds many mutants, at more cost than a guard of the rule alone.
+    let mut runs: Vec<_> = broken.collect();
+    runs.sort_by_key(|(guard, mutant)| (*mutant, *guard == SIMULATION));
+    runs.dedup_by_key(|(_, mutant)| *mutant);
+    runs
 }
 
 #[test]

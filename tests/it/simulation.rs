@@ -23,7 +23,7 @@ use crate::campaign::Campaign;
 use faults::{Fault, Tally};
 use run::{Totals, run, run_with};
 
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 500;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())

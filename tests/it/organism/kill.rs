@@ -224,7 +224,7 @@ pub fn torture() -> bool {
 
 /// The number of kills of a campaign: `KILLS`, or few enough for each run of all tests.
 fn kills() -> u64 {
-    environment("KILLS").unwrap_or(if torture() { 1_000 } else { 40 })
+    environment("KILLS").unwrap_or(if torture() { 1_000 } else { 20 })
 }
 
 /// A house with eight listener processes. The interpreter itself starts them, because the `python3`
