@@ -2,7 +2,7 @@
 //! waits for people.
 
 use crate::clock::Time;
-use crate::ids::{MessageId, ThreadId};
+use crate::ids::{MessageId, Position, ThreadId};
 use crate::limits;
 
 use super::lookup::id;
@@ -17,18 +17,39 @@ pub struct CallWork {
     pub listener: String,
     /// Local name of the payload that opened the call.
     pub payload: String,
+    /// Position of the record that opened the call.
+    pub position: Position,
+    /// The call in which a listener opened this one; `None` if a client opened it.
+    pub opener: Option<MessageId>,
     /// How the call ended; `None` while it is open.
     pub outcome: Option<String>,
     /// Payload of the core that ended the call, such as `timed-out`.
     pub fault: Option<String>,
     /// Stretches of work in the call on this page, in order of their beginning.
     pub spans: Vec<WorkSpan>,
+    /// Turns of a model in the call on this page, in their order.
+    pub turns: Vec<TurnWork>,
     /// Whether the call has more attempts, waits or turns than a page shows.
     pub is_cut: bool,
     /// Number of failed attempts on this page.
     pub failed_attempts: u64,
     /// Number of requests to models that failed before an answer.
     pub failovers: u64,
+}
+
+/// A turn of a model, with the time that its model took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnWork {
+    /// Id of the note that records the turn.
+    pub note: MessageId,
+    /// Position of the record with the note, which also opens the calls that the turn made.
+    pub position: Position,
+    /// Number of the turn in its thread, from 1.
+    pub number: u64,
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+    pub begin: Time,
+    pub end: Time,
 }
 
 /// A stretch of time in a call.
@@ -96,7 +117,9 @@ impl IndexReader {
                    ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END \
                    FROM message_row m WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3) \
                    SELECT c.n, c.id, a.text, l.text, p.local, c.how, \
-                   (SELECT local FROM name WHERE n = c.fault) \
+                   (SELECT local FROM name WHERE n = c.fault), m.position, \
+                   (SELECT CASE o.call WHEN x'' THEN o.id ELSE o.call END \
+                   FROM message_row o WHERE o.n = m.cause) \
                    FROM w CROSS JOIN call_row c ON c.n = w.n CROSS JOIN message_row m ON m.n = c.n \
                    CROSS JOIN name a ON a.n = c.caller CROSS JOIN name l ON l.n = c.listener \
                    CROSS JOIN name p ON p.n = m.name WHERE c.thread = ?1 ORDER BY c.n LIMIT ?4";
@@ -108,9 +131,12 @@ impl IndexReader {
                 caller: row.get(2)?,
                 listener: row.get(3)?,
                 payload: row.get(4)?,
+                position: Position(row.get(7)?),
+                opener: row.get::<_, Option<Vec<u8>>>(8)?.map(|opener| id(&opener)),
                 outcome: row.get(5)?,
                 fault: row.get(6)?,
                 spans: Vec::new(),
+                turns: Vec::new(),
                 is_cut: false,
                 failed_attempts: 0,
                 failovers: 0,
@@ -208,24 +234,34 @@ impl IndexReader {
 
     /// Adds the model's time of each turn. This time ends when the turn is recorded.
     fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
-        let sql = "SELECT u.call, u.time, u.latency, u.failovers FROM message_row m \
+        let sql = "SELECT u.call, u.failovers, m.id, u.position, u.turn, u.tokens_in, \
+                   u.tokens_out, u.time - u.latency, u.time FROM message_row m \
                    CROSS JOIN turn_row u ON u.n = m.n \
                    WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3 AND u.call IS NOT NULL \
                    ORDER BY m.seq";
         let MessageWindow { thread, from_seq, end_seq, .. } = window;
         let turns = self.rows(sql, &[thread, from_seq, end_seq], |row| {
-            let call = id(&row.get::<_, Vec<u8>>(0)?);
-            Ok((call, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, u64>(3)?))
+            let turn = TurnWork {
+                note: id(&row.get::<_, Vec<u8>>(2)?),
+                position: Position(row.get(3)?),
+                number: row.get(4)?,
+                tokens_in: row.get(5)?,
+                tokens_out: row.get(6)?,
+                begin: Time(row.get(7)?),
+                end: Time(row.get(8)?),
+            };
+            Ok((id(&row.get::<_, Vec<u8>>(0)?), row.get::<_, u64>(1)?, turn))
         })?;
 
-        for (call, time, latency, failovers) in turns {
+        for (call, failovers, turn) in turns {
             let Some(work) = calls.iter_mut().find(|work| work.call == call) else { continue };
             work.failovers += failovers;
             work.spans.push(WorkSpan {
                 kind: WorkKind::Model,
-                begin: Time(time.saturating_sub(latency)),
-                end: Some(Time(time)),
+                begin: turn.begin,
+                end: Some(turn.end),
             });
+            work.turns.push(turn);
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ mod waiting;
 mod words;
 
 pub use branches::ThreadBranch;
-pub use call_work::{CallWork, WorkKind, WorkSpan};
+pub use call_work::{CallWork, TurnWork, WorkKind, WorkSpan};
 pub use duration_histogram::DurationHistogram;
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};

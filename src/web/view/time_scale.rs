@@ -8,11 +8,13 @@ const GAP_PARTS: i64 = 25;
 
 /// A stretch of time with open work, and its place on the bar.
 #[derive(Debug)]
-struct BusyStretch {
-    begin: i64,
-    end: i64,
+pub(super) struct BusyStretch {
+    pub begin: i64,
+    pub end: i64,
     /// Beginning of the stretch on the bar, in microseconds of the shortened time.
     place: i64,
+    /// Whether the gap before the stretch is drawn shorter than it was.
+    pub is_after_cut: bool,
 }
 
 /// Maps times to places from 0 to 1.
@@ -42,12 +44,14 @@ impl TimeScale {
         let gap_max = (worked / GAP_PARTS).max(1);
         let mut scale = Self { stretches: Vec::new(), length: 0, last, is_shortened: false };
         for (begin, end) in busy {
+            let mut is_after_cut = false;
             if let Some(before) = scale.stretches.last() {
                 let gap = begin.saturating_sub(before.end);
-                scale.is_shortened |= gap > gap_max;
+                is_after_cut = gap > gap_max;
                 scale.length = scale.length.saturating_add(gap.min(gap_max));
             }
-            scale.stretches.push(BusyStretch { begin, end, place: scale.length });
+            scale.is_shortened |= is_after_cut;
+            scale.stretches.push(BusyStretch { begin, end, place: scale.length, is_after_cut });
             scale.length = scale.length.saturating_add(end.saturating_sub(begin));
         }
         scale
@@ -64,6 +68,27 @@ impl TimeScale {
     /// Returns the time of the last event.
     pub fn last(&self) -> Time {
         self.last
+    }
+
+    /// Returns the stretches with open work, in their order.
+    pub fn stretches(&self) -> &[BusyStretch] {
+        &self.stretches
+    }
+
+    /// Returns the length of the whole bar, in microseconds of the shortened time.
+    pub fn length(&self) -> i64 {
+        self.length
+    }
+
+    /// Returns the gaps that are drawn shorter, each by the places of its beginning and its end.
+    pub fn cuts(&self) -> impl Iterator<Item = (f64, f64)> {
+        let pairs = self.stretches.windows(2);
+        pairs.filter_map(|pair| match pair {
+            [before, after] if after.is_after_cut => {
+                Some((self.place(Time(before.end)), self.place(Time(after.begin))))
+            }
+            _ => None,
+        })
     }
 
     /// Whether a gap is drawn shorter than it was.
@@ -98,6 +123,7 @@ mod tests {
         assert_eq!((places[0], places[3]), (0.0, 1.0));
         assert!((places[1] - 200.0 / 416.0).abs() < 1e-9, "{places:?}");
         assert!((places[2] - 216.0 / 416.0).abs() < 1e-9, "{places:?}");
+        assert_eq!(scale.cuts().collect::<Vec<_>>(), [(places[1], places[2])]);
     }
 
     #[test]

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::layout::{inline, length, unless_zero};
+use super::layout::{grouped, inline, length, unless_zero};
 use super::message::path as message_path;
 use super::thread::path as thread_path;
+use super::time_axis::{self, AxisTick};
 use super::time_scale::TimeScale;
-use crate::audit::amounts::{count, offset};
-use crate::audit::{ThreadPage, ThreadTimeline, TimelineEvent};
+use super::timeline_rows::{self, RowContent, TimelineRow};
+use crate::audit::amounts::count;
+use crate::audit::{ThreadPage, ThreadTimeline};
 use crate::clock::Time;
-use crate::index::{CallWork, WorkKind, WorkSpan};
+use crate::index::{CallWork, TurnWork, WorkKind, WorkSpan};
 
 /// Width of a bar, in units of the drawing.
 const BAR_UNITS: u32 = 1_000;
@@ -29,43 +31,47 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// A row of the chart. Rows are in the order of the times at which they begin.
-enum ChartRow<'p> {
-    Call(&'p CallWork),
-    Subthread(&'p ThreadTimeline),
+/// Maximum levels with distinct indents.
+const INDENTS: usize = 12;
+/// Number of rows from which on the axis also stands beneath them.
+const ROWS_WITH_SECOND_AXIS: usize = 16;
+
+/// The scale of a chart with its ticks.
+struct ChartScale {
+    times: TimeScale,
+    ticks: Vec<AxisTick>,
+}
+
+impl ChartScale {
+    fn last(&self) -> Time {
+        self.times.last()
+    }
 }
 
 /// Draws the chart of a page. Open work lasts until now.
 pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
     let timeline = &page.timeline;
-    let children = timeline.items.iter().filter_map(|item| match &item.what {
-        TimelineEvent::Subthread(child) => Some(child),
-        _ => None,
-    });
-    let children: Vec<&ThreadTimeline> = children.collect();
-    let scale = scale_of(timeline, work, &children);
-    let Some((begin, end)) = scale.ends() else {
+    let children = timeline_rows::subthreads(timeline);
+    let children: Vec<&ThreadTimeline> = children.into_iter().map(|(_, child)| child).collect();
+    let times = scale_of(timeline, work, &children);
+    if times.ends().is_none() {
         return html! { p.empty { "No call was worked on between these messages." } };
-    };
+    }
 
-    let subthreads = children.len() as u64;
-    let mut rows: Vec<(Time, ChartRow<'_>)> = Vec::new();
-    rows.extend(work.iter().map(|call| (beginning(call), ChartRow::Call(call))));
-    rows.extend(children.into_iter().map(|child| (child.opened, ChartRow::Subthread(child))));
-    rows.sort_by_key(|(begin, _)| *begin);
+    let ticks = time_axis::ticks(&times, timeline.opened);
+    let scale = ChartScale { times, ticks };
+    let rows = timeline_rows::rows(timeline, work);
     html! {
-        (sums(work, subthreads, scale.last()))
+        (sums(work, children.len() as u64, scale.last()))
         p.hint {
-            "From " (offset(begin.since(timeline.opened))) " to "
-            (offset(end.since(timeline.opened))) "."
-            @if scale.is_shortened() { " Times in which nothing was open are drawn shorter." }
+            "Times are since the beginning of the thread. Calls and subthreads stand beneath the turn \
+            or the call that opened them."
+            @if scale.times.is_shortened() {
+                " Times in which nothing was open are drawn shorter, as grey bands."
+            }
         }
         (table(&rows, &scale))
     }
-}
-
-fn beginning(call: &CallWork) -> Time {
-    call.spans.first().map_or(Time(0), |span| span.begin)
 }
 
 /// Creates the scale for everything that has a bar.
@@ -97,9 +103,11 @@ fn sums(work: &[CallWork], subthreads: u64, last: Time) -> Markup {
         dl.facts.legend {
             @for kind in WorkKind::ALL {
                 @let sum: Duration = work.iter().map(|call| time_of(call, kind, last)).sum();
-                div {
-                    dt { (swatch(kind.as_str())) " " (name_of(kind)) }
-                    dd { (length(sum)) }
+                @if !sum.is_zero() {
+                    div {
+                        dt { (swatch(kind.as_str())) " " (name_of(kind)) }
+                        dd { (length(sum)) }
+                    }
                 }
             }
             @if subthreads > 0 {
@@ -118,7 +126,7 @@ fn swatch(kind: &str) -> Markup {
     }
 }
 
-fn table(rows: &[(Time, ChartRow<'_>)], scale: &TimeScale) -> Markup {
+fn table(rows: &[TimelineRow<'_>], scale: &ChartScale) -> Markup {
     let numbers = WorkKind::ALL.map(|kind| match kind {
         WorkKind::Work => "At work",
         WorkKind::Person => "Person",
@@ -127,7 +135,7 @@ fn table(rows: &[(Time, ChartRow<'_>)], scale: &TimeScale) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Timeline" {
             table.timeline.cards {
-                caption.unseen { "Calls and subthreads, by their beginning" }
+                caption.unseen { "Calls with their turns and subthreads" }
                 thead {
                     tr {
                         th scope="col" { "Call" }
@@ -138,24 +146,38 @@ fn table(rows: &[(Time, ChartRow<'_>)], scale: &TimeScale) -> Markup {
                     }
                 }
                 tbody {
-                    @for (_, row) in rows {
-                        @match row {
-                            ChartRow::Call(call) => (call_row(call, scale)),
-                            ChartRow::Subthread(child) => (subthread_row(child, scale)),
+                    (axis_row(scale))
+                    @for row in rows {
+                        @let indent = format!("depth-{}", row.depth.min(INDENTS));
+                        @match row.content {
+                            RowContent::Call(call) => (call_row(call, &indent, scale)),
+                            RowContent::Turn(turn) => (turn_row(turn, &indent, scale)),
+                            RowContent::Subthread(child) => (subthread_row(child, &indent, scale)),
                         }
                     }
+                    @if rows.len() >= ROWS_WITH_SECOND_AXIS { (axis_row(scale)) }
                 }
             }
         }
     }
 }
 
-fn call_row(call: &CallWork, scale: &TimeScale) -> Markup {
+fn axis_row(scale: &ChartScale) -> Markup {
+    html! {
+        tr.axis {
+            td {}
+            td.bar { (time_axis::axis(&scale.ticks)) }
+            td colspan="6" {}
+        }
+    }
+}
+
+fn call_row(call: &CallWork, indent: &str, scale: &ChartScale) -> Markup {
     let outcome = call.outcome.as_deref().unwrap_or_else(|| open_state(call));
     let retries = call.failed_attempts + call.failovers;
     html! {
         tr {
-            th scope="row" {
+            th.(indent) scope="row" {
                 a data-entry href=(message_path(call.call)) {
                     (inline(&call.caller)) " → " (inline(&call.listener)) " " b { (inline(&call.payload)) }
                 }
@@ -190,13 +212,36 @@ fn open_state(call: &CallWork) -> &'static str {
     }
 }
 
-fn subthread_row(child: &ThreadTimeline, scale: &TimeScale) -> Markup {
+fn turn_row(turn: &TurnWork, indent: &str, scale: &ChartScale) -> Markup {
+    let span = WorkSpan { kind: WorkKind::Model, begin: turn.begin, end: Some(turn.end) };
+    html! {
+        tr.turn {
+            th.(indent) scope="row" {
+                a data-entry href=(message_path(turn.note)) { "turn " (turn.number) }
+            }
+            td.bar { (bar([(span.kind.as_str(), &span)].into_iter(), scale)) }
+            td.number {}
+            td.number {}
+            td.number data-label="Model" { (length(turn.end.since(turn.begin))) }
+            td.number {}
+            td.number {}
+            td {
+                @if turn.tokens_in + turn.tokens_out > 0 {
+                    (grouped(turn.tokens_in)) " + " (grouped(turn.tokens_out)) " tokens"
+                }
+            }
+        }
+    }
+}
+
+fn subthread_row(child: &ThreadTimeline, indent: &str, scale: &ChartScale) -> Markup {
     let id = child.thread.as_str();
+    let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
     let span = WorkSpan { kind: WorkKind::Work, begin: child.opened, end: Some(child.updated) };
     html! {
         tr {
-            th scope="row" {
-                "subthread " a data-entry href=(thread_path(id)) { (inline(id)) }
+            th.(indent) scope="row" {
+                "subthread " a data-entry href=(thread_path(id)) { (inline(own)) }
             }
             td.bar { (bar([("subthread", &span)].into_iter(), scale)) }
             td.number colspan="4" data-label="Took" { (length(child.updated.since(child.opened))) }
@@ -208,16 +253,23 @@ fn subthread_row(child: &ThreadTimeline, scale: &TimeScale) -> Markup {
 
 /// Draws the spans of one row. The bar is hidden from screen readers, because the row's numbers
 /// state the same.
-fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &TimeScale) -> Markup {
+fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &ChartScale) -> Markup {
+    let units = |place: f64| format!("{:.1}", place * f64::from(BAR_UNITS));
     let mut drawn: Vec<_> = spans.collect();
     // The model's time is drawn over the work of its agent.
     drawn.sort_by_key(|(_, span)| span.kind);
     html! {
         svg width="100%" height="14" viewBox=(format!("0 0 {BAR_UNITS} 14"))
             preserveAspectRatio="none" aria-hidden="true" {
+            @for (from, to) in scale.times.cuts() {
+                rect.cut x=(units(from)) y="0" width=(units(to - from)) height="14" {}
+            }
+            @for AxisTick { place, .. } in &scale.ticks {
+                line.tick x1=(units(*place)) y1="0" x2=(units(*place)) y2="14" {}
+            }
             @for (kind, span) in drawn {
                 @let [from, to] = [span.begin, span.end.unwrap_or(scale.last())].map(|time| {
-                    scale.place(time) * f64::from(BAR_UNITS)
+                    scale.times.place(time) * f64::from(BAR_UNITS)
                 });
                 // A model's time is drawn inside the work of its agent. Every span has a minimum
                 // visible width.

@@ -67,8 +67,52 @@ fn the_timeline_shows_where_the_time_of_each_call_went() {
     assert!(page.contains("data-span=\"model\""), "{page}");
 }
 
-/// The page of a waiting thread states that at its head, and shows the open wait with a bar and a
-/// time. Pages of other threads, and of a past moment, state nothing.
+/// The rows of a timeline: the depth of each and its text, without the rows of the axis.
+fn timeline_rows(page: &str) -> Vec<(String, String)> {
+    let rows = page.split("<tr").skip(2).filter(|row| row.contains("scope=\"row\""));
+    let rows = rows.map(|row| {
+        let depth = row.split("<th class=\"depth-").nth(1).unwrap().split('"').next().unwrap();
+        let head = row.split("<th").nth(1).unwrap().split("</th>").next().unwrap();
+        (depth.to_owned(), text_of(&format!("<th{head}")).trim().to_owned())
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/threads/sess-booked777?view=timeline");
+    let axis = page.split("<svg class=\"axis\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    let labels: Vec<_> =
+        axis.split("<text").skip(1).map(|text| text_of(&format!("<text{text}"))).collect();
+    assert!(labels.len() > 2, "{labels:?}");
+    assert_eq!(labels[0], "0");
+    let has_unit =
+        |label: &String| [" us", " ms", " s", " min"].iter().any(|unit| label.ends_with(unit));
+    assert!(labels[1..].iter().all(has_unit), "{labels:?}");
+
+    let rows = timeline_rows(&page);
+    let rows: Vec<_> = rows.iter().map(|(depth, text)| (&**depth, &**text)).collect();
+    let expected = [
+        ("0", "desk → writer order"),
+        ("1", "turn 1"),
+        ("2", "writer → ledger say"),
+        ("1", "turn 2"),
+    ];
+    assert_eq!(rows, expected);
+
+    let essay = essay_house();
+    let view = ViewServer::start(&essay, &[]);
+    let rows = timeline_rows(&view.page("/threads/sess-essay000?view=timeline"));
+    assert_eq!(rows[0], ("0".to_owned(), "desk → essay essay".to_owned()));
+    let beneath =
+        rows[1..].iter().filter(|(depth, text)| depth == "1" && text.starts_with("subthread "));
+    assert_eq!(beneath.count(), 5, "{rows:?}");
+}
+
+/// A thread that waits says so at its head, and its open wait has a bar and a time. A thread in which
+/// nothing waits, and one as it was, say nothing.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();

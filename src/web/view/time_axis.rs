@@ -1,0 +1,162 @@
+//! The axis of a timeline: ticks at round times since the beginning of a thread.
+
+use maud::{Markup, html};
+
+use super::time_scale::TimeScale;
+use crate::clock::Time;
+
+/// Number of steps into which the bar is divided, at most.
+const STEPS_MAX: i64 = 5;
+/// Minimum distance of two ticks, as a part of the bar, so that labels do not overlap on a phone.
+const DISTANCE_MIN: f64 = 0.16;
+/// Distance from an end of the bar within which a label is aligned with that end.
+const END: f64 = 0.06;
+
+/// Units of long times with their lengths in microseconds, longest first.
+const LONG_UNITS: [(&str, i64); 3] =
+    [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000)];
+/// Round numbers of seconds between ticks that are longer than a second.
+const LONG_STEPS: [i64; 20] = [
+    1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
+    86_400, 172_800, 432_000,
+];
+
+/// A tick of the axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AxisTick {
+    /// Place of the tick, from 0 to 1.
+    pub place: f64,
+    /// Time since the beginning of the thread, with its unit.
+    pub label: String,
+}
+
+/// Returns the ticks of a scale, in their order. `origin` is the beginning of the thread.
+pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
+    let step = step_of(scale.length() / STEPS_MAX);
+    let end = scale.ends().map_or(0, |(_, end)| end.0.saturating_sub(origin.0));
+    let mut ticks: Vec<AxisTick> = Vec::new();
+    let mut add = |time: i64, label: String| {
+        let place = scale.place(Time(time));
+        if ticks.iter().all(|tick| (tick.place - place).abs() >= DISTANCE_MIN) {
+            ticks.push(AxisTick { place, label });
+        }
+    };
+
+    // After a gap that is drawn shorter, the reader needs the exact time at which the work goes on.
+    for (at, stretch) in scale.stretches().iter().enumerate() {
+        if at == 0 || stretch.is_after_cut {
+            let since = stretch.begin.saturating_sub(origin.0).max(0);
+            add(stretch.begin, label(since, step / 10, end));
+        }
+    }
+    for stretch in scale.stretches() {
+        let since = stretch.begin.saturating_sub(origin.0).max(0);
+        let first = since.div_euclid(step) + i64::from(since.rem_euclid(step) > 0);
+        let last = stretch.end.saturating_sub(origin.0).div_euclid(step);
+        for number in first..=last {
+            let since = number.saturating_mul(step);
+            add(origin.0.saturating_add(since), label(since, step, end));
+        }
+    }
+    ticks.sort_by(|one, other| one.place.total_cmp(&other.place));
+    ticks
+}
+
+/// Returns the shortest round step that is at least this long, in microseconds.
+fn step_of(least: i64) -> i64 {
+    let mut power = 1;
+    while power < 1_000_000 {
+        if let Some(step) = [1, 2, 5].map(|digit| digit * power).into_iter().find(|s| *s >= least) {
+            return step;
+        }
+        power *= 10;
+    }
+
+    let long = LONG_STEPS.into_iter().map(|seconds| seconds.saturating_mul(1_000_000));
+    let days = |step: i64| (least / step + 1).saturating_mul(step);
+    long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
+}
+
+/// Writes a time in whole units of `precision`. The times of one axis, up to `end`, share the unit of
+/// their smallest part.
+fn label(since: i64, precision: i64, end: i64) -> String {
+    let since = since - since % precision.max(1);
+    let (name, unit) = match end {
+        1_000_000.. => ("s", 1_000_000),
+        1_000.. => ("ms", 1_000),
+        _ => ("us", 1),
+    };
+
+    let mut parts = Vec::new();
+    let mut rest = since;
+    for (name, long) in LONG_UNITS {
+        if rest >= long {
+            parts.push(format!("{} {name}", rest / long));
+        }
+        rest %= long;
+    }
+    if rest > 0 {
+        let number = format!("{:.3}", rest as f64 / f64::from(unit));
+        let number = number.trim_end_matches('0').trim_end_matches('.');
+        parts.push(format!("{number} {name}"));
+    }
+    if parts.is_empty() { "0".to_owned() } else { parts.join(" ") }
+}
+
+/// Draws the axis. Its labels keep their width, whatever the width of the bar.
+pub(super) fn axis(ticks: &[AxisTick]) -> Markup {
+    let last = ticks.last().map_or("0", |tick| &*tick.label);
+    html! {
+        svg.axis width="100%" height="20" role="img"
+            aria-label=(format!("Time since the beginning of the thread, up to {last}")) {
+            @for AxisTick { place, label } in ticks {
+                @let x = format!("{:.2}%", place * 100.0);
+                @let anchor = match place {
+                    place if *place < END => "start",
+                    place if *place > 1.0 - END => "end",
+                    _ => "middle",
+                };
+                text x=(x) y="11" text-anchor=(anchor) { (label) }
+                line x1=(x) y1="14" x2=(x) y2="20" {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws the ticks of these spans, in microseconds, as text.
+    fn drawn(spans: &[(i64, i64)]) -> String {
+        let spans: Vec<_> = spans.iter().map(|(begin, end)| (Time(*begin), Time(*end))).collect();
+        let ticks = ticks(&TimeScale::new(spans, Time(0)), Time(0));
+        let ticks = ticks.iter().map(|tick| format!("{:.2} {}", tick.place, tick.label));
+        ticks.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn ticks_stand_at_round_times_in_one_unit() {
+        let [ms, s, min] = [1_000, 1_000_000, 60_000_000];
+        let cases = [
+            (440 * ms, "0.00 0, 0.23 100 ms, 0.45 200 ms, 0.68 300 ms, 0.91 400 ms"),
+            (2 * s, "0.00 0, 0.25 0.5 s, 0.50 1 s, 0.75 1.5 s, 1.00 2 s"),
+            (90 * s, "0.00 0, 0.22 20 s, 0.44 40 s, 0.67 1 min, 0.89 1 min 20 s"),
+            (50 * min, "0.00 0, 0.20 10 min, 0.40 20 min, 0.60 30 min, 0.80 40 min, 1.00 50 min"),
+            (30 * 60 * min, "0.00 0, 0.20 6 h, 0.40 12 h, 0.60 18 h, 0.80 1 d, 1.00 1 d 6 h"),
+            (7, "0.00 0, 0.29 2 us, 0.57 4 us, 0.86 6 us"),
+        ];
+        for (end, expected) in cases {
+            assert_eq!(drawn(&[(0, end)]), expected);
+        }
+    }
+
+    #[test]
+    fn work_after_a_shortened_gap_begins_with_its_exact_time() {
+        let [s, hour] = [1_000_000, 3_600_000_000];
+        let spans = [(0, 10 * s), (hour + s, hour + 11 * s)];
+        assert_eq!(drawn(&spans), "0.00 0, 0.24 5 s, 0.52 1 h 1 s, 0.71 1 h 5 s, 0.95 1 h 10 s");
+        assert_eq!(drawn(&[]), "");
+        assert_eq!(drawn(&[(5, 5)]), "0.00 5 us");
+    }
+}

@@ -1,0 +1,108 @@
+//! The rows of a timeline in the order of their nesting: the turns of a model within their call, the
+//! calls and subthreads that they opened beneath them.
+
+use std::collections::HashMap;
+
+use crate::audit::{ThreadTimeline, TimelineEvent};
+use crate::clock::Time;
+use crate::ids::{MessageId, Position};
+use crate::index::{CallWork, TurnWork};
+use crate::system;
+
+/// Content of a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum RowContent<'p> {
+    Call(&'p CallWork),
+    Turn(&'p TurnWork),
+    Subthread(&'p ThreadTimeline),
+}
+
+/// A row of the timeline.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TimelineRow<'p> {
+    pub content: RowContent<'p>,
+    /// Number of rows of which each contains the next and finally this one.
+    pub depth: usize,
+}
+
+/// A row that contains others, by the message of its call or by the note of its turn. Rows that no
+/// other row of the page contains are beneath `None`.
+type ParentRow = Option<MessageId>;
+
+/// Returns the subthreads of a page, each with the position of the record that opened it.
+pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTimeline)> {
+    let children = timeline.items.iter().filter_map(|item| match &item.what {
+        TimelineEvent::Subthread(child) => Some((item.position, child)),
+        _ => None,
+    });
+    children.collect()
+}
+
+/// Returns the rows of a page. Rows with the same parent are in the order of their beginnings.
+pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Vec<TimelineRow<'p>> {
+    let mut beneath: HashMap<ParentRow, Vec<(Time, RowContent<'p>)>> = HashMap::new();
+    let mut add = |parent: ParentRow, begin: Time, content: RowContent<'p>| {
+        beneath.entry(parent).or_default().push((begin, content));
+    };
+    for call in work {
+        let begin = call.spans.first().map_or(Time(0), |span| span.begin);
+        add(parent(work, call.opener, call.position), begin, RowContent::Call(call));
+        for turn in &call.turns {
+            add(Some(call.call), turn.begin, RowContent::Turn(turn));
+        }
+    }
+    for (position, child) in subthreads(timeline) {
+        let parent = parent(work, opener(timeline, child, position), position);
+        add(parent, child.opened, RowContent::Subthread(child));
+    }
+
+    for rows in beneath.values_mut() {
+        // The row that begins first is taken first, from the end of the list.
+        rows.sort_by_key(|(begin, _)| std::cmp::Reverse(*begin));
+    }
+    let mut ordered = Vec::new();
+    let mut open: Vec<Vec<(Time, RowContent<'p>)>> = beneath.remove(&None).into_iter().collect();
+    while let Some(rows) = open.last_mut() {
+        let Some((_, content)) = rows.pop() else {
+            open.pop();
+            continue;
+        };
+        ordered.push(TimelineRow { content, depth: open.len() - 1 });
+        let within = match content {
+            RowContent::Call(call) => beneath.remove(&Some(call.call)),
+            RowContent::Turn(turn) => beneath.remove(&Some(turn.note)),
+            RowContent::Subthread(_) => None,
+        };
+        open.extend(within);
+    }
+    ordered
+}
+
+/// Returns the row that contains what the record at `position` opened: the turn of the call `opener`
+/// in the same record, or else this call, if the page has it.
+fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
+    let call = work.iter().find(|call| Some(call.call) == opener)?;
+    let turn = call.turns.iter().find(|turn| turn.position == position);
+    Some(turn.map_or(call.call, |turn| turn.note))
+}
+
+/// Returns the call in which a subthread was opened, according to the message that spawned it.
+fn opener(
+    timeline: &ThreadTimeline,
+    child: &ThreadTimeline,
+    position: Position,
+) -> Option<MessageId> {
+    let messages = || {
+        timeline.items.iter().filter_map(|item| match &item.what {
+            TimelineEvent::Message(message) => Some(message),
+            _ => None,
+        })
+    };
+    let spawn = system::name("spawn-thread");
+    let is_spawn = |name: &crate::ids::PayloadName| *name == spawn;
+    let spawning = messages().find(|message| {
+        message.position == position && message.from == child.opened_by && is_spawn(&message.name)
+    })?;
+    let cause = messages().find(|message| Some(message.id) == spawning.cause)?;
+    Some(cause.call.map_or(cause.id, |call| call.0))
+}
