@@ -95,7 +95,7 @@ impl ListenerName {
     pub const CORE: &'static str = "core";
 
     /// Name under which the journal records an operator's decision that has no signature.
-    const OPERATOR: &'static str = "operator";
+    pub const OPERATOR: &'static str = "operator";
 
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let mut bytes = text.bytes();

@@ -60,7 +60,7 @@ pub use retry_source::{RetryError, RetryObstacle, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};
-pub use thread_page::{ThreadPage, thread_page};
+pub use thread_page::{ThreadPage, earlier_decisions, thread_page};
 pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
 pub use timeline::{
     RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,

@@ -6,7 +6,7 @@ use crate::index::{Error, IndexReader, ThreadPageRows};
 use crate::thread::{Fact, Input, Record};
 
 use super::threads::ThreadPhase;
-use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
+use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEntry, TimelineEvent};
 
 /// A page of a thread, and the beginnings of the pages before and after it.
 #[derive(Debug, Clone)]
@@ -18,6 +18,9 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
+    /// Decisions in the records of this page whose entries are on the page before, because a decision
+    /// precedes the messages of its record.
+    pub earlier_decisions: Vec<TimelineEntry>,
 }
 
 /// Returns the page of up to `limit` messages that begins at a sequence number, or the last page if
@@ -53,9 +56,17 @@ pub fn thread_page(
     let Some(mut timeline) = builder.take_own_events(thread) else { return Ok(None) };
     let ThreadPageRows { from_seq, previous_seq, next_seq, is_cut, .. } = rows;
     let end = next_seq.unwrap_or(u64::MAX);
+    let earlier_decisions = earlier_decisions(&timeline, from_seq);
     timeline.items.retain(|item| (from_seq..end).contains(&item.seq));
     complete(index, &mut timeline, &rows)?;
-    Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut }))
+    Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut, earlier_decisions }))
+}
+
+/// Returns the decisions whose entries precede a page.
+pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<TimelineEntry> {
+    let before = timeline.items.iter().take_while(|item| item.seq < from_seq);
+    let decisions = before.filter(|item| matches!(item.what, TimelineEvent::Decision { .. }));
+    decisions.cloned().collect()
 }
 
 /// Returns the sender that opened a thread, as the record names it. Returns the core if the record

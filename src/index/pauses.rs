@@ -15,13 +15,17 @@ pub struct IndexedPause {
     /// Target of the pause: `all`, `listener NAME` or `thread ID`.
     pub target: String,
     pub since: Time,
+    /// Name under which the pause is on record: `operator`, or that of the operator who signed.
     pub person: String,
+    /// User of the command and its host, if the host states them.
+    pub login: Option<String>,
+    pub host: Option<String>,
     pub note: String,
 }
 
 impl fmt::Display for IndexedPause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, since, person, note } = self;
+        let Self { target, since, person, note, .. } = self;
         write!(f, "paused since {since} by {person}: {target}")?;
         if note.is_empty() { Ok(()) } else { write!(f, " ({note})") }
     }
@@ -51,8 +55,10 @@ pub fn take(fold: &mut IndexFold<'_>, record: &Record, fact: &Fact) -> rusqlite:
 impl IndexReader {
     /// Returns the pauses in force, oldest first.
     pub fn pauses(&self) -> Result<Vec<IndexedPause>, Error> {
-        let sql = "SELECT p.target, p.since, n.text, p.note FROM pause_row p INDEXED BY pause_open \
-                   JOIN name n ON n.n = p.person WHERE p.ended IS NULL ORDER BY p.position";
+        let sql = "SELECT p.target, p.since, n.text, p.note, a.login, a.host \
+                   FROM pause_row p INDEXED BY pause_open JOIN name n ON n.n = p.person \
+                   LEFT JOIN action_row a ON a.position = p.position \
+                   WHERE p.ended IS NULL ORDER BY p.position";
         let found = || -> rusqlite::Result<Vec<IndexedPause>> {
             let mut query = self.connection().prepare(sql)?;
             let rows = query.query_map([], |row| {
@@ -61,6 +67,8 @@ impl IndexReader {
                     since: Time(row.get(1)?),
                     person: row.get(2)?,
                     note: row.get(3)?,
+                    login: row.get(4)?,
+                    host: row.get(5)?,
                 })
             })?;
             rows.collect()

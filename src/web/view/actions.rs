@@ -7,6 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{inline, moment, table};
+use super::person::ActingPerson;
 use super::{ViewState, message, thread};
 use crate::index::ListedAction;
 use crate::limits;
@@ -46,14 +47,16 @@ fn content(actions: &[ListedAction]) -> Markup {
 }
 
 fn row(action: &ListedAction) -> Vec<Markup> {
-    let host = action.host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
-    let login = action.login.as_ref().map(|login| format!(" (user {login}{host})"));
+    let person = ActingPerson {
+        by: &action.person,
+        is_signed: action.is_signed,
+        login: action.login.as_deref(),
+        uid: None,
+        host: action.host.as_deref(),
+    };
     vec![
         moment(action.time),
-        html! {
-            (inline(&action.person)) (inline(&login.unwrap_or_default()))
-            @if action.is_signed { ", signed" }
-        },
+        html! { (person.draw()) @if action.is_signed { ", signed" } },
         html! {
             (inline(&action.action))
             @if !action.is_accepted { " " span.mark { "refused by the organism" } }

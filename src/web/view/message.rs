@@ -7,9 +7,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
+use super::conversation::signature;
 use super::layout::{grouped, inline};
 use super::payload_text::Excerpt;
-use super::thread::{path as thread_path, signature};
+use super::person::ActingPerson;
+use super::thread::path as thread_path;
 use super::{ViewState, operate, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
@@ -340,19 +342,13 @@ fn preview(preview: &CallPreviewView) -> Markup {
 fn decision(report: &MessageReport, decision: &MessageDecision) -> Markup {
     let is_this = |seen: &String| report.message.digest.to_string().starts_with(seen.as_str());
     let origin = decision.origin.as_ref();
+    let person = ActingPerson::of_decision(&decision.by, origin, decision.signed.as_ref());
     let note = origin.map(|origin| origin.note.as_str()).filter(|note| !note.is_empty());
     html! {
         li {
-            b { (decision.action) } " by " (inline(decision.by.as_str())) " at " (decision.time)
+            b { (decision.action) } " by " (person.draw()) " at " (decision.time)
             ", record " (decision.position.0)
             @if !decision.accepted { ", refused by the organism" }
-            @if let Some(login) = origin.and_then(|origin| origin.who.login.as_deref()) {
-                " (user " (inline(login))
-                @if let Some(host) = origin.and_then(|origin| origin.who.host.as_deref()) {
-                    " on " (inline(host))
-                }
-                ")"
-            }
             @if let Some(signed) = &decision.signed { p { (inline(&signature(signed))) } }
             @if let Some(seen) = &decision.payload {
                 p {

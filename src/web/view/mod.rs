@@ -10,6 +10,7 @@ mod actions;
 mod compare;
 mod config;
 mod connection_peer;
+mod conversation;
 mod costs;
 mod diff_text;
 mod filters;
@@ -22,7 +23,9 @@ mod listeners;
 mod live;
 mod message;
 mod operate;
+mod pauses;
 mod payload_text;
+mod person;
 mod prompt;
 mod record;
 mod refused;
@@ -115,8 +118,8 @@ impl ViewPerson {
     pub fn describe(&self) -> String {
         match self {
             Self::Viewer => "viewer, read-only".to_owned(),
-            Self::Operator(name) => format!("operator {name}"),
-            Self::Client(name) => format!("client {name}"),
+            Self::Operator(name) => format!("{name} (operator)"),
+            Self::Client(name) => format!("{name} (client)"),
         }
     }
 }

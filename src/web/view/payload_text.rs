@@ -8,6 +8,9 @@ use super::layout::shown;
 use crate::audit::{core_words, payload_lines};
 use crate::limits;
 
+/// Beginning of the line in which a payload of the core names the person of a decision.
+const PERSON_LINE: &str = "by: ";
+
 /// The number of bytes that recorded texts may still take on one page. Once it is used up, further
 /// texts are left out.
 #[derive(Debug)]
@@ -99,6 +102,17 @@ impl Excerpt {
         let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
         let all = payload.lines().count() as u64;
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
+    }
+
+    /// Names the person of a decision in the same way as the rest of the page, in the line with the
+    /// name under which the decision is on record.
+    #[must_use]
+    pub fn with_person(mut self, person: Option<&str>) -> Self {
+        let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));
+        for (line, person) in lines.zip(person) {
+            *line = format!("{PERSON_LINE}{person}");
+        }
+        self
     }
 
     pub fn is_empty(&self) -> bool {

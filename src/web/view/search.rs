@@ -9,10 +9,10 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
 use super::ViewState;
+use super::conversation::{self, MessageContext};
 use super::filters::more_filters;
 use super::layout::{grouped, inline, moment, shown};
 use super::payload_text::PageRoom;
-use super::thread;
 use super::url_query::UrlQuery;
 use crate::audit::{SearchRequest, SearchResult, SearchedItem, past_time, search};
 use crate::clock::Time;
@@ -141,12 +141,12 @@ fn found(item: &SearchedItem, room: &PageRoom) -> Markup {
     match item {
         SearchedItem::Message(message) => {
             let time = time_and_thread(message.at, Some(message.thread.as_str()));
-            thread::message(message, &time, thread::MessageContext::Search, room)
+            conversation::message(message, &time, MessageContext::Search, room)
         }
         SearchedItem::Refusal(refusal) => {
             let at = Time::parse(&refusal.time).unwrap_or(Time(0));
             let thread = refusal.thread.as_ref().map(ThreadId::as_str);
-            thread::refused(refusal, &time_and_thread(at, thread), room)
+            conversation::refused(refusal, None, &time_and_thread(at, thread), room)
         }
     }
 }
@@ -155,7 +155,7 @@ fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
     html! {
         div.when {
             (moment(at))
-            @if let Some(id) = thread { " " a href=(thread::path(id)) { (inline(id)) } }
+            @if let Some(id) = thread { " " a href=(super::thread::path(id)) { (inline(id)) } }
         }
     }
 }

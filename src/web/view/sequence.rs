@@ -6,10 +6,12 @@ use maud::{Markup, html};
 use super::layout::{label, shown};
 use super::message::path as message_path;
 use super::payload_text::PageRoom;
+use super::person::ActingPerson;
 use super::thread::path as thread_path;
 use crate::audit::amounts::{count, offset};
 use crate::audit::{MessageView, ThreadTimeline, TimelineEntry, TimelineEvent, payload_lines};
 use crate::envelope::MessageKind;
+use crate::ids::ListenerName;
 use crate::limits;
 use crate::system;
 
@@ -46,6 +48,9 @@ impl<'t> SequenceLanes<'t> {
                 }
                 TimelineEvent::Charged { listener, .. } => lanes.add(listener.as_str()),
                 TimelineEvent::Subthread(child) => lanes.add(child.opened_by.as_str()),
+                TimelineEvent::Decision { .. } | TimelineEvent::Cancelled { .. } => {
+                    lanes.add(ListenerName::OPERATOR);
+                }
                 _ => {}
             }
         }
@@ -75,7 +80,8 @@ impl<'t> SequenceLanes<'t> {
     }
 
     fn width(&self) -> usize {
-        TIMES + LANE * self.len().max(1)
+        // The texts beside marks of the last lane need room as well.
+        TIMES + LANE * self.len().max(1) + LANE / 2
     }
 }
 
@@ -176,11 +182,13 @@ fn entry(
         TimelineEvent::Charged { listener, .. } => {
             mark("failed", at(listener.as_str()), y, "lost model call charged")
         }
-        TimelineEvent::Decision { verb, by, .. } => {
-            mark("decision", at(opener), y, &format!("{verb} by {by}"))
+        TimelineEvent::Decision { verb, by, origin, signed } => {
+            let person = ActingPerson::of_decision(by, Some(origin), signed.as_ref());
+            mark("decision", at(ListenerName::OPERATOR), y, &format!("{verb} by {}", person.name()))
         }
-        TimelineEvent::Cancelled { by, .. } => {
-            mark("failed", at(opener), y, &format!("cancelled by {by}"))
+        // The mark of the decision, which precedes, names the person.
+        TimelineEvent::Cancelled { .. } => {
+            mark("failed", at(ListenerName::OPERATOR), y, "cancelled")
         }
         TimelineEvent::Subthread(child) => subthread(child, at(child.opened_by.as_str()), y),
         TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_) => html! {},

@@ -1,5 +1,4 @@
-//! The page of one thread as a conversation: some of its messages, with the events between them.
-//! Subthreads appear as links with their totals.
+//! The page of one thread, which shows some of its messages in one of several views.
 
 use std::sync::Arc;
 
@@ -8,25 +7,22 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
+use super::conversation::conversation;
 use super::layout::{grouped, inline, is_open, moment, took};
 use super::live;
-use super::payload_text::{Excerpt, PageRoom, excerpt};
+use super::payload_text::PageRoom;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
 use super::{ViewState, operate, sequence, timeline_chart, waiting as waiting_page};
-use crate::audit::amounts::{count, offset};
+use crate::audit::amounts::count;
 use crate::audit::{
-    BusyRefusals, HeldCall, MessageView, RecordedMoment, RefusalView, SignedBy, ThreadPage,
-    ThreadTimeline, TimelineEntry, TimelineEvent, core_words, held_of, thread_page,
+    HeldCall, RecordedMoment, ThreadPage, ThreadTimeline, earlier_decisions, held_of, thread_page,
     thread_timeline,
 };
 use crate::contract::run_definition_name;
-use crate::envelope::{AttemptFailure, MessageKind};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, CallWork, IndexReader, WaitingMessage};
 use crate::limits;
-use crate::system;
-use crate::thread::{DecisionOrigin, TimerEnd};
 
 /// Which messages of a thread are shown, and how.
 struct PageRequest {
@@ -158,10 +154,18 @@ fn past_page(
     let Some(mut timeline) = thread_timeline(index.journal(), thread, moment)? else {
         return Ok(None);
     };
+    let earlier_decisions = earlier_decisions(&timeline, from_seq);
     let all = timeline.items.len();
     timeline.keep_page(from_seq, limit);
     let is_cut = timeline.items.len() < all;
-    Ok(Some(ThreadPage { timeline, from_seq, previous_seq: None, next_seq: None, is_cut }))
+    Ok(Some(ThreadPage {
+        timeline,
+        from_seq,
+        previous_seq: None,
+        next_seq: None,
+        is_cut,
+        earlier_decisions,
+    }))
 }
 
 pub(super) fn missing(view: &ViewState, id: &str) -> Response {
@@ -173,14 +177,6 @@ pub(super) fn missing(view: &ViewState, id: &str) -> Response {
 pub(super) fn path(thread: &str) -> String {
     // Ids contain no characters with a meaning in a URL.
     format!("/threads/{thread}")
-}
-
-fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
-    html! {
-        ol.events #live-events {
-            @for item in &page.timeline.items { (entry(item, &page.timeline, room)) }
-        }
-    }
 }
 
 /// Draws a view that new messages replace as a whole.
@@ -272,7 +268,7 @@ fn totals(timeline: &ThreadTimeline, is_past: bool) -> Markup {
     }
 }
 
-fn status(timeline: &ThreadTimeline) -> Markup {
+pub(super) fn status(timeline: &ThreadTimeline) -> Markup {
     let status = timeline.status.as_str();
     html! { span.status data-status=(status) { (status) } }
 }
@@ -293,215 +289,6 @@ fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
                 @if let Some(next) = page.next_seq {
                     a rel="next" href=(link(Some(next))) { "Later" }
                     a href=(query.with("from", Some("last")).link(&path)) { "Last" }
-                }
-            }
-        }
-    }
-}
-
-fn entry(item: &TimelineEntry, timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
-    let time = html! {
-        time datetime=(item.at) title=(item.at) { (offset(item.at.since(timeline.opened))) }
-    };
-    match &item.what {
-        TimelineEvent::Message(message) => {
-            self::message(message, &time, MessageContext::Thread, room)
-        }
-        TimelineEvent::Refused(refusal) => refused(refusal, &time, room),
-        TimelineEvent::Busy(busy) => self::busy(busy, &time, room),
-        TimelineEvent::Findings { by, findings } => {
-            let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
-            let head =
-                html! { (inline(by.as_str())) " " (count(findings.len() as u64, "finding")) };
-            event("finding", &time, &head, &text.join("\n"), room)
-        }
-        TimelineEvent::AttemptFailed { listener, attempt, failure } => {
-            let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
-            let head = html! { (inline(who)) " " b { "attempt " (attempt) " failed" } };
-            event("failed", &time, &head, &failed(failure), room)
-        }
-        TimelineEvent::Charged { listener, attempt, spending } => {
-            let head = html! { (inline(listener.as_str())) " model call of attempt " (attempt) };
-            let text = format!("its result is lost: {} tokens are charged", spending.tokens);
-            event("failed", &time, &head, &text, room)
-        }
-        // The message of the timer, which follows, shows the same event.
-        TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => html! {},
-        TimelineEvent::TimerEnded { timer, how } => {
-            let head = html! { "timer " (format!("{how:?}").to_lowercase()) " " (timer) };
-            event("note", &time, &head, "", room)
-        }
-        TimelineEvent::Decision { verb, by, origin, signed } => {
-            let before = item.position.0.saturating_sub(1).to_string();
-            let before = UrlQuery::default().with("at", Some(&before));
-            let head = html! {
-                b { (verb) } " by " (inline(by.as_str())) " " (person(origin)) " "
-                a href=(before.link(&path(timeline.thread.as_str()))) { "the thread before" }
-            };
-            let signed = signed.as_ref().map(signature);
-            let note = signed.iter().map(String::as_str).chain([origin.note.as_str()]);
-            event("decision", &time, &head, &note.collect::<Vec<_>>().join("\n"), room)
-        }
-        TimelineEvent::Cancelled { by, reason } => {
-            let head = html! { "cancelled by " (inline(by.as_str())) };
-            event("failed", &time, &head, reason, room)
-        }
-        TimelineEvent::Subthread(child) => subthread(child, &time),
-    }
-}
-
-fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) -> Markup {
-    let lines = excerpt(text.lines().map(str::to_owned).collect());
-    html! {
-        li.event data-kind=(kind) {
-            (time)
-            div { p.head { (head) } (body(&lines, None, room)) }
-        }
-    }
-}
-
-fn failed(failure: &AttemptFailure) -> String {
-    let mut text = failure.to_string();
-    if let AttemptFailure::Model { spent, tries, .. } = failure {
-        for one in tries.iter().filter(|_| tries.len() > 1) {
-            text.push_str(&format!("\n{} failed: {}", one.route, one.reason));
-        }
-        if spent.tokens > 0 {
-            text.push_str(&format!("\ncharged: {} tokens", spent.tokens));
-        }
-    }
-    text
-}
-
-/// Writes the user who decided, as the operating system names the user.
-fn person(origin: &DecisionOrigin) -> Markup {
-    let login = origin.who.login.as_deref().unwrap_or("unknown");
-    let uid = origin.who.uid.map(|uid| format!(", uid {uid}")).unwrap_or_default();
-    let host = origin.who.host.as_deref().map(|host| format!(" on {host}")).unwrap_or_default();
-    html! { "(" (inline(&format!("{login}{uid}{host}"))) ")" }
-}
-
-pub(super) fn signature(signed: &SignedBy) -> String {
-    let who = signed.operator.as_ref().map_or("a signer without the right", |by| by.as_str());
-    let holds = if signed.holds { "valid" } else { "INVALID" };
-    format!("signed by {who}, {}: the signature is {holds}", signed.key)
-}
-
-/// The kind of list that shows a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MessageContext {
-    /// The page of the message's thread. Links to the message lead there.
-    Thread,
-    /// Results of a search, which do not include dispositions.
-    Search,
-}
-
-pub(super) fn message(
-    message: &MessageView,
-    time: &Markup,
-    context: MessageContext,
-    room: &PageRoom,
-) -> Markup {
-    let is_in_thread = context == MessageContext::Thread;
-    let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
-    let mark = message.unusual_state().filter(|_| is_in_thread);
-    let is_core = &*message.name.namespace == system::NAMESPACE;
-    let local = &*message.name.local;
-    let payload = message.payload.as_deref();
-    let is_short = |payload: &&str| payload.len() <= limits::WEB_READ_BYTES;
-    let gist = payload.filter(|_| is_core).filter(is_short);
-    let gist = gist.and_then(|payload| core_words::gist(local, payload));
-    let lines = match payload {
-        Some(_) if room.is_full() => excerpt(vec!["…".to_owned()]),
-        Some(payload) => Excerpt::of_payload(payload, is_core.then_some(local)),
-        None => {
-            excerpt(vec!["The payload was redacted: its digest alone is on record.".to_owned()])
-        }
-    };
-
-    let path = super::message::path(message.id);
-    let is_own = message.kind == MessageKind::Own;
-    let head = html! {
-        (inline(message.from.as_str()))
-        @if is_own { " ↻" } @else if message.kind != MessageKind::Note {
-            " → " (inline(message.to.as_str()))
-        }
-        " " a.payload data-entry href=(path) { (inline(local)) }
-        @if let Some(gist) = gist { " " span.gist { (inline(&gist)) } }
-        @if let Some(mark) = mark { " " span.mark { (mark) } }
-    };
-
-    // Notes are folded, because few readers need what a model thought, or what a model call took.
-    let is_folded = message.kind == MessageKind::Note && !lines.is_empty() && local != "todo-until";
-    html! {
-        li.event id=[anchor] data-kind=(message.kind.as_str())
-            data-core[is_core] {
-            (time)
-            @if is_folded {
-                details { summary { span.head { (head) } } (body(&lines, Some(&path), room)) }
-            } @else {
-                div { p.head { (head) } (body(&lines, Some(&path), room)) }
-            }
-        }
-    }
-}
-
-/// Draws the lines of an event. If lines are left out, adds a link to the whole text, or the number
-/// of all lines.
-fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
-    if lines.is_empty() {
-        return html! {};
-    }
-    if !room.has_room() {
-        return match whole {
-            Some(path) => html! { p.more { a href=(path) { "The payload" } } },
-            None => html! {},
-        };
-    }
-    html! {
-        pre.body { (room.take(lines.text())) }
-        @if lines.is_cut() {
-            @if let Some(path) = whole {
-                p.more { a href=(path) { "The whole payload (" (count(lines.all(), "line")) ")" } }
-            } @else {
-                p.more { "… " (count(lines.all(), "line")) " in all" }
-            }
-        }
-    }
-}
-
-pub(super) fn refused(refusal: &RefusalView, time: &Markup, room: &PageRoom) -> Markup {
-    let place = refusal.place.as_ref().filter(|place| place.is_known());
-    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
-    let head = html! {
-        (inline(refusal.sender.as_str())) " " b { "refused: " code { (refusal.rule) } }
-    };
-    let text = format!("{}{place}\n{}", refusal.message, refusal.head);
-    event("refused", time, &head, &text, room)
-}
-
-fn busy(busy: &BusyRefusals, time: &Markup, room: &PageRoom) -> Markup {
-    let head = html! {
-        (inline(busy.client.as_str())) " busy: refused " (count(busy.count, "time"))
-        " since " (busy.since)
-    };
-    event("refused", time, &head, "", room)
-}
-
-fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
-    let id = child.thread.as_str();
-    let tokens = child.spent.tokens;
-    html! {
-        li.event data-kind="subthread" {
-            (time)
-            div {
-                p.head {
-                    "subthread " a data-entry href=(path(id)) { (inline(id)) }
-                    " " (status(child))
-                    " " (count(child.messages, "message")) ", "
-                    (took(child.opened, child.updated, false))
-                    @if tokens > 0 { ", " (grouped(tokens)) " tokens" }
-                    @if !child.spent.money.is_zero() { ", cost " (child.spent.money) }
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::filters::more_filters;
 use super::journals::PartitionAnswer;
 use super::layout::{grouped, inline, is_open, moment, shown, took, unless_zero};
 use super::live;
+use super::pauses;
 use super::url_query::UrlQuery;
 use crate::audit::amounts::count;
 use crate::audit::{ThreadPhase, past_time};
@@ -73,10 +74,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     view.respond(find, move |view, answers| {
         let verdict = view.prover.summary();
         let mut notes = notes(&answers);
-        // A pause of everything, or of a listener, is recorded in each journal.
-        let pauses = answers.iter().flat_map(|found| &found.answer.2);
-        let pauses: BTreeMap<_, _> = pauses.map(|pause| (&pause.target, pause)).collect();
-        notes.extend(pauses.values().map(|pause| format!("{pause}.")));
+        let pauses = pauses::distinct(answers.iter().flat_map(|found| &found.answer.2));
+        notes.extend(pauses.into_iter().map(pauses::describe));
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =
             answers.map(|(n, (list, lane, _))| ((n, list), (n, lane))).unzip();

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::super::layout::{inline, moment};
 use super::super::url_query::UrlQuery;
-use super::super::{ViewState, thread};
+use super::super::{ViewState, pauses, thread};
 use super::action_context::ActionContext;
 use super::pending::PreparedAction;
 use super::{OperateFailure, respond};
@@ -54,7 +54,7 @@ pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: Header
 
 fn content(
     listeners: &[ListenerName],
-    pauses: &[IndexedPause],
+    in_force: &[IndexedPause],
     must_sign: bool,
     problem: Option<&String>,
 ) -> Markup {
@@ -68,7 +68,7 @@ fn content(
             }
         }
         h2 { "Paused" }
-        @if pauses.is_empty() { p.empty { "Nothing is paused." } } @else { (in_force(pauses)) }
+        @if in_force.is_empty() { p.empty { "Nothing is paused." } } @else { (self::in_force(in_force)) }
         h2 { "Everything" }
         p.buttons {
             a.button data-entry href=(pause_path(PauseVerb::Pause, "all")) { "Pause all" }
@@ -95,14 +95,14 @@ fn content(
     }
 }
 
-fn in_force(pauses: &[IndexedPause]) -> Markup {
+fn in_force(in_force: &[IndexedPause]) -> Markup {
     html! {
         ul.pauses {
-            @for pause in pauses {
+            @for pause in in_force {
                 @let target = pause.target.rsplit(' ').next().unwrap_or_default();
                 li {
                     b { (inline(&pause.target)) } " since " (moment(pause.since)) " by "
-                    (inline(&pause.person)) " " (inline(&pause.note)) " "
+                    (pauses::person(pause).draw()) " " (inline(&pause.note)) " "
                     a.button data-entry href=(pause_path(PauseVerb::Resume, target)) { "Resume" }
                 }
             }

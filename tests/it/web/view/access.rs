@@ -191,5 +191,5 @@ fn the_view_listens_on_loopback_alone_and_for_a_person_of_the_config() {
     assert!(view.page("/threads").contains("viewer, read-only"));
     drop(view);
     let named = ViewServer::start(&house, &["--as", "desk"]);
-    assert!(named.page("/threads").contains("client desk"));
+    assert!(named.page("/threads").contains("desk (client)"));
 }

@@ -222,7 +222,7 @@ fn the_secret_of_a_client_is_its_token_where_there_is_no_terminal() {
     let mut view = ViewServer::unopened(at, value);
     assert_eq!(view.open_session("wrong").status, 403);
     view.open();
-    assert!(view.page("/threads").contains("client desk"));
+    assert!(view.page("/threads").contains("desk (client)"));
     assert_eq!(running.stop(), Some(0));
 }
 

@@ -296,6 +296,44 @@ fn a_form_from_the_schema_answers_a_question_and_keeps_what_was_typed() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// The person of an action has the same form on the pages of the thread, of the message and of the
+/// actions, and of the pauses.
+#[test]
+fn the_person_of_an_action_has_one_form_on_every_page() {
+    let house = house();
+    let running = house.run();
+    let message = hold(&house, "one");
+    let view = operating(&house);
+    assert_eq!(view.confirm(&view.link("/waiting", "Approve"), &[("note", "seen")]).status, 200);
+    assert_eq!(view.confirm(&view.link("/operate", "Pause all"), &[]).status, 200);
+    let thread = rows(&house, "SELECT thread FROM action WHERE action = 'approve'");
+    let thread = thread[0]["thread"].as_str().unwrap();
+    let host = this_user().host.map(|host| format!(", on {host}")).unwrap_or_default();
+    let person = format!("by {} (operator{host})", own_name());
+    until("the pause is indexed", || view.page("/threads").contains("Paused since").then_some(()));
+    let paths = [
+        "/threads".to_owned(),
+        format!("/threads/{thread}"),
+        format!("/messages/{message}"),
+        "/operate".to_owned(),
+    ];
+    for path in paths {
+        let text = text_of(&view.page(&path));
+        assert!(text.contains(&person), "{path}: {person} in {text}");
+        assert!(!text.contains("by operator") && !text.contains("by: operator"), "{path}: {text}");
+    }
+    // A page that begins with a message of a decision's record names the person, too.
+    for from in 1..6 {
+        let text = text_of(&view.page(&format!("/threads/{thread}?from={from}")));
+        assert!(!text.contains("by: operator"), "{from}: {text}");
+    }
+    let listed = text_of(&view.page("/actions"));
+    assert_eq!(listed.matches(person.trim_start_matches("by ")).count(), 2, "{listed}");
+    let arrows = text_of(&view.page(&format!("/threads/{thread}?view=sequence")));
+    assert!(arrows.contains(&format!("approve by {}", own_name())), "{arrows}");
+    assert_eq!(running.stop(), Some(0));
+}
+
 #[test]
 fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
     let house = house();

@@ -90,7 +90,7 @@ fn each_question_is_answered_in_three_clicks() {
 
     // The steps and what the last page shows, in the order of the questions.
     let paths: [(&[&str], &[&str]); 25] = [
-        (&[booked, write], &["approve by operator", "Saw this payload", digest, "as agreed"]),
+        (&[booked, write], &["approve by ", " (operator", "Saw this payload", digest, "as agreed"]),
         (
             &["/search", "form: words=INV-777"],
             &["sess-booked777", "sess-cancel777", "newest first"],

@@ -1,0 +1,349 @@
+//! The messages of a thread's page as a conversation, with the events between them. Subthreads appear
+//! as links with their totals.
+
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+
+use super::layout::{grouped, inline, took};
+use super::payload_text::{Excerpt, PageRoom, excerpt};
+use super::person::ActingPerson;
+use super::thread::{path, status};
+use super::url_query::UrlQuery;
+use crate::audit::amounts::{count, offset};
+use crate::audit::{
+    BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPage, ThreadTimeline, TimelineEntry,
+    TimelineEvent, core_words,
+};
+use crate::envelope::{AttemptFailure, MessageKind};
+use crate::ids::{ListenerName, Position};
+use crate::limits;
+use crate::system;
+use crate::thread::{DecisionOrigin, TimerEnd};
+
+/// Local name of the core's report of an action.
+const ACTION_REPORT: &str = "operator-action";
+
+/// Draws the messages and events of a page.
+pub(super) fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
+    let conversation = ConversationPage::new(page, room);
+    let items = page.timeline.items.iter();
+    html! {
+        ol.events #live-events {
+            @for item in items { (conversation.entry(item)) }
+        }
+    }
+}
+
+/// A decision of a person on a page.
+#[derive(Clone, Copy)]
+struct ShownDecision<'t> {
+    item: &'t TimelineEntry,
+    verb: &'static str,
+    by: &'t ListenerName,
+    origin: &'t DecisionOrigin,
+    signed: Option<&'t SignedBy>,
+}
+
+impl<'t> ShownDecision<'t> {
+    fn of(item: &'t TimelineEntry) -> Option<Self> {
+        match &item.what {
+            TimelineEvent::Decision { verb, by, origin, signed } => {
+                Some(Self { item, verb, by, origin, signed: signed.as_ref() })
+            }
+            _ => None,
+        }
+    }
+
+    fn person(&self) -> ActingPerson<'t> {
+        ActingPerson::of_decision(self.by, Some(self.origin), self.signed)
+    }
+}
+
+/// The events of a page, and what each of them needs from the others.
+struct ConversationPage<'t> {
+    timeline: &'t ThreadTimeline,
+    room: &'t PageRoom,
+    /// Decisions of people, by the positions of their records.
+    decisions: HashMap<Position, ShownDecision<'t>>,
+}
+
+impl<'t> ConversationPage<'t> {
+    fn new(page: &'t ThreadPage, room: &'t PageRoom) -> Self {
+        let timeline = &page.timeline;
+        let decisions = page.earlier_decisions.iter().chain(&timeline.items);
+        let decisions = decisions.filter_map(ShownDecision::of);
+        let decisions = decisions.map(|decision| (decision.item.position, decision)).collect();
+        Self { timeline, room, decisions }
+    }
+
+    /// Describes the person whose decision the record at `position` contains.
+    fn person(&self, position: Position) -> Option<String> {
+        self.decisions.get(&position).map(|decision| decision.person().describe())
+    }
+
+    /// Draws the time of an event since the beginning of the thread.
+    fn time(&self, item: &TimelineEntry) -> Markup {
+        html! {
+            time datetime=(item.at) title=(item.at) {
+                (offset(item.at.since(self.timeline.opened)))
+            }
+        }
+    }
+
+    fn entry(&self, item: &TimelineEntry) -> Markup {
+        let time = self.time(item);
+        let room = self.room;
+        match &item.what {
+            TimelineEvent::Message(message) => {
+                let person = self.person(item.position);
+                let context = MessageContext::Thread { person: person.as_deref() };
+                self::message(message, &time, context, room)
+            }
+            TimelineEvent::Refused(refusal) => {
+                let person = self.person(item.position);
+                let person = person.filter(|_| refusal.sender == ListenerName::operator());
+                refused(refusal, person.as_deref(), &time, room)
+            }
+            TimelineEvent::Busy(busy) => self::busy(busy, &time, room),
+            TimelineEvent::Findings { by, findings } => {
+                let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                let head =
+                    html! { (inline(by.as_str())) " " (count(findings.len() as u64, "finding")) };
+                event("finding", &time, &head, &text.join("\n"), room)
+            }
+            TimelineEvent::AttemptFailed { listener, attempt, failure } => {
+                let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
+                let head = html! { (inline(who)) " " b { "attempt " (attempt) " failed" } };
+                event("failed", &time, &head, &failed(failure), room)
+            }
+            TimelineEvent::Charged { listener, attempt, spending } => {
+                let head =
+                    html! { (inline(listener.as_str())) " model call of attempt " (attempt) };
+                let text = format!("its result is lost: {} tokens are charged", spending.tokens);
+                event("failed", &time, &head, &text, room)
+            }
+            // The message of the timer, which follows, shows the same event.
+            TimelineEvent::TimerEnded { how: TimerEnd::Fired, .. } => html! {},
+            TimelineEvent::TimerEnded { timer, how } => {
+                let head = html! { "timer " (format!("{how:?}").to_lowercase()) " " (timer) };
+                event("note", &time, &head, "", room)
+            }
+            TimelineEvent::Decision { .. } => self.decided(item),
+            TimelineEvent::Cancelled { by, reason } => self.cancelled(item, by, reason),
+            TimelineEvent::Subthread(child) => subthread(child, &time),
+        }
+    }
+
+    /// Draws a decision. A cancellation that was carried out has an entry of its own in the same
+    /// record.
+    fn decided(&self, item: &TimelineEntry) -> Markup {
+        let is_cancelled = |other: &TimelineEntry| {
+            other.position == item.position && matches!(other.what, TimelineEvent::Cancelled { .. })
+        };
+        match ShownDecision::of(item) {
+            Some(decision) if !self.timeline.items.iter().any(is_cancelled) => {
+                self.decision("decision", &decision, "")
+            }
+            _ => html! {},
+        }
+    }
+
+    fn cancelled(&self, item: &TimelineEntry, by: &ListenerName, reason: &str) -> Markup {
+        match self.decisions.get(&item.position) {
+            Some(decision) => self.decision("failed", decision, reason),
+            None => {
+                let head = html! { b { "cancel" } " by " (inline(by.as_str())) };
+                event("failed", &self.time(item), &head, reason, self.room)
+            }
+        }
+    }
+
+    fn decision(&self, kind: &str, decision: &ShownDecision<'_>, reason: &str) -> Markup {
+        let before = decision.item.position.0.saturating_sub(1).to_string();
+        let before = UrlQuery::default().with("at", Some(&before));
+        let head = html! {
+            b { (decision.verb) } " by " (decision.person().draw()) " "
+            a href=(before.link(&path(self.timeline.thread.as_str()))) { "the thread before" }
+        };
+        event(kind, &self.time(decision.item), &head, &decision.text(reason), self.room)
+    }
+}
+
+impl ShownDecision<'_> {
+    /// Writes the reason, the signature and the note of the decision.
+    fn text(&self, reason: &str) -> String {
+        let signed = self.signed.map(signature).unwrap_or_default();
+        let parts = [reason, &signed, &self.origin.note];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) -> Markup {
+    let lines = excerpt(text.lines().map(str::to_owned).collect());
+    html! {
+        li.event data-kind=(kind) {
+            (time)
+            div { p.head { (head) } (body(&lines, None, room)) }
+        }
+    }
+}
+
+fn failed(failure: &AttemptFailure) -> String {
+    let mut text = failure.to_string();
+    if let AttemptFailure::Model { spent, tries, .. } = failure {
+        for one in tries.iter().filter(|_| tries.len() > 1) {
+            text.push_str(&format!("\n{} failed: {}", one.route, one.reason));
+        }
+        if spent.tokens > 0 {
+            text.push_str(&format!("\ncharged: {} tokens", spent.tokens));
+        }
+    }
+    text
+}
+
+pub(super) fn signature(signed: &SignedBy) -> String {
+    let who = signed.operator.as_ref().map_or("a signer without the right", |by| by.as_str());
+    let holds = if signed.holds { "valid" } else { "INVALID" };
+    format!("signed by {who}, {}: the signature is {holds}", signed.key)
+}
+
+/// The kind of list that shows a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MessageContext<'p> {
+    /// The page of the message's thread. Links to the message lead there. `person` describes the
+    /// person whose decision the message's record contains.
+    Thread { person: Option<&'p str> },
+    /// Results of a search, which do not include dispositions.
+    Search,
+}
+
+pub(super) fn message(
+    message: &MessageView,
+    time: &Markup,
+    context: MessageContext<'_>,
+    room: &PageRoom,
+) -> Markup {
+    let is_in_thread = context != MessageContext::Search;
+    let person = match context {
+        MessageContext::Thread { person } => person,
+        MessageContext::Search => None,
+    };
+    let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
+    let mark = message.unusual_state().filter(|_| is_in_thread);
+    let is_core = &*message.name.namespace == system::NAMESPACE;
+    let local = &*message.name.local;
+    let payload = message.payload.as_deref();
+    let is_short = |payload: &&str| payload.len() <= limits::WEB_READ_BYTES;
+    let gist = payload.filter(|_| is_core).filter(is_short);
+    let gist = gist.and_then(|payload| core_words::gist(local, payload));
+    let lines = match payload {
+        Some(_) if room.is_full() => excerpt(vec!["…".to_owned()]),
+        Some(payload) => Excerpt::of_payload(payload, is_core.then_some(local)).with_person(person),
+        None => {
+            excerpt(vec!["The payload was redacted: its digest alone is on record.".to_owned()])
+        }
+    };
+
+    let path = super::message::path(message.id);
+    let is_own = message.kind == MessageKind::Own;
+    let head = html! {
+        (inline(message.from.as_str()))
+        @if is_own { " ↻" } @else if message.kind != MessageKind::Note {
+            " → " (inline(message.to.as_str()))
+        }
+        " " a.payload data-entry href=(path) { (inline(local)) }
+        @if let Some(gist) = gist { " " span.gist { (inline(&gist)) } }
+        @if let Some(mark) = mark { " " span.mark { (mark) } }
+    };
+
+    // Notes are folded, because few readers need what a model thought, or what a model call took. So
+    // is the report of an action, because the entry of the action stands above it.
+    let is_note = message.kind == MessageKind::Note || (person.is_some() && local == ACTION_REPORT);
+    let is_folded = is_note && !lines.is_empty() && local != "todo-until";
+    html! {
+        li.event id=[anchor] data-kind=(message.kind.as_str())
+            data-core[is_core] {
+            (time)
+            @if is_folded {
+                div {
+                    p.head { (head) }
+                    details {
+                        summary { (count(lines.all(), "line")) }
+                        (body(&lines, Some(&path), room))
+                    }
+                }
+            } @else {
+                div { p.head { (head) } (body(&lines, Some(&path), room)) }
+            }
+        }
+    }
+}
+
+/// The lines of an event, and a link to the whole where some are left out.
+fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
+    if lines.is_empty() {
+        return html! {};
+    }
+    if !room.has_room() {
+        return match whole {
+            Some(path) => html! { p.more { a href=(path) { "The payload" } } },
+            None => html! {},
+        };
+    }
+    html! {
+        pre.body { (room.take(lines.text())) }
+        @if lines.is_cut() {
+            @if let Some(path) = whole {
+                p.more { a href=(path) { "The whole payload (" (count(lines.all(), "line")) ")" } }
+            } @else {
+                p.more { "… " (count(lines.all(), "line")) " in all" }
+            }
+        }
+    }
+}
+
+/// Draws a refusal. `person` describes the sender, if a decision of a person was refused.
+pub(super) fn refused(
+    refusal: &RefusalView,
+    person: Option<&str>,
+    time: &Markup,
+    room: &PageRoom,
+) -> Markup {
+    let place = refusal.place.as_ref().filter(|place| place.is_known());
+    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+    let head = html! {
+        (inline(person.unwrap_or(refusal.sender.as_str()))) " " b { "refused: " code { (refusal.rule) } }
+    };
+    let text = format!("{}{place}\n{}", refusal.message, refusal.head);
+    event("refused", time, &head, &text, room)
+}
+
+fn busy(busy: &BusyRefusals, time: &Markup, room: &PageRoom) -> Markup {
+    let head = html! {
+        (inline(busy.client.as_str())) " busy: refused " (count(busy.count, "time"))
+        " since " (busy.since)
+    };
+    event("refused", time, &head, "", room)
+}
+
+fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
+    let id = child.thread.as_str();
+    let tokens = child.spent.tokens;
+    html! {
+        li.event data-kind="subthread" {
+            (time)
+            div {
+                p.head {
+                    "subthread " a data-entry href=(path(id)) { (inline(id)) }
+                    " " (status(child))
+                    " " (count(child.messages, "message")) ", "
+                    (took(child.opened, child.updated, false))
+                    @if tokens > 0 { ", " (grouped(tokens)) " tokens" }
+                    @if !child.spent.money.is_zero() { ", cost " (child.spent.money) }
+                }
+            }
+        }
+    }
+}

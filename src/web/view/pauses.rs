@@ -1,0 +1,36 @@
+//! The pauses in force, as the pages name them.
+
+use std::collections::BTreeMap;
+
+use super::person::ActingPerson;
+use crate::ids::ListenerName;
+use crate::index::IndexedPause;
+
+/// Returns the pauses of several journals without repetitions. A pause of everything, or of a
+/// listener, is recorded in each journal.
+pub(super) fn distinct<'p>(
+    pauses: impl Iterator<Item = &'p IndexedPause>,
+) -> Vec<&'p IndexedPause> {
+    let pauses: BTreeMap<_, _> = pauses.map(|pause| (&pause.target, pause)).collect();
+    pauses.into_values().collect()
+}
+
+/// Returns the person who paused.
+pub(super) fn person(pause: &IndexedPause) -> ActingPerson<'_> {
+    // Only an operator pauses. One who signed is on record by name.
+    ActingPerson {
+        by: &pause.person,
+        is_signed: pause.person != ListenerName::OPERATOR,
+        login: pause.login.as_deref(),
+        uid: None,
+        host: pause.host.as_deref(),
+    }
+}
+
+/// Describes a pause in a sentence.
+pub(super) fn describe(pause: &IndexedPause) -> String {
+    let since = pause.since.to_string();
+    let since = since.get(..19).unwrap_or(&since).replace('T', " ");
+    let note = if pause.note.is_empty() { String::new() } else { format!(" ({})", pause.note) };
+    format!("Paused since {since} by {}: {}{note}.", person(pause).describe(), pause.target)
+}

@@ -1,0 +1,93 @@
+//! The one form in which the pages name the person of an action: the person's own name, with the
+//! role of an operator and the user of the command.
+
+use maud::Markup;
+
+use super::layout::inline;
+use crate::audit::SignedBy;
+use crate::ids::ListenerName;
+use crate::thread::DecisionOrigin;
+
+/// The person of an action, as the record has them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ActingPerson<'a> {
+    /// Name under which the action is on record: that of the operator who signed it, `operator` if
+    /// the config names no operators, or that of a client.
+    pub by: &'a str,
+    pub is_signed: bool,
+    /// User of the command, as the operating system names them, and the host of the command.
+    pub login: Option<&'a str>,
+    pub uid: Option<u32>,
+    pub host: Option<&'a str>,
+}
+
+impl<'a> ActingPerson<'a> {
+    /// Returns the person of a decision.
+    pub fn of_decision(
+        by: &'a ListenerName,
+        origin: Option<&'a DecisionOrigin>,
+        signed: Option<&'a SignedBy>,
+    ) -> Self {
+        let who = origin.map(|origin| &origin.who);
+        Self {
+            by: by.as_str(),
+            is_signed: signed.is_some_and(|signed| signed.operator.is_some()),
+            login: who.and_then(|who| who.login.as_deref()),
+            uid: who.and_then(|who| who.uid),
+            host: who.and_then(|who| who.host.as_deref()),
+        }
+    }
+
+    /// Whether the record has the person without a name of the config.
+    fn is_unnamed(&self) -> bool {
+        self.by == ListenerName::OPERATOR
+    }
+
+    /// Returns the name alone: without a name of the config, that of the user of the command.
+    pub fn name(&self) -> String {
+        match (self.login, self.uid) {
+            (Some(login), _) if self.is_unnamed() => login.to_owned(),
+            (None, Some(uid)) if self.is_unnamed() => format!("uid {uid}"),
+            _ => self.by.to_owned(),
+        }
+    }
+
+    /// Describes the person like `ana (operator, as ana1 on box)`.
+    pub fn describe(&self) -> String {
+        let name = self.name();
+        let is_operator = self.is_signed || (self.is_unnamed() && name != self.by);
+        let role = is_operator.then(|| "operator".to_owned());
+        let user = self.login.filter(|login| *login != name).map(|login| format!("as {login}"));
+        let host = self.host.map(|host| format!("on {host}"));
+        let command = [user, host].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let command = (!command.is_empty()).then_some(command);
+        let details = [role, command].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if details.is_empty() { name } else { format!("{name} ({details})") }
+    }
+
+    pub fn draw(&self) -> Markup {
+        inline(&self.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_has_one_form_with_what_is_known_of_them() {
+        let operator = ActingPerson { by: "operator", ..ActingPerson::default() };
+        let user = ActingPerson { login: Some("ana1"), host: Some("box"), ..operator };
+        let cases = [
+            (operator, "operator"),
+            (user, "ana1 (operator, on box)"),
+            (ActingPerson { by: "ana", is_signed: true, ..user }, "ana (operator, as ana1 on box)"),
+            (ActingPerson { host: None, ..user }, "ana1 (operator)"),
+            (ActingPerson { uid: Some(7), ..operator }, "uid 7 (operator)"),
+            (ActingPerson { by: "desk", ..user }, "desk (as ana1 on box)"),
+        ];
+        for (person, expected) in cases {
+            assert_eq!(person.describe(), expected);
+        }
+    }
+}
