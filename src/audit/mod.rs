@@ -11,6 +11,7 @@ pub mod core_words;
 mod event_content;
 mod export;
 mod finals;
+mod fork_origin;
 mod fork_point;
 mod held;
 mod ledger;
@@ -39,6 +40,7 @@ pub use comparison::{
 };
 pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
+pub use fork_origin::ForkOrigin;
 pub use fork_point::{
     ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
 };

@@ -5,6 +5,7 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
 use crate::thread::{Fact, Input, Record};
 
+use super::fork_origin::ForkOrigin;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEntry, TimelineEvent};
 
@@ -21,6 +22,8 @@ pub struct ThreadPage {
     /// Decisions in the records of this page whose entries are on the page before, because a decision
     /// precedes the messages of its record.
     pub earlier_decisions: Vec<TimelineEntry>,
+    /// The history that a fork has taken over for this thread.
+    pub fork: Option<ForkOrigin>,
 }
 
 /// Returns the page of up to `limit` messages that begins at a sequence number, or the last page if
@@ -59,7 +62,16 @@ pub fn thread_page(
     let earlier_decisions = earlier_decisions(&timeline, from_seq);
     timeline.items.retain(|item| (from_seq..end).contains(&item.seq));
     complete(index, &mut timeline, &rows)?;
-    Ok(Some(ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut, earlier_decisions }))
+    let fork = ForkOrigin::of(&opening, thread);
+    Ok(Some(ThreadPage {
+        timeline,
+        from_seq,
+        previous_seq,
+        next_seq,
+        is_cut,
+        earlier_decisions,
+        fork,
+    }))
 }
 
 /// Returns the decisions whose entries precede a page.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use maud::{Markup, html};
 
+use super::fork_history;
 use super::layout::{grouped, inline, took};
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::person::ActingPerson;
@@ -30,7 +31,10 @@ pub(super) fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
     let items = page.timeline.items.iter();
     html! {
         ol.events #live-events {
-            @for item in items { (conversation.entry(item)) }
+            @if let Some(fork) = &page.fork { (fork_history::head(page, fork, &conversation)) }
+            @for item in items.filter(|item| !fork_history::is_in_head(page, item)) {
+                (conversation.entry(item))
+            }
         }
     }
 }
@@ -61,7 +65,7 @@ impl<'t> ShownDecision<'t> {
 }
 
 /// The events of a page, and what each of them needs from the others.
-struct ConversationPage<'t> {
+pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
     room: &'t PageRoom,
     /// Decisions of people, by the positions of their records.
@@ -78,12 +82,12 @@ impl<'t> ConversationPage<'t> {
     }
 
     /// Describes the person whose decision the record at `position` contains.
-    fn person(&self, position: Position) -> Option<String> {
+    pub fn person(&self, position: Position) -> Option<String> {
         self.decisions.get(&position).map(|decision| decision.person().describe())
     }
 
     /// Draws the time of an event since the beginning of the thread.
-    fn time(&self, item: &TimelineEntry) -> Markup {
+    pub fn time(&self, item: &TimelineEntry) -> Markup {
         html! {
             time datetime=(item.at) title=(item.at) {
                 (offset(item.at.since(self.timeline.opened)))
@@ -91,7 +95,7 @@ impl<'t> ConversationPage<'t> {
         }
     }
 
-    fn entry(&self, item: &TimelineEntry) -> Markup {
+    pub fn entry(&self, item: &TimelineEntry) -> Markup {
         let time = self.time(item);
         let room = self.room;
         match &item.what {
@@ -178,6 +182,11 @@ impl ShownDecision<'_> {
         let parts = parts.into_iter().filter(|part| !part.is_empty());
         parts.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Draws the text with which a person decided in this record.
+pub(super) fn decision_text(item: &TimelineEntry) -> Option<String> {
+    ShownDecision::of(item).map(|decision| decision.text("")).filter(|text| !text.is_empty())
 }
 
 fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) -> Markup {

@@ -14,6 +14,7 @@ mod conversation;
 mod costs;
 mod diff_text;
 mod filters;
+mod fork_history;
 mod goal_graph;
 mod goal_layout;
 mod journals;

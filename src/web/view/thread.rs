@@ -8,6 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::conversation::conversation;
+use super::fork_history;
 use super::layout::{grouped, inline, is_open, moment, took};
 use super::live;
 use super::payload_text::PageRoom;
@@ -16,8 +17,8 @@ use super::url_query::UrlQuery;
 use super::{ViewState, operate, sequence, timeline_chart, waiting as waiting_page};
 use crate::audit::amounts::count;
 use crate::audit::{
-    HeldCall, RecordedMoment, ThreadPage, ThreadTimeline, earlier_decisions, held_of, thread_page,
-    thread_timeline,
+    ForkOrigin, HeldCall, RecordedMoment, ThreadPage, ThreadTimeline, earlier_decisions, held_of,
+    thread_page, thread_timeline,
 };
 use crate::contract::run_definition_name;
 use crate::ids::{Position, ThreadId};
@@ -158,6 +159,9 @@ fn past_page(
     let all = timeline.items.len();
     timeline.keep_page(from_seq, limit);
     let is_cut = timeline.items.len() < all;
+    let first = timeline.items.first().map(|item| item.position);
+    let first = first.map(|first| index.journal().existing_record(first)).transpose()?;
+    let fork = first.and_then(|first| ForkOrigin::of(&first.record, thread));
     Ok(Some(ThreadPage {
         timeline,
         from_seq,
@@ -165,6 +169,7 @@ fn past_page(
         next_seq: None,
         is_cut,
         earlier_decisions,
+        fork,
     }))
 }
 
@@ -205,7 +210,7 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
         (waiting_page::needs_you(waiting, held, may_act))
-        (totals(timeline, query.get("at").is_some()))
+        (totals(page, query.get("at").is_some()))
         @if let Some(parent) = parent {
             p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
         }
@@ -239,7 +244,8 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     }
 }
 
-fn totals(timeline: &ThreadTimeline, is_past: bool) -> Markup {
+fn totals(page: &ThreadPage, is_past: bool) -> Markup {
+    let ThreadPage { timeline, fork, .. } = page;
     let spent = timeline.spent;
     let is_open = is_open(timeline.status.as_str()) && !is_past;
     html! {
@@ -257,6 +263,7 @@ fn totals(timeline: &ThreadTimeline, is_past: bool) -> Markup {
                 dt { "Compare" }
                 dd { a href=(super::compare::path(timeline.thread.as_str())) { "with another thread" } }
             }
+            @if let Some(fork) = fork { div { dt { "Fork of" } dd { (fork_history::source_link(fork)) } } }
             @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
             @if !spent.money.is_zero() {
                 div {

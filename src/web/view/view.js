@@ -11,9 +11,10 @@ if (opened) {
   }
 }
 
-/** The links of entries: the first of each row or message. */
+/** The links of entries: the first of each row or message, unless it is folded away. */
 function entries() {
-  return Array.from(document.querySelectorAll("[data-entry]"));
+  const isFolded = (entry) => entry.closest("details:not([open]) > :not(summary)") !== null;
+  return Array.from(document.querySelectorAll("[data-entry]")).filter((entry) => !isFolded(entry));
 }
 
 function step(by) {

@@ -5,6 +5,7 @@ mod access;
 mod browser;
 mod compare;
 mod conversation;
+mod forks;
 #[cfg(target_os = "linux")]
 mod hosted;
 mod live;

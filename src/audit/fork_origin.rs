@@ -1,0 +1,55 @@
+//! The history that a thread of a fork has taken over from its source.
+
+use crate::ids::{MessageId, Position, ThreadId};
+use crate::thread::{Fact, ForkSource, Record};
+
+use super::event_content::is_lineage;
+use super::views::MessageView;
+
+/// History of a thread that a fork has taken over from its source, by reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkOrigin {
+    pub source: ForkSource,
+    /// The thread of the source whose history this thread continues.
+    pub thread: ThreadId,
+    /// Number of messages of that thread in the history.
+    pub messages: u64,
+    /// Position of the first record of the fork.
+    pub position: Position,
+    /// Messages of this thread with which the fork was recorded: the notes of the core, and the
+    /// messages of calls that were open in the source and are open again.
+    pub recorded: Vec<MessageId>,
+}
+
+impl ForkOrigin {
+    /// Reads the origin of `thread` from the first record of its fork. Returns `None` if the record
+    /// opens no fork that has taken over this thread.
+    pub fn of(record: &Record, thread: &ThreadId) -> Option<Self> {
+        let (root, source, threads) = record.facts.iter().find_map(|fact| match fact {
+            Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
+            _ => None,
+        })?;
+        let inherited = threads.iter().find(|inherited| inherited.thread == *thread);
+        if inherited.is_none() && root != thread {
+            return None;
+        }
+
+        // The record accepts the messages of reopened calls before it reopens the calls.
+        let reopened = record.facts.iter().position(|fact| matches!(fact, Fact::Reopened(_)));
+        let is_recorded = |view: &MessageView, at: usize| {
+            view.thread == *thread && (reopened.is_some_and(|end| at < end) || is_lineage(view))
+        };
+        let messages = record.facts.iter().enumerate().filter_map(|(at, fact)| {
+            let Fact::Accepted { message, .. } = fact else { return None };
+            let view = MessageView::new(record.position, message);
+            is_recorded(&view, at).then_some(message.id)
+        });
+        Some(Self {
+            source: source.clone(),
+            thread: thread.under(&source.thread)?,
+            messages: inherited.map_or(0, |inherited| inherited.seq),
+            position: record.position,
+            recorded: messages.collect(),
+        })
+    }
+}
