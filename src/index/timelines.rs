@@ -55,6 +55,13 @@ impl IndexReader {
         Ok(Some(TimelineSummary { status, messages, events, updated, events_beneath, spent }))
     }
 
+    /// Whether a call is open in the thread or beneath it.
+    pub fn has_open_calls(&self, thread: &ThreadId) -> Result<bool, Error> {
+        let sql =
+            format!("SELECT 1 FROM thread_row t WHERE {BENEATH} AND t.open_calls > 0 LIMIT 1");
+        Ok(self.one(&sql, &[&thread.as_str()], |_| Ok(()))?.is_some())
+    }
+
     /// Returns the position of the first model call with a currency, in the thread or else beneath
     /// it.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {

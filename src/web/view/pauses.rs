@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::person::ActingPerson;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, ThreadId};
 use crate::index::IndexedPause;
 
 /// Returns the pauses of several journals without repetitions. A pause of everything, or of a
@@ -33,4 +33,17 @@ pub(super) fn describe(pause: &IndexedPause) -> String {
     let since = since.get(..19).unwrap_or(&since).replace('T', " ");
     let note = if pause.note.is_empty() { String::new() } else { format!(" ({})", pause.note) };
     format!("Paused since {since} by {}: {}{note}.", person(pause).describe(), pause.target)
+}
+
+/// Whether a pause names this thread itself.
+pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
+    pause.target.strip_prefix("thread ") == Some(thread.as_str())
+}
+
+/// Whether a pause holds the work of a thread, because it names everything, the thread, or a thread
+/// above it.
+pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
+    let named = pause.target.strip_prefix("thread ").and_then(|id| ThreadId::parse(id).ok());
+    let is_above = |named: ThreadId| named == *thread || thread.is_beneath(&named);
+    pause.target == "all" || named.is_some_and(is_above)
 }

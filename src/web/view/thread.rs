@@ -11,10 +11,11 @@ use super::conversation::conversation;
 use super::fork_history;
 use super::layout::{grouped, inline, is_open, moment, took};
 use super::live;
+use super::operate::{self, ThreadActions};
 use super::payload_text::PageRoom;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{ViewState, operate, sequence, timeline_chart, waiting as waiting_page};
+use super::{ViewState, pauses, sequence, timeline_chart, waiting as waiting_page};
 use crate::audit::amounts::count;
 use crate::audit::{
     ForkOrigin, HeldCall, RecordedMoment, ThreadPage, ThreadTimeline, earlier_decisions, held_of,
@@ -22,7 +23,7 @@ use crate::audit::{
 };
 use crate::contract::run_definition_name;
 use crate::ids::{Position, ThreadId};
-use crate::index::{self, CallWork, IndexReader, WaitingMessage};
+use crate::index::{self, CallWork, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
 
 /// Which messages of a thread are shown, and how.
@@ -72,6 +73,10 @@ struct FoundPage {
     held: Vec<HeldCall>,
     /// Whether the thread contains a workflow run.
     has_run: bool,
+    /// Pauses in force that hold the work of the thread.
+    pauses: Vec<IndexedPause>,
+    /// The actions that have an effect now; `None` for the thread as it was.
+    actions: Option<ThreadActions>,
 }
 
 pub(super) async fn show(
@@ -91,9 +96,9 @@ pub(super) async fn show(
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
             Some(found) => {
-                let bar = operate::thread_bar(view, &id);
+                let bar = found.actions.map(|actions| operate::thread_bar(view, &id, actions));
                 let content = content(&query, &found, shown_view, view.operate.is_some());
-                view.page(&id, "/threads", &html! { (bar) (content) })
+                view.page(&id, "/threads", &html! { @if let Some(bar) = bar { (bar) } (content) })
             }
             None => match query.get("at") {
                 Some(at) => {
@@ -132,7 +137,16 @@ fn find(
         first.is_some_and(|first| last.0 - first.0.min(last.0) <= limits::WEB_HELD_RECORDS);
     let held = if is_near { held_of(index, &waiting)? } else { Vec::new() };
     let has_run = index.has_payload(thread, &run_definition_name())?;
-    Ok(Some(FoundPage { page, work, waiting, held, has_run }))
+    let mut pauses = index.pauses()?;
+    pauses.retain(|pause| pauses::holds(pause, thread));
+    let actions = match at {
+        Some(_) => None,
+        None => Some(ThreadActions {
+            has_open_calls: index.has_open_calls(thread)?,
+            is_paused: pauses.iter().any(|pause| pauses::is_of(pause, thread)),
+        }),
+    };
+    Ok(Some(FoundPage { page, work, waiting, held, has_run, pauses, actions }))
 }
 
 /// Reads the thread as it was after a record. The thread must be short, because it is read as a
@@ -192,7 +206,7 @@ fn drawing(view: &Markup) -> Markup {
 }
 
 fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act: bool) -> Markup {
-    let FoundPage { page, work, waiting, held, has_run } = found;
+    let FoundPage { page, work, waiting, held, has_run, pauses, actions } = found;
     let timeline = &page.timeline;
     let room = &PageRoom::new();
     let messages = match shown_view {
@@ -209,6 +223,9 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     let own = query.link(&path(id));
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
+        @if actions.is_some() {
+            @for pause in pauses { p.note role="status" { (inline(&pauses::describe(pause))) } }
+        }
         (waiting_page::needs_you(waiting, held, may_act))
         (totals(page, query.get("at").is_some()))
         @if let Some(parent) = parent {

@@ -289,8 +289,10 @@ function live(line) {
     function take(page) {
       const facts = page.querySelector("main dl.facts");
       if (facts) document.querySelector("main dl.facts")?.replaceWith(facts);
-      const waiting = page.getElementById("needs-you");
-      if (waiting) document.getElementById("needs-you")?.replaceWith(waiting);
+      for (const id of ["needs-you", "operate-bar"]) {
+        const newest = page.getElementById(id);
+        if (newest) document.getElementById(id)?.replaceWith(newest);
+      }
       calls.forEach((call, id) => call.hasEnded && forget(id));
       if (!isAtEnd()) {
         fresh.hidden = false;

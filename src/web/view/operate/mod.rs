@@ -92,17 +92,34 @@ impl OperateFailure {
     }
 }
 
-/// Draws links to the actions on a thread, if the person may act.
-pub(super) fn thread_bar(view: &ViewState, thread: &str) -> Markup {
+/// State of a thread on which its possible actions depend.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ThreadActions {
+    /// Whether a call is open in the thread or beneath it. Without one, there is nothing to pause or
+    /// cancel.
+    pub has_open_calls: bool,
+    /// Whether a pause names this thread.
+    pub is_paused: bool,
+}
+
+/// Draws links to the actions on a thread that have an effect, if the person may act. A live page
+/// replaces them.
+pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions) -> Markup {
     if view.operate.is_none() {
         return html! {};
     }
+    let ThreadActions { has_open_calls, is_paused } = actions;
     html! {
-        p.operate-bar {
-            a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause thread" }
-            a.button href=(pause::pause_path(PauseVerb::Resume, thread)) { "Resume" }
-            a.button href=(pause::cancel_path(thread)) { "Cancel" }
-            a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread)) { "Kill" }
+        p.operate-bar #operate-bar {
+            @if is_paused {
+                a.button href=(pause::pause_path(PauseVerb::Resume, thread)) { "Resume" }
+            } @else if has_open_calls {
+                a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause thread" }
+            }
+            @if has_open_calls {
+                a.button href=(pause::cancel_path(thread)) { "Cancel" }
+                a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread)) { "Kill" }
+            }
         }
     }
 }

@@ -296,6 +296,41 @@ fn a_form_from_the_schema_answers_a_question_and_keeps_what_was_typed() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// The texts of the links to actions on a thread.
+fn actions(page: &str) -> Vec<String> {
+    let bar = page.split("id=\"operate-bar\">").nth(1).unwrap().split("</p>").next().unwrap();
+    bar.split("<a ").skip(1).map(|link| text_of(&format!("<a {link}"))).collect()
+}
+
+#[test]
+fn a_thread_offers_only_actions_that_have_an_effect() {
+    let house = house();
+    let running = house.run();
+    let sent = house.send_text(&numbered("hold", "1"), &["--no-wait", "--new", "sess-open00001"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let sent = house.send_text(&numbered("ping", "1"), &["--new", "sess-ended0001"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let view = operating(&house);
+    let [open, ended] = ["/threads/sess-open00001", "/threads/sess-ended0001"];
+    until("the end is indexed", || view.page(ended).contains("completed").then_some(()));
+    assert_eq!(actions(&view.page(open)), ["Pause thread", "Cancel", "Kill"]);
+    assert_eq!(actions(&view.page(ended)), [""; 0]);
+    assert!(!view.page(&format!("{open}?at=1000")).contains("operate-bar"));
+
+    assert_eq!(view.confirm(&view.link(open, "Pause thread"), &[]).status, 200);
+    let page = until("the pause is indexed", || {
+        Some(view.page(open)).filter(|page| page.contains("Paused since"))
+    });
+    assert_eq!(actions(&page), ["Resume", "Cancel", "Kill"]);
+    assert!(!view.page(ended).contains("Paused since"));
+    assert_eq!(view.confirm(&view.link(open, "Cancel"), &[]).status, 200);
+    let page = until("the end is indexed", || {
+        Some(view.page(open)).filter(|page| page.contains("cancelled"))
+    });
+    assert_eq!(actions(&page), ["Resume"]);
+    assert_eq!(running.stop(), Some(0));
+}
+
 /// The person of an action has the same form on the pages of the thread, of the message and of the
 /// actions, and of the pauses.
 #[test]
