@@ -23,6 +23,7 @@ mod result_pairs;
 mod retry_messages;
 mod retry_source;
 mod search;
+mod starting_request;
 mod stats;
 mod stats_columns;
 mod thread_page;
@@ -60,6 +61,7 @@ pub use retry_messages::{
 };
 pub use retry_source::{RetryError, RetryObstacle, RetrySource};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
+pub use starting_request::{StartingRequest, starting_request};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};
 pub use thread_page::{ThreadPage, earlier_decisions, thread_page};

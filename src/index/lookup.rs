@@ -253,8 +253,23 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the messages that this one caused, and their number. If there are more than `limit`,
-    /// returns only the first and the last of them.
+    /// Returns the first call of the chain of causes of a message: usually the request of a client.
+    /// Returns `None` if no call led to the message.
+    pub fn first_call_before(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
+        let sql = format!(
+            "{MESSAGE} WHERE m.n = (WITH RECURSIVE chain(n, depth) AS (\
+             SELECT n, 0 FROM message_row WHERE id = ?1 UNION ALL \
+             SELECT o.cause, depth + 1 FROM chain CROSS JOIN message_row o ON o.n = chain.n \
+             WHERE typeof(o.cause) = 'integer' AND depth < ?2) \
+             SELECT chain.n FROM chain CROSS JOIN message_row k ON k.n = chain.n \
+             WHERE k.kind = 'call' AND depth > 0 ORDER BY depth DESC LIMIT 1)"
+        );
+        let id = of.0.as_bytes().as_slice();
+        Ok(self.rows(&sql, &[&id, &limits::CAUSES_MAX], message)?.pop())
+    }
+
+    /// Returns the first and the last messages that this one caused, up to `limit` together, and
+    /// the number of all of them.
     pub fn effects(
         &self,
         of: &IndexedMessage,

@@ -14,10 +14,10 @@ use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
 use super::{live, message, operate, thread};
 use crate::audit::amounts::{count, duration};
-use crate::audit::{CallPreviewView, HeldCall, held_of};
+use crate::audit::{CallPreviewView, HeldCall, StartingRequest, held_of, starting_request};
 use crate::clock::Time;
 use crate::ids::MessageId;
-use crate::index::WaitingMessage;
+use crate::index::{self, IndexReader, WaitingMessage};
 use crate::limits;
 use crate::thread::Hold;
 
@@ -34,7 +34,25 @@ pub(super) fn call_path(call: MessageId) -> String {
     UrlQuery::default().with(CALL, Some(&call.to_string())).link(PATH)
 }
 
-/// The waiting calls of one page, before their payloads are read.
+/// A call that waits, with the request of the client that led to it.
+#[derive(Debug)]
+pub(super) struct CallToDecide {
+    pub call: HeldCall,
+    /// `None` for a call that is itself the client's request.
+    pub request: Option<StartingRequest>,
+}
+
+impl CallToDecide {
+    fn of(index: &IndexReader, calls: Vec<HeldCall>) -> Result<Vec<Self>, index::Error> {
+        let with_request = |call: HeldCall| {
+            let request = starting_request(index, call.message)?;
+            Ok(Self { call, request })
+        };
+        calls.into_iter().map(with_request).collect()
+    }
+}
+
+/// The calls of one page, before their payloads are read.
 struct WaitingPage {
     /// The calls, each with its partition.
     calls: Vec<(u32, WaitingMessage)>,
@@ -88,11 +106,16 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
 
     let wanted = Arc::clone(&page);
     view.respond(
-        move |partition, index| held_of(index, &wanted.in_partition(partition)),
+        move |partition, index| {
+            CallToDecide::of(index, held_of(index, &wanted.in_partition(partition))?)
+        },
         move |view, answers| {
-            let mut calls: Vec<HeldCall> =
+            let mut calls: Vec<CallToDecide> =
                 answers.into_iter().flat_map(|found| found.answer).collect();
-            HeldCall::sort(&mut calls);
+            calls.sort_by(|one, other| {
+                let key = |held: &'_ CallToDecide| (held.call.since.clone(), held.call.message);
+                key(one).cmp(&key(other))
+            });
             view.page("Waiting", PATH, &content(&calls, &page, view.operate.is_some()))
         },
     )
@@ -103,7 +126,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
 async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
     view.respond(
         move |_, index| match index.waiting_message(id)? {
-            Some(call) => held_of(index, &[call]),
+            Some(call) => CallToDecide::of(index, held_of(index, &[call])?),
             None => Ok(Vec::new()),
         },
         move |view, answers| {
@@ -128,7 +151,7 @@ async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
     .await
 }
 
-fn content(calls: &[HeldCall], page: &WaitingPage, may_act: bool) -> Markup {
+fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup {
     let room = PageRoom::new();
     let end = page.skipped + page.calls.len();
     html! {
@@ -171,7 +194,8 @@ fn path_after(skipped: usize) -> String {
     UrlQuery::default().with(SKIPPED, skipped.as_deref()).link(PATH)
 }
 
-fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {
+fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
+    let call = &shown.call;
     let title = format!("call-{}", call.message);
     let command = match call.hold {
         Hold::Approval => "approve",
@@ -182,15 +206,16 @@ fn call(call: &HeldCall, room: &PageRoom, may_act: bool) -> Markup {
             h2 id=(title) {
                 a data-entry href=(message::path(call.message)) { (inline(&call.name.local)) }
             }
-            (content_of(call, room))
+            (content_of(shown, room))
             @if may_act { (buttons(call)) }
             p { code { "organism " (command) " " (call.message) } }
         }
     }
 }
 
-/// Draws the facts, the payload and the preview of a held call.
-fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
+/// Draws the facts, the request, the payload and the preview of a held call.
+fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
+    let CallToDecide { call, request } = shown;
     html! {
         dl.facts {
             div { dt { "Waits for an" } dd { (call.hold.as_str()) } }
@@ -208,6 +233,10 @@ fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
                 }
             }
         }
+        @if let Some(request) = request {
+            (started_by(request, room))
+            h3 { "The call" }
+        }
         @if let Some(payload) = &call.payload {
             (written(payload, room))
         } @else {
@@ -218,12 +247,45 @@ fn content_of(call: &HeldCall, room: &PageRoom) -> Markup {
     }
 }
 
+/// Maximum lines of a request that stands open above its call.
+const REQUEST_LINES_OPEN: u64 = 12;
+
+/// Draws the request of the client that started the run.
+fn started_by(request: &StartingRequest, room: &PageRoom) -> Markup {
+    let StartingRequest { message, payload } = request;
+    let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
+    let payload = payload.as_deref().map(|payload| Excerpt::of_payload(payload, None));
+    let is_short = payload.as_ref().is_some_and(|text| text.all() <= REQUEST_LINES_OPEN);
+    html! {
+        details.started-by open[is_short] {
+            summary {
+                "Started by " b { (inline(&message.from)) } ": request " b { (inline(local)) } " to "
+                (inline(&message.to)) ", "
+                @match Time::parse(&message.time) {
+                    Some(time) => (moment(time)),
+                    None => time { (message.time) },
+                }
+            }
+            @match payload {
+                Some(text) if room.has_room() => {
+                    pre.body { (room.take(text.text())) }
+                    @if text.is_cut() { p.more { "… " (count(text.all(), "line")) " in all" } }
+                },
+                Some(_) => {},
+                None => p.empty { "The payload was redacted." },
+            }
+            p { a href=(message::path(message.id)) { "The whole request" } }
+        }
+    }
+}
+
 /// Draws a held call on the page of a decision about it.
-pub(super) fn whole_call(call: &HeldCall) -> Markup {
+pub(super) fn whole_call(shown: &CallToDecide) -> Markup {
+    let call = &shown.call;
     html! {
         section.call {
             h2 { a href=(message::path(call.message)) { (inline(&call.name.local)) } }
-            (content_of(call, &PageRoom::new()))
+            (content_of(shown, &PageRoom::new()))
         }
     }
 }

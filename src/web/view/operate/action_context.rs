@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, StatusCode};
 
 use super::super::ViewState;
+use super::super::waiting::CallToDecide;
 use super::{OperateAccess, OperateFailure};
-use crate::audit::HeldCall;
+use crate::audit::{HeldCall, starting_request};
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::partitions_in;
@@ -106,6 +107,16 @@ impl ActionContext {
         );
         Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing waits here", text))
     }
+}
+
+/// Adds to a held call the request of the client that led to it, if the index has it already.
+pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
+    let message = call.message;
+    let found = view.journals.query(
+        move |_, index| starting_request(index, message),
+        |answers| answers.into_iter().find_map(|found| found.answer),
+    );
+    CallToDecide { call, request: found.await.ok().flatten() }
 }
 
 /// Returns why the person of a view is no operator in the present config; `None` if the person is

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::super::layout::shown;
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, waiting};
-use super::action_context::ActionContext;
+use super::action_context::{ActionContext, with_request};
 use super::confirmation::refusal_text;
 use super::held_call::{decision, message};
 use super::pending::PreparedAction;
@@ -38,7 +38,7 @@ pub(super) async fn show(
     let query = UrlQuery::parse(uri.query().unwrap_or_default());
     let page = async {
         let (context, call) = question(&view, &headers, &query).await?;
-        form_page(&context, &call, &query, None)
+        form_page(&context, &call, &query, None).await
     };
     respond(&view, page.await)
 }
@@ -55,7 +55,7 @@ pub(super) async fn prepare(
         match payload(&context.config, &call, &typed) {
             Ok(payload) => confirm(context, &call, typed, payload).await,
             Err(problem) => {
-                let page = form_page(&context, &call, &typed, Some(&problem))?;
+                let page = form_page(&context, &call, &typed, Some(&problem)).await?;
                 Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
             }
         }
@@ -70,7 +70,7 @@ pub(super) async fn again(
     refusal: &Refusal,
 ) -> Result<Response, OperateFailure> {
     let call = context.held_call(message(typed)?, Some(Hold::Answer)).await?;
-    let page = form_page(&context, &call, typed, Some(&refusal_text(refusal)))?;
+    let page = form_page(&context, &call, typed, Some(&refusal_text(refusal))).await?;
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }
 
@@ -90,8 +90,9 @@ async fn confirm(
     typed: UrlQuery,
     payload: String,
 ) -> Result<Response, OperateFailure> {
+    let question = with_request(&context.view, call.clone()).await;
     let details = html! {
-        (waiting::whole_call(call))
+        (waiting::whole_call(&question))
         h2 { "Your answer" }
         pre.body.written { (shown(&payload)) }
     };
@@ -141,7 +142,7 @@ fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String,
     }
 }
 
-fn form_page(
+async fn form_page(
     context: &ActionContext,
     call: &HeldCall,
     typed: &UrlQuery,
@@ -155,9 +156,10 @@ fn form_page(
     let fields = answer_fields::draw(&description, typed);
     let xml = typed.written("xml");
     let example = context.config.schemas.example(name);
+    let question = with_request(&context.view, call.clone()).await;
     let content = html! {
         h1 { "Answer a question" }
-        (waiting::whole_call(call))
+        (waiting::whole_call(&question))
         @if names.len() > 1 { (other_replies(call, &names, name)) }
         h2 { "Your answer" }
         @if let Some(problem) = problem { (problem) }

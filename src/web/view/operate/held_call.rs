@@ -9,7 +9,7 @@ use axum::response::Response;
 use super::super::ViewState;
 use super::super::url_query::UrlQuery;
 use super::super::waiting;
-use super::action_context::ActionContext;
+use super::action_context::{ActionContext, with_request};
 use super::pending::PreparedAction;
 use super::{OperateFailure, respond};
 use crate::audit::{CallPreviewView, HeldCall};
@@ -115,7 +115,8 @@ async fn decide(
     let request = decision(&context, call.message, what);
     let back = waiting::PATH.to_owned();
     let action = PreparedAction::new(title, back, [request]);
-    context.confirm(action, &waiting::whole_call(call)).await
+    let shown = with_request(&context.view, call.clone()).await;
+    context.confirm(action, &waiting::whole_call(&shown)).await
 }
 
 /// Builds the request for a decision.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::browser::{PYTHON, chromium, repository};
 use super::super::text_of;
 use super::{House, approved, ask, held, hold, house, operating};
-use crate::organism::until;
+use crate::organism::{numbered, until};
 
 /// The thread of a message.
 fn thread_of(house: &House, message: &str) -> String {
@@ -79,7 +79,37 @@ fn a_page_of_one_call_says_when_it_waits_no_longer() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Issue 18: an open page marks calls that another person has decided.
+/// A person who decides sees which request led to the call, on each page that shows the call.
+#[test]
+fn a_call_that_waits_is_shown_with_the_request_that_led_to_it() {
+    let holds = "accepts = [\"work\"]";
+    let config = crate::organism::CONFIG.replace(holds, &format!("approval = \"always\"\n{holds}"));
+    let house = House::with(&config);
+    let running = house.run();
+    let sent = house.send_text(&numbered("order", "7"), &["--no-wait", "--new", "sess-request1"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    until("the call is held", || held(&house).pop());
+    let (request, _) = house.messages("order").remove(0);
+    let view = operating(&house);
+
+    let approve = until("the call is indexed", || {
+        let page = view.page("/waiting");
+        page.contains("/operate/approve").then(|| view.link("/waiting", "Approve"))
+    });
+    let refuse = view.link("/waiting", "Refuse");
+    for path in ["/waiting", &approve, &refuse] {
+        let page = view.page(path);
+        let shown = page.split("<details class=\"started-by\" open>").nth(1).unwrap();
+        let shown = shown.split("</details>").next().unwrap();
+        assert!(shown.contains(&format!("href=\"/messages/{request}\"")), "{path}: {shown}");
+        let text = text_of(&format!("<{shown}"));
+        assert!(text.contains("Started by desk: request order to front"), "{path}: {text}");
+        assert!(text.contains("n: 7"), "{path}: {text}");
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Issue 18: what another person has decided is marked in a page that is open.
 #[test]
 fn a_browser_marks_calls_that_were_decided_elsewhere() {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() {
