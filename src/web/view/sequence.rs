@@ -214,6 +214,7 @@ fn message(message: &MessageView, lanes: &SequenceLanes<'_>, y: usize, room: &Pa
         g data-kind=(kind) id=(format!("seq-{}", message.seq)) {
             a data-entry href=(message_path(message.id)) {
                 title.hint { (hint) }
+                (hit(from, to, y))
                 @if from == to {
                     (stop(from, y))
                     (beside(from, y, &html! { (local) @if let Some(state) = state { ", " (state) } }))
@@ -237,6 +238,16 @@ fn hint(message: &MessageView) -> Markup {
     let text: String = text.chars().take(HINT_CHARS).collect();
     let title = format!("{} → {}: {}", message.from, message.to, message.name.local);
     html! { (shown(&title)) ". " (shown(&text)) }
+}
+
+/// Draws the area of a link, as high as its row.
+fn hit(from: usize, to: usize, y: usize) -> Markup {
+    let left = from.min(to);
+    let width = if from == to { LANE / 2 } else { from.abs_diff(to) };
+    html! {
+        rect.hit x=(left.saturating_sub(HEAD)) y=(y.saturating_sub(ROW / 2 + 5))
+            width=(width + HEAD) height=(ROW - 4) {}
+    }
 }
 
 fn arrow(from: usize, to: usize, y: usize) -> Markup {
@@ -273,6 +284,7 @@ fn subthread(child: &ThreadTimeline, x: usize, y: usize) -> Markup {
     html! {
         g data-kind="subthread" {
             a data-entry href=(thread_path(id)) {
+                (hit(x, x, y))
                 rect.head x=(x - 5) y=(y - 5) width="10" height="10" {}
                 (beside(x, y, &html! { (label(own)) ", " (child.status.as_str()) }))
             }

@@ -17,10 +17,17 @@ from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import sync_playwright
 
 AXE = (pathlib.Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
-AXE_RUN = """() => axe.run({ resultTypes: ["violations"] }).then((found) => found.violations
+# Targets of less than 24 px without room around them are a serious finding as well.
+AXE_RUN = """() => axe.run({
+    resultTypes: ["violations"], rules: { "target-size": { enabled: true } },
+}).then((found) => found.violations
     .filter((rule) => rule.impact === "serious" || rule.impact === "critical")
     .map((rule) => rule.id + ": " + rule.nodes.map((node) => node.html.slice(0, 120)).join(" | ")))"""
-WIDTHS = {"phone": 400, "laptop": 1280, "wide": 1920}
+# The heights of the buttons of actions that are too low for a finger.
+LOW_BUTTONS = """() => Array.from(document.querySelectorAll(".buttons .button, .buttons button, .operate-bar .button"))
+    .filter((button) => button.checkVisibility() && button.getBoundingClientRect().height < 44)
+    .map((button) => button.textContent)"""
+WIDTHS = {"phone": 390, "laptop": 1280, "wide": 1920}
 # Pages of one kind that are opened in one view.
 PAGES_OF_KIND = 2
 # The page that asks for the token has this status, and Chromium writes it to the console.
@@ -93,6 +100,9 @@ class Walk:
         for finding in page.evaluate(AXE_RUN):
             self.fault(f"{where}: axe: {finding}")
         self.checked += 1
+        if page.viewport_size["width"] <= WIDTHS["phone"]:
+            low = page.evaluate(LOW_BUTTONS)
+            self.expect(not low, f"{where}: buttons of less than 44 px: {low}")
         wide = page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
