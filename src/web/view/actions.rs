@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::layout::{inline, moment, table};
+use super::layout::{inline, moment, table, wrapped};
 use super::person::ActingPerson;
 use super::{ViewState, message, thread};
 use crate::index::ListedAction;
@@ -67,8 +67,8 @@ fn row(action: &ListedAction) -> Vec<Markup> {
         html! {
             @if let Some(id) = action.message { (message::link(id)) }
         },
-        inline(action.reason.as_deref().unwrap_or_default()),
-        inline(&details(action)),
+        wrapped(action.reason.as_deref().unwrap_or_default()),
+        wrapped(&details(action)),
         html! { (action.position.0) },
     ]
 }

@@ -25,6 +25,9 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the core's report of an action.
 const ACTION_REPORT: &str = "operator-action";
 
+/// Maximum lines of a subthread's goal that stand open in the thread that opened it.
+const GOAL_LINES_OPEN: u64 = 12;
+
 /// Draws the messages and events of a page.
 pub(super) fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
     let conversation = ConversationPage::new(page, room);
@@ -270,7 +273,9 @@ pub(super) fn message(
     // Notes are folded, because few readers need what a model thought, or what a model call took. So
     // is the report of an action, because the entry of the action stands above it.
     let is_note = message.kind == MessageKind::Note || (person.is_some() && local == ACTION_REPORT);
-    let is_folded = is_note && !lines.is_empty() && local != "todo-until";
+    // A long goal of a subthread stands in the subthread, too.
+    let is_goal = is_core && local == "spawn-thread" && lines.all() > GOAL_LINES_OPEN;
+    let is_folded = is_goal || (is_note && !lines.is_empty() && local != "todo-until");
     html! {
         li.event id=[anchor] data-kind=(message.kind.as_str())
             data-core[is_core] {

@@ -150,9 +150,18 @@ pub(super) fn shown(text: &str) -> Markup {
     html! { (visible(text)) }
 }
 
-/// Draws a text on one line, isolated from the text direction around it.
+/// Draws a text on one line, isolated from the text direction around it. Draws nothing for an empty
+/// text, so that a cell with it is empty.
 pub(super) fn inline(text: &str) -> Markup {
+    if text.is_empty() {
+        return html! {};
+    }
     html! { bdi { (visible(text).replace(['\n', '\t'], " ")) } }
+}
+
+/// Draws a long text in a cell of a table, on several lines if needed.
+pub(super) fn wrapped(text: &str) -> Markup {
+    html! { @if !text.is_empty() { span.wraps { (inline(text)) } } }
 }
 
 /// Writes a name as text of a drawing; a long name is cut.

@@ -232,7 +232,7 @@ fn attempts(report: &MessageReport) -> Markup {
     html! {
         @if !report.attempts.is_empty() {
             div.scroll tabindex="0" role="region" aria-label="Attempts" {
-                table {
+                table.cards {
                     caption.unseen { "Attempts" }
                     thead {
                         tr {
@@ -248,11 +248,11 @@ fn attempts(report: &MessageReport) -> Markup {
                         @for attempt in &report.attempts {
                             tr {
                                 th.number scope="row" { (attempt.attempt) }
-                                td { (inline(&attempt.listener)) }
-                                td { time { (attempt.handed_over) } }
-                                td.number { (micros(attempt.queue_us)) }
-                                td.number { (attempt.work_us.map(micros).unwrap_or_default()) }
-                                td { (inline(attempt.outcome.as_deref().unwrap_or("with its listener"))) }
+                                td data-label="Listener" { (inline(&attempt.listener)) }
+                                td data-label="Handed over" { time { (attempt.handed_over) } }
+                                td.number data-label="Queued" { (micros(attempt.queue_us)) }
+                                td.number data-label="Worked" { (attempt.work_us.map(micros).unwrap_or_default()) }
+                                td data-label="Outcome" { (inline(attempt.outcome.as_deref().unwrap_or("with its listener"))) }
                             }
                         }
                     }
@@ -385,7 +385,7 @@ fn neighbours(id: &str, title: &str, messages: &[IndexedMessage]) -> Markup {
         @if !messages.is_empty() {
             h2 { (title) }
             div.scroll id=(id) tabindex="0" role="region" aria-label=(title) {
-                table {
+                table.cards {
                     caption.unseen { (title) }
                     thead {
                         tr {
@@ -411,11 +411,11 @@ fn neighbour(message: &IndexedMessage) -> Markup {
     html! {
         tr {
             th scope="row" { a data-entry href=(path(message.id)) { (inline(local)) } }
-            td { (message.kind) }
-            td { (inline(&message.from)) }
-            td { (inline(&message.to)) }
-            td { (message_state(message.disposition, message.hold)) }
-            td { time { (message.time) } }
+            td data-label="Kind" { (message.kind) }
+            td data-label="From" { (inline(&message.from)) }
+            td data-label="To" { (inline(&message.to)) }
+            td data-label="Outcome" { (message_state(message.disposition, message.hold)) }
+            td data-label="Time" { time { (message.time) } }
         }
     }
 }

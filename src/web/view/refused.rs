@@ -156,6 +156,6 @@ fn error_row(error: &ListedError) -> Vec<Markup> {
         html! {
             @if let Some(id) = error.message { (message::link(id)) }
         },
-        html! { (inline(detail)) @if end.is_some() { "…" } },
+        html! { span.wraps { (inline(detail)) @if end.is_some() { "…" } } },
     ]
 }
