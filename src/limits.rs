@@ -282,7 +282,7 @@ pub const KEY_BYTES_MAX: usize = 8 << 10;
 /// Minimum bytes of an API key that is removed from model answers. A shorter key, such as `ollama`,
 /// is often a common word that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
-/// Minimum bytes of an API key that is removed from error messages.
+/// Minimum length of an API key that is removed from error messages. Shorter keys stay.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;

@@ -136,7 +136,8 @@ impl TurnInputs {
     }
 }
 
-/// Appends the notice of a turn to the last message. No other request contains this notice.
+/// Appends the notice of a turn to the last message of the turn's request. The requests of other
+/// turns do not contain this notice.
 pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => Arc::make_mut(message).blocks.push(ChatBlock::Text(notice)),

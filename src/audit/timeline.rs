@@ -222,7 +222,8 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread of a record whose facts name no thread.
+    /// Returns the thread to which a record belongs if its facts name none: that of the call or pause that
+    /// its input names, else the root.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }

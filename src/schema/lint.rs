@@ -93,7 +93,8 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns the deviation of libxml2 that concerns the type of an element, if there is one.
+/// Returns how libxml2 deviates from the standard for the type of this component; `None` if it does
+/// not deviate.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,

@@ -1,4 +1,4 @@
-//! Texts of dates, times and durations for examples, and their order.
+//! Writes dates, times and durations for examples, and compares such values.
 
 use std::cmp::Ordering;
 

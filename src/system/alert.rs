@@ -74,7 +74,7 @@ impl AlertEvent {
         }
     }
 
-    /// Whether the command gets reports of this event.
+    /// Whether the command of `[alerts]` gets reports of this event.
     pub const fn is_for_command(self) -> bool {
         matches!(self, Self::Raised | Self::Ended)
     }

@@ -96,7 +96,8 @@ fn resumed(place: &Path) -> f64 {
     })
 }
 
-/// The relay's config with a workflow of two goals, whose agent pauses for `delay`.
+/// Returns the relay's config with a workflow of two goals. The agent of the workflow answers
+/// after `delay`.
 fn with_run(place: &Path, delay: Duration) -> (Config, Shape) {
     let shape = chain_of(2);
     let workflow = shape.text.replace("[clients.client]", "[clients.desk]");

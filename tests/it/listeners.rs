@@ -34,7 +34,7 @@ fn schemas(files: &[&str]) -> Schemas {
     schemas
 }
 
-/// The findings of one element, written without its namespace.
+/// Validates an element of `namespace` with this content. Returns the findings.
 fn invalid(schemas: &Schemas, namespace: &str, local: &str, content: &str) -> Vec<String> {
     let text = format!("<{local} xmlns=\"{namespace}\">{content}</{local}>");
     let name = PayloadName::new(namespace, local);

@@ -270,8 +270,9 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes a delivery that no handler has begun, so that the caller can publish all its messages
-    /// on this connection. Returns `None` if all its messages were published before.
+    /// Removes the messages of a delivery that were published only in part, and that no handler has
+    /// begun. The caller must publish all of them on `connection`. Returns `None` if all messages of
+    /// the delivery have been published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,

@@ -23,7 +23,7 @@ struct PartitionCount {
     journal: Option<Uuid>,
 }
 
-/// Maximum attempts to read an entry that another pump wrote at the same moment.
+/// Maximum attempts to read an entry that another pump wrote while this one tried to write it.
 const TRIES: usize = 3;
 
 /// Lock: the partitions of a process begin a journal one after another, so that they note the same

@@ -103,7 +103,7 @@ fn any_hosted(
     ended.into_iter().any(is_still_owner).then_some(true)
 }
 
-/// Whether a process of the user `uid` may be hosted by an organism of our own user.
+/// Whether it is possible that an organism of our own user hosts a process of the user `uid`.
 fn may_be_hosted(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || own.as_raw() == uid

@@ -199,7 +199,7 @@ pub(super) fn is_open(status: &str) -> bool {
     matches!(status, "running" | "draining")
 }
 
-/// Writes a number like [`grouped`], but nothing for 0, the usual value.
+/// Writes a number as [`grouped`] does, but nothing for 0, because most values in a table are 0.
 pub(super) fn unless_zero(number: u64) -> String {
     if number == 0 { String::new() } else { grouped(number) }
 }

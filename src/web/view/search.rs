@@ -23,7 +23,7 @@ use crate::limits;
 
 const PATH: &str = "/search";
 
-/// Text fields of the form: name in the URL, label and example.
+/// Text fields of the search form, each with its name in the URL, its label and an example.
 const FIELDS: [(&str, &str, &str); 7] = [
     ("payload", "Payload", ""),
     ("from", "From", ""),

@@ -143,6 +143,7 @@ fn find(
         Some(_) => None,
         None => Some(ThreadActions {
             has_open_calls: index.has_open_calls(thread)?,
+            may_continue: thread.parent().is_none(),
             is_paused: pauses.iter().any(|pause| pauses::is_of(pause, thread)),
         }),
     };

@@ -51,7 +51,7 @@ pub enum TlsFileError {
 }
 
 impl TlsFiles {
-    /// Reads both files.
+    /// Reads the certificate and the key, and makes the TLS acceptor of the view from them.
     ///
     /// # Errors
     ///

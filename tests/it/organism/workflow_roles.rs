@@ -1,4 +1,4 @@
-//! Workflows whose agents delegate to roles, in a whole organism.
+//! Workflows whose agents delegate to roles, run by the real command.
 
 use std::fmt::Write as _;
 

@@ -22,7 +22,7 @@ pub(super) type FollowedTree = Option<ThreadId>;
 /// State of the content of a live page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ContentState {
-    /// Whether a running organism reports the growth of its journals.
+    /// Whether the organism runs and thus reports the growth of its journals itself.
     pub is_running: bool,
     /// Version of the content, which increases whenever the content grows.
     pub version: u64,

@@ -1,8 +1,8 @@
-//! Actions of a named person: decisions about held calls, pauses, cancellations, forks and retries.
+//! What a named person can do in the web view: decide held calls, and pause, cancel, fork and retry.
 //!
-//! **Invariant:** this module makes no decisions. An action sends the same request to the running
-//! organism as the command does. The request is sent only after the person of this view has
-//! confirmed it on a page that shows exactly this action.
+//! **Invariant:** this module has no rules of its own for these actions. Each sends the running
+//! organism the same request as the command at the terminal, and only after the person has confirmed
+//! it on a page that shows exactly this action.
 
 mod action_context;
 mod answer;
@@ -95,9 +95,10 @@ impl OperateFailure {
 /// State of a thread on which its possible actions depend.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadActions {
-    /// Whether a call is open in the thread or beneath it. Without one, there is nothing to pause or
-    /// cancel.
+    /// Whether a call is open in the thread or beneath it. Without one, there is nothing to cancel.
     pub has_open_calls: bool,
+    /// Whether a client may continue the thread. A pause also covers what the client sends then.
+    pub may_continue: bool,
     /// Whether a pause names this thread.
     pub is_paused: bool,
 }
@@ -108,12 +109,12 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
     if view.operate.is_none() {
         return html! {};
     }
-    let ThreadActions { has_open_calls, is_paused } = actions;
+    let ThreadActions { has_open_calls, may_continue, is_paused } = actions;
     html! {
         p.operate-bar #operate-bar {
             @if is_paused {
                 a.button href=(pause::pause_path(PauseVerb::Resume, thread)) { "Resume" }
-            } @else if has_open_calls {
+            } @else if has_open_calls || may_continue {
                 a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause thread" }
             }
             @if has_open_calls {

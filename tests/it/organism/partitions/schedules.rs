@@ -1,4 +1,4 @@
-//! Schedules of an organism whose threads several pumps share.
+//! Schedules of an organism whose threads are divided among several pumps.
 
 use super::{House, PARTITIONS, all_verified, config, run, say, until};
 use crate::nats::Server;
