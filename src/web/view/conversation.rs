@@ -245,6 +245,9 @@ pub(super) fn message(
     let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
     let mark = message.unusual_state().filter(|_| is_in_thread);
     let is_core = &*message.name.namespace == system::NAMESPACE;
+    // Only the core writes the person of a decision into its payloads. The record may contain payloads
+    // of others, too, such as the request of a fork.
+    let person = person.filter(|_| is_core);
     let local = &*message.name.local;
     let payload = message.payload.as_deref();
     let is_short = |payload: &&str| payload.len() <= limits::WEB_READ_BYTES;

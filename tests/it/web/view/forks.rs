@@ -3,7 +3,7 @@
 
 use super::conversation::{linked, messages, timeline};
 use super::{ViewServer, text_of};
-use crate::organism::{House, numbered};
+use crate::organism::{CONFIG, House, numbered};
 
 /// A house with a thread of two orders, and a fork after the first result that has another order.
 fn forked_house() -> (House, String) {
@@ -59,4 +59,36 @@ fn a_fork_folds_its_history_and_marks_its_beginning() {
         let page = view.page(&format!("{path}?view={name}"));
         assert!(text_of(&page).contains("Fork of"), "{page}");
     }
+}
+
+/// The record of the fork contains the decision of a person, and the request again. The request is
+/// shown as its client wrote it, also where it has a name of the core's reports.
+#[test]
+fn a_fork_at_a_request_shows_the_person_whom_the_request_names() {
+    let named = CONFIG.replacen("schema = \"talk.xsd\"", "schema = \"named.xsd\"", 1);
+    let house = House::with(&named);
+    house.write(
+        "named.xsd",
+        "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" xmlns=\"urn:example:named\" \
+         targetNamespace=\"urn:example:named\" elementFormDefault=\"qualified\">\
+         <xs:complexType name=\"named\"><xs:sequence><xs:element name=\"by\" type=\"xs:string\"/>\
+         </xs:sequence></xs:complexType><xs:element name=\"say\" type=\"named\"/>\
+         <xs:element name=\"said\" type=\"named\"/></xs:schema>",
+    );
+    let running = house.run();
+    let request = "<say xmlns=\"urn:example:named\"><by>Bob</by></say>";
+    let sent = house.send_text(request, &["--new", "sess-named0001"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let (message, _) = house.messages("say").remove(0);
+    let forked = house.organism(&["fork", &message.to_string(), "--json"]);
+    assert_eq!(forked.code, Some(0), "{forked:?}");
+    let fork = forked.json()[0]["fork"].as_str().unwrap().to_owned();
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let page = view.page(&format!("/threads/{fork}"));
+    let own = organism::organism::operator::this_user().login.unwrap();
+    let text = text_of(&page);
+    assert_eq!(text.matches("by: Bob").count(), 2, "the request and its result: {text}");
+    assert!(text.contains(&format!("by: {own} (operator")), "the report of the fork: {text}");
 }
