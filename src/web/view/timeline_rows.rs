@@ -57,8 +57,10 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     }
 
     for rows in beneath.values_mut() {
-        // The row that begins first is taken first, from the end of the list.
-        rows.sort_by_key(|(begin, _)| std::cmp::Reverse(*begin));
+        // The row that begins first is taken first, from the end of the list. Rows that begin at the
+        // same time keep the order of their records.
+        rows.sort_by_key(|(begin, _)| *begin);
+        rows.reverse();
     }
     let mut ordered = Vec::new();
     let mut open: Vec<Vec<(Time, RowContent<'p>)>> = beneath.remove(&None).into_iter().collect();
@@ -105,4 +107,75 @@ fn opener(
     })?;
     let cause = messages().find(|message| Some(message.id) == spawning.cause)?;
     Some(cause.call.map_or(cause.id, |call| call.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::audit::ThreadPhase;
+    use crate::envelope::Spending;
+    use crate::ids::{ListenerName, ThreadId};
+    use crate::index::{WorkKind, WorkSpan};
+
+    fn id(number: u128) -> MessageId {
+        MessageId(Uuid::from_u128(number))
+    }
+
+    /// A call whose record is at the position of its number.
+    fn call(number: u128, position: u64, opener: Option<u128>, begin: i64) -> CallWork {
+        CallWork {
+            call: id(number),
+            caller: "writer".to_owned(),
+            listener: "ledger".to_owned(),
+            payload: format!("call-{number}"),
+            position: Position(position),
+            opener: opener.map(id),
+            outcome: None,
+            fault: None,
+            spans: vec![WorkSpan { kind: WorkKind::Queue, begin: Time(begin), end: None }],
+            turns: Vec::new(),
+            is_cut: false,
+            failed_attempts: 0,
+            failovers: 0,
+        }
+    }
+
+    #[test]
+    fn calls_that_begin_at_the_same_time_keep_the_order_of_their_records() {
+        let timeline = ThreadTimeline {
+            thread: ThreadId::parse("sess-rows0001").unwrap(),
+            opened_by: ListenerName::operator(),
+            status: ThreadPhase::Running,
+            opened: Time(0),
+            updated: Time(9),
+            spent: Spending::default(),
+            currency: None,
+            messages: 0,
+            before: 0,
+            items: Vec::new(),
+            rest: None,
+        };
+        let turn = TurnWork {
+            note: id(9),
+            position: Position(2),
+            number: 1,
+            tokens_in: 0,
+            tokens_out: 0,
+            begin: Time(1),
+            end: Time(2),
+        };
+        let parent = CallWork { turns: vec![turn], ..call(1, 1, None, 0) };
+        let work = [parent, call(2, 2, Some(1), 5), call(3, 2, Some(1), 5), call(4, 2, Some(1), 4)];
+
+        let rows = rows(&timeline, &work);
+        let rows = rows.iter().map(|row| match row.content {
+            RowContent::Call(call) => (row.depth, call.payload.as_str()),
+            RowContent::Turn(_) => (row.depth, "turn"),
+            RowContent::Subthread(_) => (row.depth, "subthread"),
+        });
+        let expected = [(0, "call-1"), (1, "turn"), (2, "call-4"), (2, "call-2"), (2, "call-3")];
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+    }
 }
