@@ -50,6 +50,7 @@ fn row(action: &ListedAction) -> Vec<Markup> {
     let person = ActingPerson {
         by: &action.person,
         is_signed: action.is_signed,
+        is_refused: !action.is_accepted,
         login: action.login.as_deref(),
         uid: None,
         host: action.host.as_deref(),

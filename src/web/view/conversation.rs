@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::fork_history;
 use super::layout::{grouped, inline, took};
 use super::payload_text::{Excerpt, PageRoom, excerpt};
-use super::person::ActingPerson;
+use super::person::{self, ActingPerson};
 use super::thread::{path, status};
 use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, offset};
@@ -62,8 +62,9 @@ impl<'t> ShownDecision<'t> {
         }
     }
 
-    fn person(&self) -> ActingPerson<'t> {
-        ActingPerson::of_decision(self.by, Some(self.origin), self.signed)
+    fn person(&self, timeline: &ThreadTimeline) -> ActingPerson<'t> {
+        let is_refused = person::is_refused(timeline, self.item.position);
+        ActingPerson::of_decision(self.by, Some(self.origin), self.signed, is_refused)
     }
 }
 
@@ -86,7 +87,8 @@ impl<'t> ConversationPage<'t> {
 
     /// Describes the person whose decision the record at `position` contains.
     pub fn person(&self, position: Position) -> Option<String> {
-        self.decisions.get(&position).map(|decision| decision.person().describe())
+        let decision = self.decisions.get(&position)?;
+        Some(decision.person(self.timeline).describe())
     }
 
     /// Draws the time of an event since the beginning of the thread.
@@ -170,7 +172,7 @@ impl<'t> ConversationPage<'t> {
         let before = decision.item.position.0.saturating_sub(1).to_string();
         let before = UrlQuery::default().with("at", Some(&before));
         let head = html! {
-            b { (decision.verb) } " by " (decision.person().draw()) " "
+            b { (decision.verb) } " by " (decision.person(self.timeline).draw()) " "
             a href=(before.link(&path(self.timeline.thread.as_str()))) { "the thread before" }
         };
         event(kind, &self.time(decision.item), &head, &decision.text(reason), self.room)

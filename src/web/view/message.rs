@@ -342,7 +342,8 @@ fn preview(preview: &CallPreviewView) -> Markup {
 fn decision(report: &MessageReport, decision: &MessageDecision) -> Markup {
     let is_this = |seen: &String| report.message.digest.to_string().starts_with(seen.as_str());
     let origin = decision.origin.as_ref();
-    let person = ActingPerson::of_decision(&decision.by, origin, decision.signed.as_ref());
+    let signed = decision.signed.as_ref();
+    let person = ActingPerson::of_decision(&decision.by, origin, signed, !decision.accepted);
     let note = origin.map(|origin| origin.note.as_str()).filter(|note| !note.is_empty());
     html! {
         li {

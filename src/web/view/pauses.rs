@@ -21,6 +21,7 @@ pub(super) fn person(pause: &IndexedPause) -> ActingPerson<'_> {
     ActingPerson {
         by: &pause.person,
         is_signed: pause.person != ListenerName::OPERATOR,
+        is_refused: false,
         login: pause.login.as_deref(),
         uid: None,
         host: pause.host.as_deref(),

@@ -4,8 +4,8 @@
 use maud::Markup;
 
 use super::layout::inline;
-use crate::audit::SignedBy;
-use crate::ids::ListenerName;
+use crate::audit::{SignedBy, ThreadTimeline, TimelineEvent};
+use crate::ids::{ListenerName, Position};
 use crate::thread::DecisionOrigin;
 
 /// The person of an action, as the record has them.
@@ -15,6 +15,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators, or that of a client.
     pub by: &'a str,
     pub is_signed: bool,
+    /// Whether the organism refused the action, so that nothing proves that the person may act.
+    pub is_refused: bool,
     /// User of the command, as the operating system names them, and the host of the command.
     pub login: Option<&'a str>,
     pub uid: Option<u32>,
@@ -22,16 +24,18 @@ pub(super) struct ActingPerson<'a> {
 }
 
 impl<'a> ActingPerson<'a> {
-    /// Returns the person of a decision.
+    /// Returns the person of a decision, which the organism carried out unless `is_refused`.
     pub fn of_decision(
         by: &'a ListenerName,
         origin: Option<&'a DecisionOrigin>,
         signed: Option<&'a SignedBy>,
+        is_refused: bool,
     ) -> Self {
         let who = origin.map(|origin| &origin.who);
         Self {
             by: by.as_str(),
             is_signed: signed.is_some_and(|signed| signed.operator.is_some()),
+            is_refused,
             login: who.and_then(|who| who.login.as_deref()),
             uid: who.and_then(|who| who.uid),
             host: who.and_then(|who| who.host.as_deref()),
@@ -55,8 +59,12 @@ impl<'a> ActingPerson<'a> {
     /// Describes the person like `ana (operator, as ana1 on box)`.
     pub fn describe(&self) -> String {
         let name = self.name();
-        let is_operator = self.is_signed || (self.is_unnamed() && name != self.by);
-        let role = is_operator.then(|| "operator".to_owned());
+        let is_user = self.is_unnamed() && name != self.by;
+        let role = match (self.is_signed, is_user) {
+            (false, true) if self.is_refused => Some("unproved".to_owned()),
+            (false, false) => None,
+            _ => Some("operator".to_owned()),
+        };
         let user = self.login.filter(|login| *login != name).map(|login| format!("as {login}"));
         let host = self.host.map(|host| format!("on {host}"));
         let command = [user, host].into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -68,6 +76,15 @@ impl<'a> ActingPerson<'a> {
     pub fn draw(&self) -> Markup {
         inline(&self.describe())
     }
+}
+
+/// Whether the record at `position` refuses the decision that it contains. A record that accepts one
+/// may refuse a payload of an agent.
+pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool {
+    let operator = ListenerName::operator();
+    timeline.items.iter().filter(|item| item.position == position).any(
+        |item| matches!(&item.what, TimelineEvent::Refused(refusal) if refusal.sender == operator),
+    )
 }
 
 #[cfg(test)]
@@ -85,6 +102,12 @@ mod tests {
             (ActingPerson { host: None, ..user }, "ana1 (operator)"),
             (ActingPerson { uid: Some(7), ..operator }, "uid 7 (operator)"),
             (ActingPerson { by: "desk", ..user }, "desk (as ana1 on box)"),
+            (ActingPerson { is_refused: true, ..user }, "ana1 (unproved, on box)"),
+            (ActingPerson { is_refused: true, ..operator }, "operator"),
+            (
+                ActingPerson { by: "ana", is_signed: true, is_refused: true, ..operator },
+                "ana (operator)",
+            ),
         ];
         for (person, expected) in cases {
             assert_eq!(person.describe(), expected);

@@ -183,7 +183,8 @@ fn entry(
             mark("failed", at(listener.as_str()), y, "lost model call charged")
         }
         TimelineEvent::Decision { verb, by, origin, signed } => {
-            let person = ActingPerson::of_decision(by, Some(origin), signed.as_ref());
+            // The mark has no room for the person's role.
+            let person = ActingPerson::of_decision(by, Some(origin), signed.as_ref(), false);
             mark("decision", at(ListenerName::OPERATOR), y, &format!("{verb} by {}", person.name()))
         }
         // The mark of the decision, which precedes, names the person.

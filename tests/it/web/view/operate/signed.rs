@@ -135,3 +135,31 @@ fn a_view_of_an_operator_whose_section_is_gone_says_what_to_start() {
     assert!(shown.contains("the config names no [operators]"), "{shown}");
     assert_eq!(running.stop(), Some(0));
 }
+
+/// A person who did not prove who they are is no operator in the pages, whatever they asked for.
+#[test]
+fn a_person_whose_decision_was_refused_is_not_called_an_operator() {
+    let house = signing_house();
+    let running = house.run();
+    let message = hold(&house, "one");
+    let call = held(&house).pop().unwrap();
+    let [hash, thread] = ["sha256", "thread"].map(|key| call[key].as_str().unwrap());
+    let refused = house.organism(&["approve", &message, "--hash", hash]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    let cancelled = house.organism(&["cancel", thread]);
+    assert_eq!(cancelled.code, Some(65), "{cancelled:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let unproved = format!("{} (unproved, on ", super::own_name());
+    for (path, times) in [
+        ("/actions".to_owned(), 2),
+        (format!("/messages/{message}"), 1),
+        // The entries of the decisions, and those of their refusals.
+        (format!("/threads/{thread}"), 4),
+    ] {
+        let text = super::super::text_of(&view.page(&path));
+        assert_eq!(text.matches(&unproved).count(), times, "{path}: {text}");
+        assert!(!text.contains("(operator"), "{path}: {text}");
+    }
+}
