@@ -181,7 +181,9 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
         for id in rows(&place.data(), "SELECT id FROM thread") {
             let thread = ThreadId::parse(&id).unwrap();
             let whole = audit::thread_timeline(&reader, &thread, None).unwrap().unwrap();
-            for limit in [2, 7, 500] {
+            // One message a page has an edge at each message, and takes long for a long journal.
+            let smallest = if journal == "written" { 1 } else { 2 };
+            for limit in [smallest, 7, 500] {
                 let page = |from_seq| {
                     let made = with_index(&place.data(), &mut |index: &mut index::IndexReader| {
                         audit::thread_page(index, &thread, from_seq, limit)
