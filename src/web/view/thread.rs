@@ -225,7 +225,9 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     html! {
         h1 { code { (inline(timeline.thread.as_str())) } }
         @if actions.is_some() {
-            @for pause in pauses { p.note role="status" { (inline(&pauses::describe(pause))) } }
+            div #pauses {
+                @for pause in pauses { p.note role="status" { (inline(&pauses::describe(pause))) } }
+            }
         }
         (waiting_page::needs_you(waiting, held, may_act))
         (totals(page, query.get("at").is_some()))

@@ -287,11 +287,8 @@ function live(line) {
     }
 
     function take(page) {
-      const facts = page.querySelector("main dl.facts");
-      if (facts) document.querySelector("main dl.facts")?.replaceWith(facts);
-      for (const id of ["needs-you", "operate-bar"]) {
-        const newest = page.getElementById(id);
-        if (newest) document.getElementById(id)?.replaceWith(newest);
+      for (const part of ["main dl.facts", "#pauses", "#needs-you", "#operate-bar"]) {
+        renew(document.querySelector(part), page.querySelector(part));
       }
       calls.forEach((call, id) => call.hasEnded && forget(id));
       if (!isAtEnd()) {
@@ -311,6 +308,16 @@ function live(line) {
         else if (!old.isEqualNode(entry)) old.replaceWith(entry);
       }
       known.forEach((old) => old.remove());
+    }
+
+    /** Replaces a part of the page if it has changed. Focus stays on the link to the same page. */
+    function renew(old, newest) {
+      if (!old || !newest || old.isEqualNode(newest)) return;
+      const focused = old.contains(document.activeElement) && document.activeElement;
+      const links = Array.from(newest.querySelectorAll("a"));
+      old.replaceWith(newest);
+      if (!focused) return;
+      links.find((link) => link.getAttribute("href") === focused.getAttribute("href"))?.focus();
     }
 
     fresh.addEventListener("click", () => {
