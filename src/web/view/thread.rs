@@ -170,11 +170,11 @@ fn past_page(
     let Some(mut timeline) = thread_timeline(index.journal(), thread, moment)? else {
         return Ok(None);
     };
+    let first = timeline.items.first().map(|item| item.position);
     let earlier_decisions = earlier_decisions(&timeline, from_seq);
     let all = timeline.items.len();
     timeline.keep_page(from_seq, limit);
     let is_cut = timeline.items.len() < all;
-    let first = timeline.items.first().map(|item| item.position);
     let first = first.map(|first| index.journal().existing_record(first)).transpose()?;
     let fork = first.and_then(|first| ForkOrigin::of(&first.record, thread));
     Ok(Some(ThreadPage {

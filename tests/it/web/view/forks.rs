@@ -55,6 +55,8 @@ fn a_fork_folds_its_history_and_marks_its_beginning() {
     let last = view.page(&format!("{path}?from=last&limit=1"));
     assert!(!last.contains("The fork begins here"), "{last}");
     assert!(!view.page("/threads/sess-source01").contains("History:"));
+    let past = text_of(&view.page(&format!("{path}?at=100000&from=3&limit=1")));
+    assert!(past.contains("Fork of") && past.contains("As it was after record"), "{past}");
     for name in ["sequence", "timeline"] {
         let page = view.page(&format!("{path}?view={name}"));
         assert!(text_of(&page).contains("Fork of"), "{page}");
