@@ -7,8 +7,12 @@ use crate::clock::Time;
 
 /// Number of steps into which the bar is divided, at most.
 const STEPS_MAX: i64 = 5;
-/// Minimum distance of two ticks, as a part of the bar, so that labels do not overlap on a phone.
+/// Minimum distance of two ticks, as a part of the bar.
 const DISTANCE_MIN: f64 = 0.16;
+/// Width of a character of a label on a phone, as a part of the bar.
+const CHARACTER: f64 = 0.02;
+/// Minimum space between two labels, as a part of the bar.
+const SPACE_MIN: f64 = 0.01;
 /// Distance from an end of the bar within which a label is aligned with that end.
 const END: f64 = 0.06;
 
@@ -30,15 +34,45 @@ pub(super) struct AxisTick {
     pub label: String,
 }
 
+impl AxisTick {
+    /// Returns how the label is aligned with its place, as the attribute `text-anchor` has it.
+    fn anchor(&self) -> &'static str {
+        match self.place {
+            place if place < END => "start",
+            place if place > 1.0 - END => "end",
+            _ => "middle",
+        }
+    }
+
+    /// Returns the ends of the label on a phone, as parts of the bar.
+    fn ends(&self) -> (f64, f64) {
+        let width = self.label.chars().count() as f64 * CHARACTER;
+        let begin = match self.anchor() {
+            "start" => self.place,
+            "end" => self.place - width,
+            _ => self.place - width / 2.0,
+        };
+        (begin, begin + width)
+    }
+
+    /// Whether the ticks and their labels have room beside each other.
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let (begin, end) = self.ends();
+        let (other_begin, other_end) = other.ends();
+        let is_beside = begin - other_end >= SPACE_MIN || other_begin - end >= SPACE_MIN;
+        is_beside && (self.place - other.place).abs() >= DISTANCE_MIN
+    }
+}
+
 /// Returns the ticks of a scale, in their order. `origin` is the beginning of the thread.
 pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     let step = step_of(scale.length() / STEPS_MAX);
     let end = scale.ends().map_or(0, |(_, end)| end.0.saturating_sub(origin.0));
     let mut ticks: Vec<AxisTick> = Vec::new();
     let mut add = |time: i64, label: String| {
-        let place = scale.place(Time(time));
-        if ticks.iter().all(|tick| (tick.place - place).abs() >= DISTANCE_MIN) {
-            ticks.push(AxisTick { place, label });
+        let tick = AxisTick { place: scale.place(Time(time)), label };
+        if ticks.iter().all(|other| tick.is_apart_from(other)) {
+            ticks.push(tick);
         }
     };
 
@@ -109,14 +143,9 @@ pub(super) fn axis(ticks: &[AxisTick]) -> Markup {
     html! {
         svg.axis width="100%" height="20" role="img"
             aria-label=(format!("Time since the beginning of the thread, up to {last}")) {
-            @for AxisTick { place, label } in ticks {
-                @let x = format!("{:.2}%", place * 100.0);
-                @let anchor = match place {
-                    place if *place < END => "start",
-                    place if *place > 1.0 - END => "end",
-                    _ => "middle",
-                };
-                text x=(x) y="11" text-anchor=(anchor) { (label) }
+            @for tick in ticks {
+                @let x = format!("{:.2}%", tick.place * 100.0);
+                text x=(x) y="11" text-anchor=(tick.anchor()) { (tick.label) }
                 line x1=(x) y1="14" x2=(x) y2="20" {}
             }
         }
@@ -158,5 +187,19 @@ mod tests {
         assert_eq!(drawn(&spans), "0.00 0, 0.24 5 s, 0.52 1 h 1 s, 0.71 1 h 5 s, 0.95 1 h 10 s");
         assert_eq!(drawn(&[]), "");
         assert_eq!(drawn(&[(5, 5)]), "0.00 5 us");
+    }
+
+    #[test]
+    fn long_labels_do_not_overlap_on_a_phone() {
+        // A day, two hours, 33 minutes and twelve seconds.
+        let begins = (0..5).map(|number| number * 95_592_000_000);
+        let spans = begins.map(|begin| (Time(begin), Time(begin + 30_000_000)));
+        let ticks = ticks(&TimeScale::new(spans.collect(), Time(0)), Time(0));
+        assert!(ticks.iter().any(|tick| tick.label.len() > 16), "{ticks:?}");
+        assert!(ticks.len() > 2, "{ticks:?}");
+        for pair in ticks.windows(2) {
+            let [before, after] = pair else { panic!("{pair:?}") };
+            assert!(before.ends().1 < after.ends().0, "{before:?} {after:?}");
+        }
     }
 }
