@@ -138,11 +138,13 @@ fn label(since: i64, precision: i64, end: i64) -> String {
 }
 
 /// Draws the axis. Its labels keep their width, whatever the width of the bar.
-pub(super) fn axis(ticks: &[AxisTick]) -> Markup {
+/// Draws `shared` where it is not shown, for other drawings of the page.
+pub(super) fn axis(ticks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
     html! {
         svg.axis width="100%" height="20" role="img"
             aria-label=(format!("Time since the beginning of the thread, up to {last}")) {
+            @if let Some(shared) = shared { defs { (shared) } }
             @for tick in ticks {
                 @let x = format!("{:.2}%", tick.place * 100.0);
                 text x=(x) y="11" text-anchor=(tick.anchor()) { (tick.label) }

@@ -21,6 +21,9 @@ const BAR_UNITS: u32 = 1_000;
 /// Minimum visible width of a span, in the same units as [`BAR_UNITS`].
 const BAR_MIN: f64 = 3.0;
 
+/// Id of the drawing behind the spans of every row.
+const GRID: &str = "timeline-grid";
+
 /// Returns the name of a kind of work.
 const fn name_of(kind: WorkKind) -> &'static str {
     match kind {
@@ -146,7 +149,7 @@ fn table(rows: &[TimelineRow<'_>], scale: &ChartScale) -> Markup {
                     }
                 }
                 tbody {
-                    (axis_row(scale))
+                    (axis_row(scale, Some(&grid(scale))))
                     @for row in rows {
                         @let indent = format!("depth-{}", row.depth.min(INDENTS));
                         @match row.content {
@@ -155,18 +158,19 @@ fn table(rows: &[TimelineRow<'_>], scale: &ChartScale) -> Markup {
                             RowContent::Subthread(child) => (subthread_row(child, &indent, scale)),
                         }
                     }
-                    @if rows.len() >= ROWS_WITH_SECOND_AXIS { (axis_row(scale)) }
+                    @if rows.len() >= ROWS_WITH_SECOND_AXIS { (axis_row(scale, None)) }
                 }
             }
         }
     }
 }
 
-fn axis_row(scale: &ChartScale) -> Markup {
+/// Draws an axis. One axis of the chart has the grid, which each bar shows.
+fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
             td {}
-            td.bar { (time_axis::axis(&scale.ticks)) }
+            td.bar { (time_axis::axis(&scale.ticks, grid)) }
             td colspan="6" {}
         }
     }
@@ -251,22 +255,36 @@ fn subthread_row(child: &ThreadTimeline, indent: &str, scale: &ChartScale) -> Ma
     }
 }
 
+/// Returns a place on a bar in units of the drawing.
+fn units(place: f64) -> String {
+    format!("{:.1}", place * f64::from(BAR_UNITS))
+}
+
+/// Draws what stands behind all spans: the gaps that are drawn shorter, and a line for each tick. A
+/// long thread has hundreds of each, so that each kind is one path, which all rows share.
+fn grid(scale: &ChartScale) -> Markup {
+    let cuts = scale.times.cuts();
+    let cuts = cuts
+        .map(|(from, to)| format!("M{} 0h{}v14H{}z", units(from), units(to - from), units(from)));
+    let ticks = scale.ticks.iter().map(|tick| format!("M{} 0v14", units(tick.place)));
+    html! {
+        g id=(GRID) {
+            @if scale.times.is_shortened() { path.cut d=(cuts.collect::<String>()) {} }
+            path.tick d=(ticks.collect::<String>()) {}
+        }
+    }
+}
+
 /// Draws the spans of one row. The bar is hidden from screen readers, because the row's numbers
 /// state the same.
 fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &ChartScale) -> Markup {
-    let units = |place: f64| format!("{:.1}", place * f64::from(BAR_UNITS));
     let mut drawn: Vec<_> = spans.collect();
     // The model's time is drawn over the work of its agent.
     drawn.sort_by_key(|(_, span)| span.kind);
     html! {
         svg width="100%" height="14" viewBox=(format!("0 0 {BAR_UNITS} 14"))
             preserveAspectRatio="none" aria-hidden="true" {
-            @for (from, to) in scale.times.cuts() {
-                rect.cut x=(units(from)) y="0" width=(units(to - from)) height="14" {}
-            }
-            @for AxisTick { place, .. } in &scale.ticks {
-                line.tick x1=(units(*place)) y1="0" x2=(units(*place)) y2="14" {}
-            }
+            use href={ "#" (GRID) } {}
             @for (kind, span) in drawn {
                 @let [from, to] = [span.begin, span.end.unwrap_or(scale.last())].map(|time| {
                     scale.times.place(time) * f64::from(BAR_UNITS)

@@ -56,6 +56,12 @@ fn the_timeline_shows_where_the_time_of_each_call_went() {
     assert!(text_of(row).contains("writer → ledger"), "{row}");
     assert!(row.contains("data-span=\"person\""), "{row}");
 
+    // The lines behind the bars are drawn once.
+    let bars = page.matches("<use href=\"#timeline-grid\">").count();
+    assert_eq!(bars, timeline_rows(&page).len(), "{page}");
+    assert_eq!(page.matches("id=\"timeline-grid\"").count(), 1, "{page}");
+    assert_eq!(page.matches("class=\"tick\"").count(), 1, "{page}");
+
     let flaky = view.page("/threads/sess-flaky001?view=timeline");
     assert!(text_of(&flaky).contains("Retries"), "{flaky}");
 
