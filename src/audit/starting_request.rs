@@ -1,7 +1,11 @@
 //! The request with which a client started the work that led to a message.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use crate::ids::MessageId;
 use crate::index::{Error, IndexReader, IndexedMessage};
+use crate::system;
 use crate::thread::Fact;
 
 /// A client's request, or another call at the beginning of a run.
@@ -9,11 +13,17 @@ use crate::thread::Fact;
 pub struct StartingRequest {
     pub message: IndexedMessage,
     /// The payload; `None` if it was redacted.
-    pub payload: Option<String>,
+    pub payload: Option<Arc<str>>,
+    /// Report of the action of an operator that caused the request, such as a retry or an edited
+    /// turn; `None` if a client sent the request.
+    pub action: Option<MessageId>,
 }
 
-/// Returns the request that started the work in which `message` was sent. Returns `None` if the
-/// message itself began the work, or is not in the index.
+/// Returns the request that started the work in which `message` was sent. This is the message itself
+/// if it began the work. Returns `None` if the index does not have the message, or if the chain of
+/// its causes is too long to follow.
+///
+/// `payloads` keeps the payloads of requests, because many messages may have the same request.
 ///
 /// # Errors
 ///
@@ -21,14 +31,28 @@ pub struct StartingRequest {
 pub fn starting_request(
     index: &IndexReader,
     message: MessageId,
+    payloads: &mut HashMap<MessageId, Option<Arc<str>>>,
 ) -> Result<Option<StartingRequest>, Error> {
-    let Some(first) = index.first_call_before(message)? else { return Ok(None) };
-    let record = index.journal().existing_record(first.position)?.record;
+    let Some(first) = index.first_call_of(message)? else { return Ok(None) };
+    let action = system::name("operator-action").to_string();
+    let action = index.first_cause_named(first.id, &action)?.map(|action| action.id);
+    let payload = match payloads.get(&first.id) {
+        Some(payload) => payload.clone(),
+        None => {
+            let payload = payload_of(index, &first)?;
+            payloads.insert(first.id, payload.clone());
+            payload
+        }
+    };
+    Ok(Some(StartingRequest { message: first, payload, action }))
+}
+
+fn payload_of(index: &IndexReader, request: &IndexedMessage) -> Result<Option<Arc<str>>, Error> {
+    let record = index.journal().existing_record(request.position)?.record;
     let payload = record.facts.iter().find_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.id == first.id => Some(&message.payload),
+        Fact::Accepted { message, .. } if message.id == request.id => Some(&message.payload),
         _ => None,
     });
     let payload = payload.filter(|payload| !payload.is_redacted());
-    let payload = payload.map(|payload| payload.as_str().to_owned());
-    Ok(Some(StartingRequest { message: first, payload }))
+    Ok(payload.map(|payload| Arc::from(payload.as_str())))
 }

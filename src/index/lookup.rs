@@ -253,19 +253,44 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the first call of the chain of causes of a message: usually the request of a client.
-    /// Returns `None` if no call led to the message.
-    pub fn first_call_before(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
+    /// Returns the first call of the chain of causes of a message, usually the request of a client.
+    /// This is the message itself if no call led to it. Returns `None` if the index does not have
+    /// the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
+        self.first_cause(of, "k.kind = 'call'", &[])
+    }
+
+    /// Returns the first message with this payload name in the chain of causes of a message, as
+    /// [`Self::first_call_of`] does.
+    pub fn first_cause_named(
+        &self,
+        of: MessageId,
+        name: &str,
+    ) -> Result<Option<IndexedMessage>, Error> {
+        self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
+    }
+
+    /// Returns the first message of the chain of causes of a message that meets the condition, which
+    /// names the row `k`. The chain contains the message itself.
+    fn first_cause(
+        &self,
+        of: MessageId,
+        condition: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<Option<IndexedMessage>, Error> {
+        // Nothing is known of the beginning of a chain that is cut at the bound.
         let sql = format!(
-            "{MESSAGE} WHERE m.n = (WITH RECURSIVE chain(n, depth) AS (\
+            "{MESSAGE} WHERE m.n = (WITH RECURSIVE chain(n, depth) AS MATERIALIZED (\
              SELECT n, 0 FROM message_row WHERE id = ?1 UNION ALL \
              SELECT o.cause, depth + 1 FROM chain CROSS JOIN message_row o ON o.n = chain.n \
              WHERE typeof(o.cause) = 'integer' AND depth < ?2) \
              SELECT chain.n FROM chain CROSS JOIN message_row k ON k.n = chain.n \
-             WHERE k.kind = 'call' AND depth > 0 ORDER BY depth DESC LIMIT 1)"
+             WHERE {condition} AND (SELECT max(depth) FROM chain) < ?2 \
+             ORDER BY depth DESC LIMIT 1)"
         );
         let id = of.0.as_bytes().as_slice();
-        Ok(self.rows(&sql, &[&id, &limits::CAUSES_MAX], message)?.pop())
+        let values = [&[&id as &dyn ToSql, &limits::CAUSES_MAX], values].concat();
+        Ok(self.rows(&sql, &values, message)?.pop())
     }
 
     /// Returns the first and the last messages that this one caused, up to `limit` together, and

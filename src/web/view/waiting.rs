@@ -1,6 +1,7 @@
 //! The page with the calls that wait for a person, oldest first, with the data for each decision.
 //! This page itself makes no decisions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -38,15 +39,17 @@ pub(super) fn call_path(call: MessageId) -> String {
 #[derive(Debug)]
 pub(super) struct CallToDecide {
     pub call: HeldCall,
-    /// `None` for a call that is itself the client's request.
-    pub request: Option<StartingRequest>,
+    /// The request, which may be the call itself; `None` if the index does not know it. An error says
+    /// why it could not be read.
+    pub request: Result<Option<StartingRequest>, String>,
 }
 
 impl CallToDecide {
     fn of(index: &IndexReader, calls: Vec<HeldCall>) -> Result<Vec<Self>, index::Error> {
+        let mut payloads = HashMap::new();
         let with_request = |call: HeldCall| {
-            let request = starting_request(index, call.message)?;
-            Ok(Self { call, request })
+            let request = starting_request(index, call.message, &mut payloads)?;
+            Ok(Self { call, request: Ok(request) })
         };
         calls.into_iter().map(with_request).collect()
     }
@@ -233,9 +236,23 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
                 }
             }
         }
-        @if let Some(request) = request {
-            (started_by(request, room))
-            h3 { "The call" }
+        @match request {
+            Ok(Some(request)) => {
+                @if let Some(action) = request.action {
+                    p.note { "Started by " a href=(message::path(action)) { "an operator's action" } "." }
+                }
+                @if request.message.id != call.message {
+                    (started_by(request, room))
+                    h3 { "The call" }
+                }
+            },
+            Ok(None) => p.problem {
+                "The request that led to this call is not known: it is not in the index yet, or too \
+                 many messages are between it and the call. Load this page again."
+            },
+            Err(error) => p.problem {
+                "The request that led to this call could not be read: " (inline(error))
+            },
         }
         @if let Some(payload) = &call.payload {
             (written(payload, room))
@@ -250,17 +267,19 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
 /// Maximum lines of a request that stands open above its call.
 const REQUEST_LINES_OPEN: u64 = 12;
 
-/// Draws the request of the client that started the run.
+/// Draws the request that started the run.
 fn started_by(request: &StartingRequest, room: &PageRoom) -> Markup {
-    let StartingRequest { message, payload } = request;
+    let StartingRequest { message, payload, action } = request;
     let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
     let payload = payload.as_deref().map(|payload| Excerpt::of_payload(payload, None));
     let is_short = payload.as_ref().is_some_and(|text| text.all() <= REQUEST_LINES_OPEN);
     html! {
         details.started-by open[is_short] {
             summary {
-                "Started by " b { (inline(&message.from)) } ": request " b { (inline(local)) } " to "
-                (inline(&message.to)) ", "
+                @if action.is_some() { "Request of " } @else { "Started by " }
+                b { (inline(&message.from)) } ": "
+                @if action.is_none() { "request " }
+                b { (inline(local)) } " to " (inline(&message.to)) ", "
                 @match Time::parse(&message.time) {
                     Some(time) => (moment(time)),
                     None => time { (message.time) },
@@ -374,5 +393,40 @@ fn preview(call: &HeldCall, room: &PageRoom) -> Markup {
             }
             p { "sha256 " code.digest { (sha256) } }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Digest, ListenerName, ThreadId};
+    use crate::system;
+
+    #[test]
+    fn a_call_says_that_its_request_is_not_known_or_could_not_be_read() {
+        let call = HeldCall {
+            message: MessageId(uuid::Uuid::from_u128(7)),
+            hold: Hold::Approval,
+            thread: ThreadId::parse("sess-unknown1").unwrap(),
+            from: ListenerName::parse("front").unwrap(),
+            to: ListenerName::parse("back").unwrap(),
+            name: system::name("work"),
+            sha256: Digest::of(b"<work/>"),
+            payload: Some("<work/>".to_owned()),
+            why: None,
+            since: "2026-01-01T00:00:00Z".to_owned(),
+            until: None,
+            preview: None,
+        };
+        let cases = [
+            (Ok(None), "led to this call is not known: "),
+            (Err("the disk <fails>".to_owned()), "could not be read: <bdi>the disk &lt;fails&gt;"),
+        ];
+        for (request, expected) in cases {
+            let shown = CallToDecide { call: call.clone(), request };
+            let drawn = whole_call(&shown).into_string();
+            assert!(drawn.contains(expected), "{drawn}");
+            assert!(drawn.contains("&lt;work/&gt;"), "{drawn}");
+        }
     }
 }

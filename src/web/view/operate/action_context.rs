@@ -1,5 +1,6 @@
 //! The context of an action: the person, the config, and the running organism.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode};
@@ -109,14 +110,14 @@ impl ActionContext {
     }
 }
 
-/// Adds to a held call the request of the client that led to it, if the index has it already.
+/// Adds to a held call the request of the client that led to it, or why it is not known.
 pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
     let message = call.message;
     let found = view.journals.query(
-        move |_, index| starting_request(index, message),
+        move |_, index| starting_request(index, message, &mut HashMap::new()),
         |answers| answers.into_iter().find_map(|found| found.answer),
     );
-    CallToDecide { call, request: found.await.ok().flatten() }
+    CallToDecide { call, request: found.await.map_err(|error| error.to_string()) }
 }
 
 /// Returns why the person of a view is no operator in the present config; `None` if the person is

@@ -106,6 +106,34 @@ fn a_call_that_waits_is_shown_with_the_request_that_led_to_it() {
         assert!(text.contains("Started by desk: request order to front"), "{path}: {text}");
         assert!(text.contains("n: 7"), "{path}: {text}");
     }
+
+    // The run of an edited fork begins with the action of the operator. First, the edited request
+    // itself waits, and then the call to which it led.
+    let (work, _) = house.messages("work").remove(0);
+    house.write("edit.xml", numbered("order", "8"));
+    let forked = house.organism(&["fork", &request.to_string(), "--edit", "edit.xml", "--no-wait"]);
+    assert_eq!(forked.code, Some(0), "{forked:?}");
+    let (action, _) = house.messages("operator-action").pop().unwrap();
+    for (to, is_request) in [("front", true), ("back", false)] {
+        let edited = until("a call of the fork is held", || {
+            let mut held = held(&house).into_iter().filter(|call| call["to"] == to);
+            held.find(|call| call["message"] != work.to_string())
+        });
+        let edited = edited["message"].as_str().unwrap();
+        let path = format!("/waiting?call={edited}");
+        until("it is indexed", || view.page(&path).contains("id=\"call-").then_some(()));
+        for path in [&path, &view.link(&path, "Approve")] {
+            let page = view.page(path);
+            let link =
+                format!("Started by <a href=\"/messages/{action}\">an operator's action</a>.");
+            assert!(page.contains(&link), "{path}: {page}");
+            let has_request = text_of(&page).contains("Request of desk: order to front");
+            assert_eq!(has_request, !is_request, "{path}: {page}");
+        }
+        if is_request {
+            approved(&house, edited);
+        }
+    }
     assert_eq!(running.stop(), Some(0));
 }
 
