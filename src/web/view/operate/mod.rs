@@ -1,4 +1,4 @@
-//! What a named person can do in the web view: decide held calls, and pause, cancel, fork and retry.
+//! The actions of a named person in the web view: decisions about held calls, pauses, cancellations, forks and retries.
 //!
 //! **Invariant:** this module has no rules of its own for these actions. Each sends the running
 //! organism the same request as the command at the terminal, and only after the person has confirmed
