@@ -259,7 +259,7 @@ impl Groups<'_> {
     }
 }
 
-/// Formats the date of a day since 1970.
+/// Formats the date of a day, given as the number of days since 1970-01-01.
 fn day(number: i64) -> String {
     let text = Time(number.saturating_mul(DAY_MICROS)).to_string();
     text.split('T').next().unwrap_or_default().to_owned()

@@ -241,7 +241,7 @@ fn payload(
     }
 }
 
-/// Checks that the client may send the payload, with the rules that apply when it is sent.
+/// Applies the rules of sending in advance: checks that the client may send the payload.
 fn check_payload(
     declared: &DeclaredSchedule,
     (client, payload): (&ListenerName, &str),

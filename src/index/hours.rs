@@ -136,7 +136,7 @@ pub struct AttemptTimes {
     pub is_handled: bool,
 }
 
-/// Figures of a model call that are added to its hour.
+/// Figures of one model call, which are added to the sums of the hour in which it was made.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnUsage {
     pub failovers: i64,

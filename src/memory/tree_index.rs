@@ -32,7 +32,7 @@ pub(super) struct TreeIndex {
     /// The source of the tree, if the tree is a fork and the index contains the tree's first
     /// record.
     source: Option<ForkSource>,
-    /// If the tree is a fork, the messages of its source that it has opened again.
+    /// Messages of the source that the fork has opened again; empty unless this tree is a fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,

@@ -31,8 +31,9 @@ pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
 }
 
-/// Searches the sources of a pump's forks until the pump ends. The pump's journal is in `data`, and
-/// the journals in `sources` contain the sources of the forks.
+/// Answers the orders of a pump to search the source threads of its forks, until the pump ends.
+/// `data` holds the pump's journal, and `sources` are the directories of journals that hold source
+/// threads.
 pub(super) async fn serve(
     mut orders: UnboundedReceiver<RecallOrder>,
     pump: Handle,

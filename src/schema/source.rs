@@ -16,7 +16,7 @@ use crate::xml::scan::excess;
 /// numbers of the file.
 #[derive(Debug, Clone)]
 pub struct SchemaDocument {
-    /// Name of the document in messages.
+    /// Name by which errors and findings refer to the document.
     pub label: String,
     /// Path of the file; `None` for a built-in or generated document.
     pub path: Option<PathBuf>,

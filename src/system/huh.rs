@@ -14,7 +14,7 @@ pub struct Huh {
     pub attempt: Option<String>,
 }
 
-/// Maximum characters of a refused payload that the feedback repeats.
+/// Maximum number of characters that the feedback repeats of a refused payload.
 const ATTEMPT_CHARS: usize = 400;
 
 impl Huh {

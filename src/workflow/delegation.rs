@@ -108,8 +108,8 @@ const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 /// Computes the outcome of a delivery of a delegation.
 ///
 /// # Errors
-/// [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with these roles;
-/// [`AttemptFailure::TooLarge`] if even the reply of a failed delegation was refused.
+/// [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with the roles of the
+/// delegation; [`AttemptFailure::TooLarge`] if the reply that reports its failure was refused, too.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,

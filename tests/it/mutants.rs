@@ -666,9 +666,9 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Lists the guards to run. A short run leaves out a campaign where the mutant has a guard of its own,
-/// which finds it at less cost. `ORGANISM_TORTURE` tries all of them, and also runs each guard without
-/// a mutant; otherwise the suite itself shows that it passes.
+/// Lists the guards to run. A short run leaves out a campaign where the mutant has a guard of its
+/// own, which finds it at less cost. `ORGANISM_TORTURE` tries all of them, and also runs each guard
+/// without a mutant; otherwise the suite itself shows that it passes.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     let broken = GUARDS.iter().map(|(mutant, guard)| (*guard, Some(*mutant)));
     if torture() {
@@ -677,9 +677,8 @@ fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     }
 
     let is_campaign = |guard: &str| [SIMULATION, ATTACKER].contains(&guard);
-    let has_own_guard = |mutant: &str| {
-        GUARDS.iter().any(|(other, guard)| *other == mutant && !is_campaign(guard))
-    };
+    let has_own_guard =
+        |mutant: &str| GUARDS.iter().any(|(other, guard)| *other == mutant && !is_campaign(guard));
     let is_left_out = |guard: &str, mutant: &str| is_campaign(guard) && has_own_guard(mutant);
     broken.filter(|(guard, mutant)| !is_left_out(guard, mutant.unwrap_or_default())).collect()
 }

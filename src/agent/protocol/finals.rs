@@ -84,8 +84,8 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Returns the finals for the slot of `xml-final`. If no final can contain a report as text,
-    /// the slot contains a final as XML.
+    /// Returns the finals in the form that the slot of `xml-final` takes: a report as text, or a
+    /// whole final as XML if no final can contain a text.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {

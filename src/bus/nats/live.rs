@@ -154,7 +154,7 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Records that a pump wants texts. If no relay runs, returns a new relay, and the caller must
+    /// Notes that `pump` wants live texts. If no relay runs, returns a new one, and the caller must
     /// start the task that serves it.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();

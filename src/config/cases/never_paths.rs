@@ -196,8 +196,8 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` is a valid end of a path after a label: nothing, a thread beneath, or a call that
-/// was made in the thread.
+/// Whether `rest`, which follows the label of a thread in a path, is valid: it is empty, or names a
+/// thread beneath that thread or a call made in it.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

@@ -97,7 +97,7 @@ pub struct DecisionDifference {
     /// The recorded value of the part that differs; empty if the record lacks the part.
     #[serde(rename = "recorded")]
     pub recorded: String,
-    /// The value of the part as it was decided now; empty if the decision lacks the part.
+    /// The value of the part in the new decision; empty if that decision lacks the part.
     #[serde(rename = "decided")]
     pub decided: String,
 }

@@ -9,9 +9,9 @@ use crate::clock::Time;
 const STEPS_MAX: i64 = 5;
 /// Minimum distance of two ticks, as a part of the bar.
 const DISTANCE_MIN: f64 = 0.16;
-/// Width of a character of a label on a phone, as a part of the bar.
+/// Width of one character of a label, as a fraction of the width that the bar has on a phone.
 const CHARACTER: f64 = 0.02;
-/// Minimum space between two labels, as a part of the bar.
+/// Minimum space between two labels, as a fraction of the width of the bar.
 const SPACE_MIN: f64 = 0.01;
 /// Distance from an end of the bar within which a label is aligned with that end.
 const END: f64 = 0.06;
@@ -111,8 +111,8 @@ fn step_of(least: i64) -> i64 {
     long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
 }
 
-/// Writes a time in whole units of `precision`. The times of one axis, up to `end`, share the unit of
-/// their smallest part.
+/// Writes a time in whole units of `precision`. The times of one axis, up to `end`, share the unit
+/// of their smallest part.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {

@@ -7,8 +7,8 @@ use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/tour.toml");
 
-/// A workflow whose runs wait for their unit until the file `let-go` exists. Their agents work
-/// after that.
+/// A workflow whose first goal ends only once the file `let-go` exists, so that its runs stay open.
+/// Goals of agents follow.
 const DEFINITION: &str = r#"
 [workflows.tour]
 input = { topic = "text", unit = ["integer"] }

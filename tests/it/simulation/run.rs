@@ -46,7 +46,7 @@ pub struct Totals {
     starts: usize,
     /// Submissions that were refused because the disk was full.
     pub turned_away: usize,
-    /// Model calls that were charged after their calls had ended.
+    /// Number of model calls that were charged after the bus call to their agent had ended.
     pub charged_after: usize,
 }
 

@@ -20,7 +20,8 @@ use serde_json::Value as Json;
 use super::super::{PATIENCE, Running, until};
 use super::{Example, THREAD};
 
-/// A running organism of an example whose source run has ended.
+/// An organism that was started from an example and still runs. The run that the test forks has
+/// ended.
 struct ForkedExample {
     example: Example,
     data: PathBuf,
