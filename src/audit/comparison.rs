@@ -454,19 +454,7 @@ mod tests {
     #[test]
     fn the_date_of_the_environment_and_ids_are_no_difference_of_prompts() {
         let thread = ThreadId::parse("sess-abcdefgh").unwrap();
-        let timeline = ThreadTimeline {
-            thread: thread.clone(),
-            opened_by: ListenerName::core(),
-            status: ThreadPhase::Idle,
-            opened: Time(0),
-            updated: Time(0),
-            spent: Spending::default(),
-            currency: None,
-            messages: 0,
-            before: 0,
-            items: Vec::new(),
-            rest: None,
-        };
+        let timeline = ThreadTimeline::new(thread.clone(), ListenerName::core(), Time(0));
         let comparison = compare_threads(&timeline, &timeline);
         let turn = |date: &str| ComparedTurn {
             thread: thread.clone(),

@@ -19,9 +19,9 @@ pub struct StartingRequest {
     pub action: Option<MessageId>,
 }
 
-/// Returns the request that started the work in which `message` was sent. This is the message itself
-/// if it began the work. Returns `None` if the index does not have the message, or if the chain of
-/// its causes is too long to follow.
+/// Returns the request that started the work in which `message` was sent. This is the message
+/// itself if it began the work. Returns `None` if the index does not have the message, or if the
+/// chain of its causes is too long to follow.
 ///
 /// `payloads` keeps the payloads of requests, because many messages may have the same request.
 ///

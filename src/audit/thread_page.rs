@@ -19,8 +19,8 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions in the records of this page whose entries are on the page before, because a decision
-    /// precedes the messages of its record.
+    /// Decisions in the records of this page whose entries are on the page before, because a
+    /// decision precedes the messages of its record.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that a fork has taken over for this thread.
     pub fork: Option<ForkOrigin>,

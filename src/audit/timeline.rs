@@ -54,6 +54,25 @@ pub struct ThreadTimeline {
     pub rest: Option<TimelineRest>,
 }
 
+impl ThreadTimeline {
+    /// Creates the timeline of a thread that has just been opened.
+    pub fn new(thread: ThreadId, opened_by: ListenerName, opened: Time) -> Self {
+        Self {
+            thread,
+            opened_by,
+            status: ThreadPhase::Idle,
+            opened,
+            updated: opened,
+            spent: Spending::default(),
+            currency: None,
+            messages: 0,
+            before: 0,
+            items: Vec::new(),
+            rest: None,
+        }
+    }
+}
+
 /// One event of a thread.
 #[derive(Debug, Clone, Serialize)]
 pub struct TimelineEntry {
@@ -222,8 +241,8 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread to which a record belongs if its facts name none: that of the call or pause that
-    /// its input names, else the root.
+    /// Returns the thread to which a record belongs if its facts name none: that of the call or
+    /// pause that its input names, else the root.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -348,21 +367,8 @@ impl TimelineBuilder {
     }
 
     pub(super) fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
-        let timeline = ThreadTimeline {
-            thread: thread.clone(),
-            opened_by: by.clone(),
-            status: ThreadPhase::Idle,
-            opened: at,
-            updated: at,
-            spent: Spending::default(),
-            currency: None,
-            messages: 0,
-            before: 0,
-            items: Vec::new(),
-            rest: None,
-        };
-
-        self.timelines.entry(thread.clone()).or_insert(timeline);
+        let timeline = || ThreadTimeline::new(thread.clone(), by.clone(), at);
+        self.timelines.entry(thread.clone()).or_insert_with(timeline);
     }
 
     /// Adds an event to a thread and returns the event's index. The organism's own thread is

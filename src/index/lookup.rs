@@ -270,8 +270,8 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Returns the first message of the chain of causes of a message that meets the condition, which
-    /// names the row `k`. The chain contains the message itself.
+    /// Returns the first message of the chain of causes of a message that meets the condition,
+    /// which names the row `k`. The chain contains the message itself.
     fn first_cause(
         &self,
         of: MessageId,

@@ -162,8 +162,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits until all queued checkpoints are copied, but only for a short time. The next start copies
-    /// those that are left.
+    /// Waits until all queued checkpoints are copied, but only for a short time. The next start
+    /// copies those that are left.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

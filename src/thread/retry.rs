@@ -50,8 +50,8 @@ pub struct RetryAction {
 }
 
 impl RetryAction {
-    /// Returns the text that an operator signs for this retry. It contains everything that the operator
-    /// decides.
+    /// Returns the text that an operator signs for this retry. It contains everything that the
+    /// operator decides.
     pub fn text(&self) -> String {
         retry_text(self.message, self.is_confirmed)
     }

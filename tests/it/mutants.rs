@@ -696,8 +696,8 @@ fn each_broken_rule_turns_its_guard_red_and_only_then() {
                 loop {
                     let Some((guard, mutant)) = queue.lock().unwrap().pop() else { break };
                     let begun = Instant::now();
-                    // Under load, a guard may miss a mutant whose effect depends on timing. A mutant
-                    // lives if three runs miss it.
+                    // Under load, a guard may miss a mutant whose effect depends on timing. A
+                    // mutant lives if three runs miss it.
                     let looks = if mutant.is_some() { 3 } else { 1 };
                     let green = (0..looks).all(|_| is_green(guard, mutant));
                     let colour = if green { "green" } else { "red" };

@@ -271,8 +271,8 @@ impl InFlightTable {
     }
 
     /// Removes the messages of a delivery that were published only in part, and that no handler has
-    /// begun. The caller must publish all of them on `connection`. Returns `None` if all messages of
-    /// the delivery have been published.
+    /// begun. The caller must publish all of them on `connection`. Returns `None` if all messages
+    /// of the delivery have been published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,

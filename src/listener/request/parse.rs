@@ -18,8 +18,8 @@ use crate::xml::escape::{unescape_attribute, unescape_text};
 use super::super::delivery_channel::DeliveryChannel;
 use super::{Received, Request};
 
-/// Parses a NATS message, which carries one delivery. The body is a payload if the delivery consists
-/// of one message of the bus, and a frame if it consists of several.
+/// Parses a NATS message, which carries one delivery. The body is a payload if the delivery
+/// consists of one message of the bus, and a frame if it consists of several.
 pub(in crate::listener) fn of_message(
     headers: &HeaderMap,
     body: &[u8],

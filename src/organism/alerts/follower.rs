@@ -55,8 +55,8 @@ pub(super) struct AlertFollower {
     read_failure: Option<String>,
     /// Position of the last record that was processed.
     read: Position,
-    /// Whether the pump has sent its list of the calls that wait for a person. Until then, no record
-    /// is processed. So the record that ends a listed wait is always still to be processed.
+    /// Whether the pump has sent its list of the calls that wait for a person. Until then, no
+    /// record is processed. So the record that ends a listed wait is always still to be processed.
     knows_waiting: bool,
     /// Whether all records from before the start have been processed.
     has_caught_up: bool,

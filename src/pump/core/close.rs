@@ -185,8 +185,8 @@ impl Core {
         None
     }
 
-    /// Returns the result of a call to a forwarder, made of the results of all legs to which the call
-    /// was forwarded. Returns `None` while a leg has no result.
+    /// Returns the result of a call to a forwarder, made of the results of all legs to which the
+    /// call was forwarded. Returns `None` while a leg has no result.
     fn forwarded(
         &mut self,
         step: &mut Step,

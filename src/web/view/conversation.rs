@@ -1,5 +1,5 @@
-//! The messages of a thread's page as a conversation, with the events between them. Subthreads appear
-//! as links with their totals.
+//! The messages of a thread's page as a conversation, with the events between them. Subthreads
+//! appear as links with their totals.
 
 use std::collections::HashMap;
 
@@ -247,8 +247,8 @@ pub(super) fn message(
     let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
     let mark = message.unusual_state().filter(|_| is_in_thread);
     let is_core = &*message.name.namespace == system::NAMESPACE;
-    // Only the core writes the person of a decision into its payloads. The record may contain payloads
-    // of others, too, such as the request of a fork.
+    // Only the core writes the person of a decision into its payloads. The record may contain
+    // payloads of others, too, such as the request of a fork.
     let person = person.filter(|_| is_core);
     let local = &*message.name.local;
     let payload = message.payload.as_deref();
@@ -275,8 +275,8 @@ pub(super) fn message(
         @if let Some(mark) = mark { " " span.mark { (mark) } }
     };
 
-    // Notes are folded, because few readers need what a model thought, or what a model call took. So
-    // is the report of an action, because the entry of the action stands above it.
+    // Notes are folded, because few readers need what a model thought, or what a model call took.
+    // So is the report of an action, because the entry of the action stands above it.
     let is_note = message.kind == MessageKind::Note || (person.is_some() && local == ACTION_REPORT);
     // A long goal of a subthread stands in the subthread, too.
     let is_goal = is_core && local == "spawn-thread" && lines.all() > GOAL_LINES_OPEN;

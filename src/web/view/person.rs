@@ -78,8 +78,8 @@ impl<'a> ActingPerson<'a> {
     }
 }
 
-/// Whether the record at `position` refuses the decision that it contains. A record that accepts one
-/// may refuse a payload of an agent.
+/// Whether the record at `position` refuses the decision that it contains. A record that accepts
+/// one may refuse a payload of an agent.
 pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool {
     let operator = ListenerName::operator();
     timeline.items.iter().filter(|item| item.position == position).any(

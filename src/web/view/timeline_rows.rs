@@ -1,5 +1,5 @@
-//! The rows of a timeline in the order of their nesting: the turns of a model within their call, the
-//! calls and subthreads that they opened beneath them.
+//! The rows of a timeline in the order of their nesting: the turns of a model within their call,
+//! the calls and subthreads that they opened beneath them.
 
 use std::collections::HashMap;
 
@@ -57,8 +57,8 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     }
 
     for rows in beneath.values_mut() {
-        // The row that begins first is taken first, from the end of the list. Rows that begin at the
-        // same time keep the order of their records.
+        // The row that begins first is taken first, from the end of the list. Rows that begin at
+        // the same time keep the order of their records.
         rows.sort_by_key(|(begin, _)| *begin);
         rows.reverse();
     }
@@ -80,8 +80,8 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     ordered
 }
 
-/// Returns the row that contains what the record at `position` opened: the turn of the call `opener`
-/// in the same record, or else this call, if the page has it.
+/// Returns the row that contains what the record at `position` opened: the turn of the call
+/// `opener` in the same record, or else this call, if the page has it.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);
@@ -114,8 +114,6 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::audit::ThreadPhase;
-    use crate::envelope::Spending;
     use crate::ids::{ListenerName, ThreadId};
     use crate::index::{WorkKind, WorkSpan};
 
@@ -144,19 +142,8 @@ mod tests {
 
     #[test]
     fn calls_that_begin_at_the_same_time_keep_the_order_of_their_records() {
-        let timeline = ThreadTimeline {
-            thread: ThreadId::parse("sess-rows0001").unwrap(),
-            opened_by: ListenerName::operator(),
-            status: ThreadPhase::Running,
-            opened: Time(0),
-            updated: Time(9),
-            spent: Spending::default(),
-            currency: None,
-            messages: 0,
-            before: 0,
-            items: Vec::new(),
-            rest: None,
-        };
+        let thread = ThreadId::parse("sess-rows0001").unwrap();
+        let timeline = ThreadTimeline::new(thread, ListenerName::operator(), Time(0));
         let turn = TurnWork {
             note: id(9),
             position: Position(2),

@@ -39,8 +39,8 @@ pub(super) fn call_path(call: MessageId) -> String {
 #[derive(Debug)]
 pub(super) struct CallToDecide {
     pub call: HeldCall,
-    /// The request, which may be the call itself; `None` if the index does not know it. An error says
-    /// why it could not be read.
+    /// The request, which may be the call itself; `None` if the index does not know it. An error
+    /// says why it could not be read.
     pub request: Result<Option<StartingRequest>, String>,
 }
 

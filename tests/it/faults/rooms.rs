@@ -182,8 +182,8 @@ fn a_full_disk_beneath_the_index_does_not_disturb_the_organism() {
 }
 
 /// Issue 17, 5.1: if the disk is full while a snapshot is made, only this snapshot is lost. The
-/// organism keeps working. If it is killed, its next start continues from the previous snapshot. The
-/// next snapshot is made once there is space.
+/// organism keeps working. If it is killed, its next start continues from the previous snapshot.
+/// The next snapshot is made once there is space.
 #[test]
 fn a_full_disk_beneath_a_snapshot_costs_that_snapshot_alone() {
     let house = House::settled(CONFIG);

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use organism::envelope::MessageKind;
 use organism::ids::{MessageId, Position};
+use organism::index::IndexReader;
 use organism::journal::sqlite::DATABASE;
+use organism::limits;
 use organism::thread::{Fact, Record};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::{organism, rows, text};
+use super::{organism, rows, text, with_index};
 use crate::journal::Place;
 use crate::journal::script::{NAMESPACE, Script, research, thread};
 
@@ -91,6 +93,34 @@ fn causes_and_effects_are_each_others_reverse() {
         assert_eq!(causes.as_array().unwrap().len(), 1, "{causes}");
         assert_eq!(causes[0]["id"], asked["id"]);
     }
+}
+
+/// Issue 18, 3.6: the first call of a chain of causes is found up to the bound. Of a longer chain, no
+/// message is taken for its beginning.
+#[test]
+fn the_first_call_of_a_chain_is_found_up_to_the_bound() {
+    let mut script = Script::default();
+    let root = thread(ROOT);
+    let (asked, first) = script.question(&root, "how far?");
+    let mut records = vec![first];
+    let mut chain = vec![asked];
+    for n in 1..=limits::CAUSES_MAX {
+        let mut step = script.outcome(&root, "researcher", asked);
+        let body = format!("<note xmlns=\"{NAMESPACE}\">number {n}</note>");
+        let cause = chain.last().copied();
+        let note = step.say(MessageKind::Note, "researcher", "researcher", "note", &body, cause);
+        chain.push(note);
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+
+    let first_call = |message: MessageId| {
+        let query = &mut |index: &mut IndexReader| index.first_call_of(message);
+        with_index(&place.data(), query).unwrap().map(|first| first.id)
+    };
+    assert_eq!(first_call(asked), Some(asked));
+    assert_eq!(first_call(chain[limits::CAUSES_MAX - 1]), Some(asked));
+    assert_eq!(first_call(chain[limits::CAUSES_MAX]), None);
 }
 
 /// Issue 17, 4.3: the list of effects is bounded, and states the total.

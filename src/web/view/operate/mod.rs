@@ -1,8 +1,9 @@
-//! The actions of a named person in the web view: decisions about held calls, pauses, cancellations, forks and retries.
+//! The actions of a named person in the web view: decisions about held calls, pauses,
+//! cancellations, forks and retries.
 //!
 //! **Invariant:** this module has no rules of its own for these actions. Each sends the running
-//! organism the same request as the command at the terminal, and only after the person has confirmed
-//! it on a page that shows exactly this action.
+//! organism the same request as the command at the terminal, and only after the person has
+//! confirmed it on a page that shows exactly this action.
 
 mod action_context;
 mod answer;

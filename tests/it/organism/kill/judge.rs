@@ -35,8 +35,8 @@ fn words<const COUNT: usize>(line: &str) -> [String; COUNT] {
 
 /// Returns the listener, the message and the attempt in the last line of effects in `line`.
 ///
-/// A listener that is killed while it writes across a page may leave the beginning of its line, which
-/// it has not acknowledged. The next listener then continues that line.
+/// A listener that is killed while it writes across a page may leave the beginning of its line,
+/// which it has not acknowledged. The next listener then continues that line.
 fn effect(line: &str, listeners: &BTreeSet<&str>) -> [String; 3] {
     let mut words: Vec<_> = line.rsplitn(4, ' ').take(3).collect();
     words.reverse();

@@ -1,5 +1,5 @@
-//! The conversation of a fork: the history of its source is one line, and the place at which the fork
-//! begins is marked.
+//! The conversation of a fork: the history of its source is one line, and the place at which the
+//! fork begins is marked.
 
 use super::conversation::{linked, messages, timeline};
 use super::{ViewServer, text_of};
