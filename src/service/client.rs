@@ -629,6 +629,7 @@ impl RetryDeadline {
 mod tests {
     use super::*;
     use crate::ids::ListenerName;
+    use crate::service::WaitKind;
 
     fn submission(client: &str, key: Option<&str>) -> SubmitRequest {
         let mut request = SubmitRequest {
@@ -663,5 +664,25 @@ mod tests {
         assert_ne!(one.key, other.key);
         assert!(one.key.is_some_and(|key| key.len() <= limits::CLIENT_KEY_BYTES_MAX));
         ThreadId::parse(&one.suggested.unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_wait_that_the_previous_attempt_has_reported_is_not_new() {
+        let wait = |target: &str| TreeWait {
+            thread: ThreadId::parse("sess-waits0001").unwrap(),
+            listener: ListenerName::parse("solo").unwrap(),
+            wait: WaitKind::Paused { target: target.to_owned() },
+        };
+        let mut waits = ReportedWaits::default();
+        waits.begin_attempt();
+        assert!(waits.add(&wait("all")));
+        waits.begin_attempt();
+        assert!(!waits.add(&wait("all")));
+        assert!(waits.add(&wait("solo")));
+
+        // A wait that one attempt has not found is new when a later one finds it.
+        waits.begin_attempt();
+        waits.begin_attempt();
+        assert!(waits.add(&wait("all")));
     }
 }
