@@ -13,7 +13,7 @@ static GIVEN: OnceLock<String> = OnceLock::new();
 
 /// Commands that take `--config` and are advised for another config than the one of this command:
 /// `key show` for another host, `workflow test` for a file of cases.
-const OTHERS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
+const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
 
@@ -69,8 +69,8 @@ fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let words: Vec<_> = rest.split_whitespace().collect();
     let is_named = words.iter().any(|word| ["--config", "--data"].contains(word));
-    let is_other = OTHERS.iter().any(|other| words.starts_with(other));
-    !is_named && !is_other && has_config_option(&words)
+    let is_for_other_config = FOR_OTHER_CONFIGS.iter().any(|other| words.starts_with(other));
+    !is_named && !is_for_other_config && has_config_option(&words)
 }
 
 /// Whether the command that these words begin with has the option, by the definition of the command

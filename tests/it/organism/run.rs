@@ -154,7 +154,7 @@ async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
         let mut surroundings = organism::config::ConfigEnvironment::of_process();
         let substrate = crate::nats::substrate(&house.path("")).into_iter();
         surroundings.variables.extend(substrate.map(|(key, value)| (key.to_owned(), value)));
-        // The journals of the user who runs the test are none of its business.
+        // Otherwise it finds the journals of the user who runs the test.
         let data = house.path("data").display().to_string();
         surroundings.variables.insert("XDG_DATA_HOME".to_owned(), data);
         let mut config =

@@ -68,7 +68,7 @@ fn content(
             }
         }
         h2 { "Paused" }
-        @if in_force.is_empty() { p.empty { "Nothing is paused." } } @else { (self::in_force(in_force)) }
+        @if in_force.is_empty() { p.empty { "Nothing is paused." } } @else { (list(in_force)) }
         h2 { "Everything" }
         p.buttons {
             a.button data-entry href=(pause_path(PauseVerb::Pause, "all")) { "Pause all" }
@@ -95,7 +95,7 @@ fn content(
     }
 }
 
-fn in_force(in_force: &[IndexedPause]) -> Markup {
+fn list(in_force: &[IndexedPause]) -> Markup {
     html! {
         ul.pauses {
             @for pause in in_force {

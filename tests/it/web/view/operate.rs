@@ -12,6 +12,7 @@ use organism::organism::operator::this_user;
 use serde_json::Value as Json;
 
 use super::{ViewServer, text_of};
+use crate::organism::diff::essay_house;
 use crate::organism::provider::Provider;
 use crate::organism::{House, numbered, say, talk_reply, until};
 use crate::web::HttpResponse;
@@ -333,6 +334,26 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
         Some(view.page(open)).filter(|page| page.contains("cancelled"))
     });
     assert_eq!(actions(&page), ["Resume"]);
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// A subthread that has ended gets no further message, so there is nothing to act on. Its page names
+/// the pauses of the threads above it.
+#[test]
+fn an_ended_subthread_offers_no_action_and_names_the_pause_of_its_root() {
+    let house = essay_house();
+    let running = house.run();
+    let view = operating(&house);
+    let [root, child] = ["/threads/sess-essay000", "/threads/sess-essay000.critique_1"];
+    assert_eq!(actions(&view.page(root)), ["Pause thread"]);
+    assert_eq!(actions(&view.page(child)), [""; 0]);
+
+    assert_eq!(house.organism(&["pause", "sess-essay000"]).code, Some(0));
+    let page = until("the pause is indexed", || {
+        Some(view.page(child)).filter(|page| page.contains("Paused since"))
+    });
+    assert_eq!(actions(&page), [""; 0]);
+    assert_eq!(actions(&view.page(root)), ["Resume"]);
     assert_eq!(running.stop(), Some(0));
 }
 
