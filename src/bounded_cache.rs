@@ -5,13 +5,12 @@ use std::hash::Hash;
 
 use crate::limits;
 
-/// A map that evicts its oldest values if it exceeds its maximum number of values, or its maximum
-/// number of bytes.
+/// A map that evicts its oldest values if it has too many values or too many bytes.
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
-    /// One entry for each `put`, oldest first. An entry is outdated once its value was taken or
-    /// replaced after that `put`.
+    /// One entry for each `put`, oldest first. An entry is outdated if its value was taken or
+    /// replaced after the `put`.
     order: VecDeque<(u64, K)>,
     values_max: usize,
     bytes_max: usize,
@@ -41,8 +40,8 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Self { values, order, values_max, bytes_max, bytes: 0, next_place: 0 }
     }
 
-    /// Stores a value of `bytes` bytes and evicts the oldest values beyond the bounds. Returns
-    /// false and stores nothing if the value alone exceeds the maximum bytes.
+    /// Stores a value of `bytes` bytes and evicts the oldest values until the bounds hold. Returns
+    /// false and stores nothing if the value alone exceeds the maximum number of bytes.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {
@@ -70,8 +69,8 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         self.values.get(key).is_some_and(|cached| cached.place == place)
     }
 
-    /// Removes outdated entries from `order` once they outnumber the current entries, so that the
-    /// length of `order` stays proportional to the number of values.
+    /// Removes outdated entries from `order` if they outnumber the current entries. So the length
+    /// of `order` stays proportional to the number of values.
     fn drop_outdated_entries(&mut self) {
         if self.order.len() <= 2 * self.values.len() + 16 {
             return;
@@ -91,7 +90,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Some(value)
     }
 
-    /// Removes the values that `is_kept` rejects.
+    /// Removes the values for which `is_kept` returns false.
     pub fn retain(&mut self, is_kept: impl Fn(&V) -> bool) {
         let rejected = self.values.iter().filter(|(_, cached)| !is_kept(&cached.value));
         let rejected: Vec<K> = rejected.map(|(key, _)| key.clone()).collect();

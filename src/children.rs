@@ -3,7 +3,7 @@
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
 //! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
-//! processes, but never the exit code of a child from [`spawn`]. This module must not know what the
+//! detached processes, but never that of a child from [`spawn`]. This module must not know what the
 //! children do.
 
 use std::collections::BTreeMap;
@@ -12,18 +12,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ListenerName;
 
-/// Children that were started and whose exit codes are not collected yet. Each has the listener
-/// that it runs, if any.
+/// Children whose exit codes are not collected yet, each with the listener that it runs, if any.
 ///
 /// [`spawn`] holds the lock from before the fork until the id is registered, so that a child that
-/// ends immediately is never taken for an orphan.
+/// ends immediately never counts as an orphan.
 static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
 
 fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child that was started. It may be dropped only after its exit code was collected.
+/// A child that was started. The value may be dropped only after the child's exit code was
+/// collected.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,
@@ -62,8 +62,8 @@ pub fn listener_of(pid: u32) -> Option<ListenerName> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStatus {
     pub parent: i64,
-    /// Start time in ticks of the system's clock. Two processes that have the same id one after the
-    /// other have different start times.
+    /// Start time in ticks of the system's clock. Distinguishes processes that have the same id at
+    /// different times.
     pub started: u64,
     pub is_zombie: bool,
 }
@@ -115,7 +115,8 @@ mod subreaper {
         IS_SUBREAPER.load(Ordering::Relaxed)
     }
 
-    /// Collects the exit codes of detached processes that became our children and have ended.
+    /// Collects the exit codes of detached processes that became children of this program and have
+    /// ended.
     pub fn reap_orphans() {
         // The lock is held throughout, so that no new child is taken for an orphan.
         let owned = owned();
@@ -137,8 +138,8 @@ mod subreaper {
 
 #[cfg(not(target_os = "linux"))]
 mod subreaper {
-    /// Does nothing: only Linux has subreapers. Elsewhere, init becomes the parent of detached
-    /// processes.
+    /// Does nothing, because only Linux has subreapers. On other systems, init becomes the parent
+    /// of detached processes.
     pub fn become_subreaper() -> super::io::Result<()> {
         Ok(())
     }

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Time(pub i64);
 
 impl Time {
-    /// Reads the system clock. Only drivers and hosts call this; everything else gets the time as
-    /// an argument.
+    /// Reads the system clock. Called only by drivers and hosts; all other code gets the time as an
+    /// argument.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
@@ -31,13 +31,14 @@ impl Time {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Reads an RFC 3339 instant, such as `2026-11-20T10:00:00Z`.
+    /// Parses an RFC 3339 instant, such as `2026-11-20T10:00:00Z`.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_microsecond()))
     }
 }
 
-/// Returns the time since the machine booted, including sleep. This clock cannot be set.
+/// Returns the time since the boot of the machine, including time in which it slept. This clock
+/// cannot be set.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;
@@ -72,7 +73,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Reads an XSD duration of days and smaller units, such as `PT30S`.
+/// Parses an XSD duration of days and smaller units, such as `PT30S`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     if span.get_years() != 0 || span.get_months() != 0 {

@@ -50,7 +50,7 @@ pub enum Role {
     /// wait.
     #[serde(rename = "agent")]
     Agent,
-    /// A listener that is neither an agent nor a person.
+    /// A listener that is neither an agent nor a person nor a workflow.
     #[serde(rename = "listener")]
     Listener,
     /// A program outside the organism that sends requests. The pump delivers nothing to a client.
@@ -135,7 +135,7 @@ pub struct Contract {
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// The only client under whose name processes of this listener may send.
+    /// The only client in whose name processes of this listener may send requests.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// Core words that the config allows this listener; `None` if the config does not list any.
@@ -221,8 +221,8 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether calls to a listener in a fork get the recorded results of the fork's source. True if
-    /// the listener is neither an agent nor a workflow.
+    /// Whether a fork answers calls to this listener with the recorded results of the fork's
+    /// source. True if the listener is neither an agent nor a workflow.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -232,8 +232,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns the contract of a listener as [`Contracts::get`] does, but as a shared reference. So
-    /// the caller can keep the contract while it changes its own state.
+    /// Returns the contract of a listener as a shared reference, so that the caller can keep the
+    /// contract while it changes its own state.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
@@ -243,9 +243,9 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| contract)
     }
 
-    /// Returns these contracts, restricted to the peers that `current` still has. They apply to
-    /// work that was in flight when the config changed to `current`: no sender may call a listener
-    /// that is missing from `current`, or that no longer accepts the payload there.
+    /// Returns a copy of these contracts for work that was in flight when the config changed to
+    /// `current`. In the copy, no sender may call a listener that is missing from `current`, or
+    /// send a payload that the listener no longer accepts.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

@@ -24,13 +24,13 @@ pub const JOURNAL: [&str; 9] = [
     "after-append",
 ];
 
-/// Further failpoints of a journal on JetStream.
+/// Failpoints of a journal on JetStream, besides those in [`JOURNAL`].
 pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
 
-/// Further failpoints while a journal is moved into a stream.
+/// Failpoints of the move of a journal into a stream.
 pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 
-/// Further failpoints while a stream is repaired.
+/// Failpoints of the repair of a stream.
 pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-published"];
 
 /// Failpoints of a command that brings an index up to date.
@@ -42,8 +42,8 @@ pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapsho
 /// Failpoint of the proof of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoints of the pump. They lie around the effects of a durable record, and between the arrival
-/// of an answer and the record of it.
+/// Failpoints of the pump: around the effects of a durable record, and between the arrival of an
+/// answer and its record.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -68,8 +68,8 @@ struct ArmedFailpoint {
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Aborts the process or waits for the file, if this failpoint is selected and is passed for the
-/// `nth` time.
+/// Aborts the process, or waits for the file, if the environment selects this failpoint and this is
+/// its `nth` pass.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }

@@ -337,7 +337,7 @@ fn partition_of(text: &str, partitions: u32) -> u32 {
     u32::try_from(rest).unwrap_or_default()
 }
 
-/// Name of a payload: `{namespace}local`. Two namespaces are equal if all their characters are.
+/// Name of a payload: `{namespace}local`. Namespaces are compared character by character.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PayloadName {
     pub namespace: Arc<str>,
@@ -396,8 +396,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the number under which a pump of this epoch requests previews. Its `n` is 0, and
-    /// attempts count from 1.
+    /// Returns the number under which a pump of this epoch requests previews. Its `n` is 0; the `n`
+    /// of an attempt is at least 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }
@@ -541,7 +541,7 @@ impl<'de> Deserialize<'de> for Digest {
 mod tests {
     use super::*;
 
-    /// Records are stored by partition, so the partition of a tree must never change.
+    /// Checks that the partition of a tree never changes, because records are stored by partition.
     #[test]
     fn a_trees_partition_is_for_ever_the_same() {
         for (root, of_4, of_64) in

@@ -107,7 +107,7 @@ pub const GROUPS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// The buckets. There is one more than there are bounds, for values above the last bound.
+    /// The buckets: one for each bound, and one for values above the last bound.
     buckets: Box<[Counter]>,
     sum: Counter,
 }

@@ -1,4 +1,4 @@
-//! Fits a request into the model's context window. Results that do not fit are replaced by stubs.
+//! Fits a request into the model's context window by replacing results that do not fit by stubs.
 //! The prompt and the record both show the stubs, and the notice of the turn states that the turn
 //! is the last one of its call. No text is ever shortened.
 
@@ -17,7 +17,7 @@ use super::protocol::render;
 /// A model request after fitting, which is within the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// Messages that prompts show as stubs from this turn on. If there are such messages, this turn
+    /// Messages that prompts show as stubs from this turn on. If the list is not empty, this turn
     /// is the last one of its call.
     pub left_out: Vec<MessageId>,
 }

@@ -18,8 +18,7 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a model request, without the thread and without the data that the turn's note
-/// contains.
+/// The inputs of a model request, except the thread and the data in the turn's note.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Renderer version of the turn.
@@ -50,7 +49,7 @@ pub struct TurnInputs {
 }
 
 impl TurnInputs {
-    /// Encodes the inputs for storage in the journal.
+    /// Encodes the inputs as text for storage in the journal.
     pub fn write(&self) -> String {
         serde_json::to_string(self).expect("plain data is JSON")
     }
@@ -167,9 +166,9 @@ impl SentDigests {
     }
 }
 
-/// Returns the digest of everything in a request except its settings. In the digested text, each
-/// part is followed by a zero byte, which no part contains. Turns of older versions stored no
-/// inputs, and recorded this digest instead.
+/// Returns the digest of all parts of a request except its settings. In the digested text, a zero
+/// byte follows each part; no part contains a zero byte. Turns of older versions recorded this
+/// digest and stored no inputs.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

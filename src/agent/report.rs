@@ -1,4 +1,5 @@
-//! Formats of final reports. The config states exactly one format; it is never guessed.
+//! Formats of final reports. The config states exactly one format, so that no format is ever
+//! guessed.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ pub enum FinalMode {
     #[default]
     #[serde(rename = "action")]
     Action,
-    /// An action ends a call. The text of a turn without an action ends it, too.
+    /// An action ends a call. A turn without an action also ends the call, with its text as the
+    /// answer.
     #[serde(rename = "text")]
     Text,
 }

@@ -9,7 +9,7 @@ use crate::envelope::{Money, RouteTry};
 use crate::limits;
 use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, TokenUsage};
 
-/// Buffer of one answer, for all requests that were made to get it.
+/// Buffer for the answer to a model call, which may take several requests.
 #[derive(Debug, Default)]
 pub(super) struct AnswerBuffer {
     pub raw: String,
@@ -18,7 +18,7 @@ pub(super) struct AnswerBuffer {
     pub is_too_long: bool,
     /// Number of bytes of `raw` that [`AnswerBuffer::unread`] has returned.
     read: usize,
-    /// Number of bytes received for the current request, including bytes that were not kept.
+    /// Number of bytes received for the current request, including bytes that the buffer dropped.
     bytes: usize,
     /// Route of the latest request.
     route: Option<ModelRoute>,
@@ -34,7 +34,7 @@ struct LostRequest {
     route: ModelRoute,
     reason: &'static str,
     bytes: usize,
-    /// Whether the provider worked on the request, so that its prompt must be charged.
+    /// Whether the provider worked on the request, so that the request's prompt must be charged.
     is_charged: bool,
 }
 
@@ -129,8 +129,7 @@ impl AnswerBuffer {
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
 
-    /// Drops the text received so far, because the answer to the next request starts from the
-    /// beginning.
+    /// Drops the text received so far, because the next request gets the answer from its beginning.
     fn void(&mut self) {
         if self.bytes > 0 {
             self.lose("restarted", true);
@@ -150,7 +149,7 @@ impl AnswerBuffer {
     }
 
     /// Estimates usage and cost of the failed requests, because providers report no usage for them.
-    /// A request is charged for its prompt, and for one token per four received bytes. Returns
+    /// Charges each request for its prompt, and for one token per four received bytes. Returns
     /// `None` if nothing is to be charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();

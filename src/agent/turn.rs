@@ -33,12 +33,12 @@ use model_call::ModelAnswer;
 pub use model_call::TurnServices;
 use recorded_answer::OwnNames;
 
-/// Settings of an agent, besides its model and its journal.
+/// Settings of an agent, except its model and its journal.
 #[derive(Clone)]
 pub struct AgentOptions {
     pub contract: Contract,
-    /// All contracts of the organism. The agent's vocabulary and the descriptions of its peers come
-    /// from them.
+    /// All contracts of the organism, from which the agent's vocabulary and the descriptions of its
+    /// peers are generated.
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
     pub transport: ActionTransport,
@@ -49,8 +49,8 @@ pub struct AgentOptions {
     pub final_by: FinalMode,
     /// Tool choice for native calls; `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn gets a notice. With `xml-final`, each turn always gets one, because the
-    /// notice names the slots. A turn with a full context window always gets one, too.
+    /// Whether every turn gets a notice. Turns with `xml-final`, whose notice names the slots, and
+    /// turns with a full context window get a notice in any case.
     pub notice: bool,
     /// Maximum tokens of one answer.
     pub max_tokens: Option<u32>,
@@ -91,8 +91,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal, by the form of the goal; empty if no workflow may send
-    /// goals to the agent.
+    /// Protocols for calls with a goal, by the form of the goal; empty for an agent that receives
+    /// no goals from workflows.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -139,8 +139,8 @@ impl ModelAgent {
         self.turn_with(self.kept_memory(delivery), delivery, context).await
     }
 
-    /// Takes one turn like [`ModelAgent::turn`]. `memory` is the kept memory of the delivery's
-    /// thread.
+    /// Takes one turn as [`ModelAgent::turn`] does, with `memory` as the kept memory of the
+    /// delivery's thread.
     pub async fn turn_with(
         &self,
         memory: ThreadMemory,
@@ -184,7 +184,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Returns the inputs of a request to `route`, besides the thread.
+    /// Returns the inputs of a request to `route`, except the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -252,7 +252,7 @@ impl ModelAgent {
         Ok(self.render(self.kept_memory(delivery), delivery)?.request)
     }
 
-    /// Like [`ModelAgent::rendered`], but also returns the size of the request.
+    /// Returns the same request as [`ModelAgent::rendered`], with the size of the request.
     pub fn measured(
         &self,
         delivery: &Delivery,
@@ -270,19 +270,20 @@ impl ModelAgent {
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
-    /// Computes the digest of a request without its settings. Turns of older versions recorded it.
+    /// Computes the digest of a request without its settings, which turns of older versions
+    /// recorded.
     pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
 
-    /// Computes the size of a rebuilt request. `notice` is the notice at the end of the request; no
-    /// other request contains it.
+    /// Computes the size of a rebuilt request. `notice` is the notice at the end of this request,
+    /// which no other request contains.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
 
-    /// Returns the protocol and the tool choice for a call. In a call with an untyped goal, the
-    /// choice cannot be `Required`, because plain text answers such a goal.
+    /// Returns the protocol and the tool choice for a call. If the call has an untyped goal, the
+    /// tool choice is never `Required`, because plain text answers such a goal.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -305,7 +306,7 @@ impl ModelAgent {
         }
     }
 
-    /// Returns the kept memory of a delivery's thread, or an empty one.
+    /// Returns the kept memory of a delivery's thread, or an empty memory if none is kept.
     pub fn kept_memory(&self, delivery: &Delivery) -> ThreadMemory {
         let name = &self.options.contract.name;
         self.memories.take(name, &delivery.thread, self.options.memory, delivery.position)
@@ -316,7 +317,7 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds the records after the end of a memory, up to `up_to`. Reads on a blocking thread, not
+    /// Adds the records after the end of `memory`, up to `up_to`. Reads on a blocking thread, not
     /// on an async worker.
     async fn extended(
         &self,
@@ -430,8 +431,7 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Returns [`Spent`] if this turn did not end its call, although it was the last turn that the
-    /// call may take.
+    /// Returns [`Spent`] if this turn did not end its call and the call may take no further turn.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -482,17 +482,18 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The form of a goal: the payloads that the agent may write only in calls with such a goal.
+/// The form of a goal: the payloads that the agent may write only in calls with a goal of this
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
     answer: PayloadName,
-    /// The payload that delegates the goal, if it has roles.
+    /// The payload that delegates the goal; `None` if the goal has no roles.
     delegate: Option<PayloadName>,
 }
 
-/// Makes one protocol for each form of goal. An untyped goal is answered by the text of a turn, and
-/// a typed goal only by its payload.
+/// Makes one protocol for each form of goal. The text of a turn answers an untyped goal; only the
+/// goal's payload answers a typed goal.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -575,14 +576,14 @@ struct RenderedTurn {
     own_names: OwnNames,
     /// The provider whose native calls and results are sent as blocks.
     native: Option<String>,
-    /// Messages that prompts show as stubs from this turn on. If there are such messages, this turn
+    /// Messages that prompts show as stubs from this turn on. If the list is not empty, this turn
     /// is the last one of its call.
     left_out: Vec<MessageId>,
 }
 
 impl RenderedTurn {
-    /// Whether the agent's last turn in this call wrote text, so that the request contains text of
-    /// the agent.
+    /// Whether the request contains text of the agent itself, because the agent's last turn in this
+    /// call wrote text.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -1,4 +1,5 @@
-//! The `model-turn` note: the data with which a model call can be examined and its prompt rebuilt.
+//! The `model-turn` note: the data from which a person can examine a model call, and the program
+//! can rebuild the prompt.
 
 use std::fmt::Write as _;
 
@@ -41,7 +42,8 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Digest of the inputs besides the thread. `None` if they are not stored.
+    /// Digest of the stored inputs of the request, except the thread. `None` if the inputs are not
+    /// stored.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
@@ -226,7 +228,8 @@ pub struct PastTurn {
     pub environment: Option<String>,
     /// Digest of the whole request of the turn.
     pub prompt: Option<Digest>,
-    /// Digest of the inputs besides the thread. Older turns did not store them.
+    /// Digest of the stored inputs of the request, except the thread. `None` for older turns, which
+    /// stored no inputs.
     pub inputs: Option<Digest>,
     /// The notice that the request of this turn contained.
     pub notice: Option<String>,
@@ -238,12 +241,13 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Like [`PastTurn::read`], but returns `None` for a turn that did not store its inputs.
+    /// Parses a note as [`PastTurn::read`] does, but returns `None` if the turn did not store its
+    /// inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()
     }
 
-    /// Parses a note. Returns `None` if the payload is no such note.
+    /// Parses a note. Returns `None` if the payload is no `model-turn` note.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;
 

@@ -7,22 +7,23 @@
 /// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version: results are escaped twice and stand in the order of arrival, and clearing the
-    /// context hides the open request.
+    /// Third version, which escapes results twice and shows them in the order of arrival. Clearing
+    /// the context hides the open request.
     V3,
-    /// Fourth version: results are escaped once and stand in the order of their calls. The open
-    /// request always stays.
+    /// Fourth version, which escapes results once and shows them in the order of their calls. The
+    /// open request always stays.
     V4,
-    /// Fifth version: like the fourth, but also names `cancel-thread` and the attribute that binds
-    /// a spawned thread.
+    /// Fifth version, which adds to the fourth `cancel-thread` and the attribute that binds a
+    /// spawned thread.
     V5,
-    /// Sixth version: like the fifth, but also names the attributes that limit a spawned thread.
+    /// Sixth version, which adds to the fifth the attributes that limit a spawned thread.
     V6,
-    /// Seventh version: like the sixth, but a goal of another agent in the same thread is shown
-    /// like any message.
+    /// Seventh version, which differs from the sixth in one rule: a goal of another agent in the
+    /// same thread is shown like any message.
     V7,
-    /// Eighth version: like the seventh, but the system prompt describes each tool and each peer
-    /// once, and native tools that contain a payload do not repeat the schemas of other tools.
+    /// Eighth version, which differs from the seventh in two rules: the system prompt describes
+    /// each tool and each peer once, and native tools that contain a payload do not repeat the
+    /// schemas of other tools.
     V8,
 }
 

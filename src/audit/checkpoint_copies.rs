@@ -1,5 +1,5 @@
-//! Copies of checkpoints, with which a proof compares the journal. A copy that is kept elsewhere
-//! protects the journal even from an attacker who knows the journal's key.
+//! Copies of checkpoints, with which a proof compares the journal. A copy that is kept outside the
+//! state directory protects the journal even from an attacker who knows the journal's key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay before a directory of copies is read again while a pump is about to write a copy.
+/// Delay between two reads of a directory of copies while a pump is about to write a copy there.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -27,7 +27,7 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept apart from the state directory.
     is_elsewhere: bool,
-    /// Whether agreement with this file counts as proof. Even a file that does not count can
+    /// Whether agreement with this file counts as proof. A file that does not count can still
     /// contradict the journal.
     counts: bool,
 }
@@ -51,19 +51,19 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
-    /// Whether a state directory was given. Stays true even if `distrust_state` bars the checkpoint
-    /// copies of the state directory from the proof.
+    /// Whether a state directory was given, even if `distrust_state` excludes its checkpoint copies
+    /// from the proof.
     has_state: bool,
-    /// Reason why the directory that the config names has no copy for this journal.
+    /// Why the configured directory has no copy for this journal; `None` if it has one.
     lacking: Option<String>,
-    /// Position of the journal's last checkpoint when the copies were read.
+    /// Position of the last checkpoint that the journal had when the copies were read.
     due: Position,
-    /// Position of the last record that is covered by a matching copy kept elsewhere.
+    /// Position of the last record that a matching copy outside the state directory covers.
     vouched: Position,
     /// Checkpoints newer than the backup's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons why some of the named files cannot serve as proof.
+    /// Reasons why certain named files cannot serve as proof.
     pub unread: Vec<String>,
     /// Keys that signed checkpoints in files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -137,7 +137,7 @@ impl CopyEvidence {
         Ok(())
     }
 
-    /// Reads the copies in a directory. If a running pump is about to write the copy of its last
+    /// Reads the copies in a directory. If a running pump is about to write a copy of its last
     /// checkpoint, waits for that copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
@@ -171,7 +171,8 @@ impl CopyEvidence {
 
     /// Removes from the copies every checkpoint that is newer than the backup's last checkpoint.
     /// `last` is the last record of the backup. Keeps the removed checkpoints up to `last` for
-    /// [`CopyEvidence::compare_later`], because the backup has all records that they cover.
+    /// [`CopyEvidence::compare_later`], because the backup has the records that these checkpoints
+    /// cover.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -187,7 +188,7 @@ impl CopyEvidence {
     }
 
     /// Compares each set-aside checkpoint at the position `heads.last()` with the Merkle root of
-    /// the records up to that position. A matching copy that is kept elsewhere covers these
+    /// the records up to that position. A matching copy outside the state directory covers these
     /// records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
@@ -203,14 +204,14 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes and returns the copied checkpoints that the records contradict and that are newer
-    /// than the backup's last checkpoint.
+    /// Removes and returns the copied checkpoints that are newer than the backup's last checkpoint
+    /// and that the records contradict.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from the checkpoints in the journal. A matching copy that is
-    /// kept elsewhere covers the records before it.
+    /// Returns the copies that differ from the checkpoints in the journal. A matching copy outside
+    /// the state directory covers the records before it.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
@@ -247,8 +248,8 @@ impl CopyEvidence {
         files.map(|file| file.path.clone()).collect()
     }
 
-    /// Returns why the copies do not protect the journal from an attacker who knows its key.
-    /// Returns `None` if the copies protect the journal.
+    /// Returns why the copies do not protect the journal from an attacker who knows the journal's
+    /// key, or `None` if they do.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;

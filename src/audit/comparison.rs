@@ -25,8 +25,8 @@ pub struct ThreadComparison {
     pub differences: Vec<ThreadDifference>,
     /// Number of events that are equal on both sides.
     pub equal: u64,
-    /// Pairs of turns at the same place of both threads whose requests to the model had different
-    /// digests, in order.
+    /// Pairs of turns at the same place of both threads whose requests to the model have different
+    /// digests, in the order of the turns.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// Two events at the same place with different content, or an event that only one side has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position of the different event in the left journal. For an event that only the right side
-    /// has, the position of the left event that follows it.
+    /// Position of the event in the left journal. If only the right side has the event, position of
+    /// the next event on the left side.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -101,7 +101,7 @@ pub struct ThreadTotals {
     /// Payload of the last reply or fault that the thread sent to its opener.
     #[serde(rename = "result")]
     pub result: Option<String>,
-    /// Digest of the definition, for a run of a workflow.
+    /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
     #[serde(rename = "definition")]
     pub definition: Option<String>,
     #[serde(rename = "messages")]
@@ -167,7 +167,7 @@ impl ThreadComparison {
     }
 
     /// Returns the pairs of prompts that were sent before the first difference between events. The
-    /// prompts of such a pair differ for another reason than this difference.
+    /// first difference cannot be the reason why the prompts of such a pair differ.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
@@ -233,7 +233,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two events at the same place: the subthreads, or the prompts of turns.
+    /// Compares two events at the same place: if they are subthreads, by their events; if they are
+    /// turns, by their prompts.
     fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
         match (&left.entry.what, &right.entry.what) {
             (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
@@ -248,8 +249,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges that have no event in common. Pairs events, and also subthreads, that
-    /// have equal titles, in order.
+    /// Compares two ranges that have no event in common. Pairs the events with equal titles in
+    /// order, and also the subthreads with equal titles.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -355,8 +356,8 @@ fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Returns the last result for the sender of the thread's first message: a reply, or a message of
-/// the core.
+/// Returns the last result that the sender of the thread's first message got: a reply, or a message
+/// of the core.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;
@@ -387,8 +388,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the turn from which the turn of this note has its answer, if the note names a recorded
-/// answer.
+/// Returns the recorded turn whose answer a turn uses, if `message` is the turn's note and names
+/// such a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)
@@ -425,7 +426,7 @@ impl ThreadTotals {
         totals
     }
 
-    /// Adds the events of a thread and everything beneath it. Returns the time of the last one.
+    /// Adds the events of a thread and everything beneath it. Returns the time of the last event.
     fn add(&mut self, timeline: &ThreadTimeline) -> Time {
         let mut last = timeline.updated;
         for item in &timeline.items {

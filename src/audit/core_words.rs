@@ -52,7 +52,7 @@ fn label(thread: &str) -> String {
     thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
 }
 
-/// Returns the lines beneath the summary. They leave out everything that the summary shows.
+/// Returns the lines beneath the summary, which contain nothing that the summary shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload_lines::parse(payload) else {
         return payload_lines::lines(payload);
@@ -78,7 +78,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the reasons in a `huh` as sentences with their places, followed by the expected form.
+/// Returns the reasons in a `huh` as sentences with their locations, followed by the expected form.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -118,8 +118,8 @@ fn warnings(mut root: Element) -> Vec<String> {
     failover
 }
 
-/// Returns a line for each request that failed before a model answered, and one for the route that
-/// answered.
+/// Returns one line for each request that failed before a model answered, and one line for the
+/// route that answered.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {
@@ -144,7 +144,8 @@ fn failover(root: &mut Element) -> Vec<String> {
     lines
 }
 
-/// Returns the lines of a plan: its condition, then its steps, each with a check mark.
+/// Returns the lines of a plan: the condition of the plan, then one line with a check mark for each
+/// step.
 fn checklist(mut root: Element) -> Vec<String> {
     let steps = take_children(&mut root, "step");
     let tick = |step: &Element| match step.attribute("done") {

@@ -1,5 +1,5 @@
-//! The content of a thread's events: everything that would be equal if the same events happened
-//! again. Ids, times, positions and durations are not part of the content.
+//! The content of a thread's events: everything that would be the same if the same events happened
+//! again. Ids, times, positions and durations are no content.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ const MEASURED: [&str; 14] = [
 pub(super) struct EventContent {
     /// Kind of the event, with the listeners involved.
     pub title: String,
-    /// Text in which two events with the same title may differ.
+    /// Text by which two events with the same title may differ.
     pub text: String,
 }
 
@@ -48,8 +48,8 @@ impl EventContent {
     }
 }
 
-/// Reads the content of the events of one thread and everything beneath it. Replaces the ids of
-/// these threads and their messages by their places in the tree.
+/// Reads the content of the events of one tree of threads. Replaces the ids of the threads and
+/// messages by their places in the tree.
 pub(super) struct ContentReader {
     root: String,
     threads: HashMap<String, String>,
@@ -139,8 +139,8 @@ impl ContentReader {
         self.replace_ids(text, false)
     }
 
-    /// Replaces the ids of this tree in a text. In a payload of the core, every other UUID is the
-    /// id of a call or a timer, and is replaced as well.
+    /// Replaces the ids of this tree in a text. In a payload of the core, also replaces all other
+    /// UUIDs, which are ids of calls and timers.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -157,8 +157,8 @@ impl ContentReader {
         out
     }
 
-    /// Returns the length of the id at the beginning of a text, and its replacement. The length is
-    /// 0 if the text does not begin with an id.
+    /// Returns the length of the id at the beginning of a text, and the replacement of the id. The
+    /// length is 0 if the text does not begin with an id.
     fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');

@@ -25,19 +25,19 @@ pub enum ExportFormat {
     Jsonl,
 }
 
-/// Selects the records to write.
+/// Selects the records that an export writes.
 #[derive(Debug, Clone, Default)]
 pub struct ExportFilter {
-    /// Root thread of the only tree to write; `None` for all trees.
+    /// Root thread of the only tree that is written; `None` for all trees.
     pub tree: Option<ThreadId>,
-    /// Start of the time range: records before this time are not written.
+    /// Beginning of the time range: records before this time are not written.
     pub since: Option<Time>,
-    /// End of the time range: only records before this time are written.
+    /// End of the time range: records at or after this time are not written.
     pub until: Option<Time>,
 }
 
-/// Writes the current records that the filter selects. Several journals become one XML document
-/// with a part for each journal, or JSON lines in the order of time.
+/// Writes the records that the filter selects. Several journals become one XML document with a part
+/// for each journal, or JSON lines in the order of time.
 pub fn export(
     readers: &[JournalReader],
     filter: &ExportFilter,
@@ -69,7 +69,7 @@ pub fn export(
     }
 }
 
-/// Selects the records of one journal that are written. Each iteration yields the same records.
+/// The records of one journal that an export writes. Each iteration yields the same records.
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
@@ -80,8 +80,8 @@ struct ExportSource<'r> {
     last: Position,
 }
 
-/// Yields the records of several journals, in the order of time as far as possible. Records of one
-/// journal always keep their order.
+/// Visits the records of several journals in the order of time, as far as this order agrees with
+/// the order of records in each journal.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,
@@ -126,13 +126,14 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns a source that also contains all records between the last selected record and the
+    /// Returns a source that also contains all records after the last selected record, up to the
     /// head.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads all records of the tree, or the first batch of the whole journal.
+    /// Reads the first records: those of the whole tree if the filter names one, otherwise one
+    /// batch of the journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }
@@ -281,8 +282,8 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// Writes a message without the namespace declaration for envelopes, because the root element of
-/// the document has that declaration.
+/// Writes a message without the namespace declaration for envelopes, which the root element of the
+/// document contains.
 fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     let mut text = String::new();
     let payload = &message.payload;

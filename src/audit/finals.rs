@@ -15,8 +15,8 @@ use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
 /// Whether the clients of both threads got the same results in the same order. Two results are the
-/// same if their schema gives both texts the same values: white space between elements, the order
-/// of attributes, prefixes and notations of numbers do not count.
+/// same if their schema gives both the same values; white space between elements, the order of
+/// attributes, prefixes and notations of numbers do not count.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);
@@ -28,7 +28,7 @@ pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: 
             .all(|(before, after)| is_same_final(schemas, (before, &left_ids), (after, &right_ids)))
 }
 
-/// Whether two results mean the same to the client that gets them.
+/// Whether two results of clients have the same values by their schema.
 pub(super) fn is_same_final(
     schemas: &Schemas,
     (left, left_ids): (&MessageView, &ContentReader),
@@ -57,7 +57,8 @@ pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     messages.into_iter().filter(is_final).collect()
 }
 
-/// Whether the message informs a client about the approval of its call, and so is no result.
+/// Whether the message informs a client about the approval of its call. Such a message is no
+/// result.
 fn is_about_approval(message: &MessageView) -> bool {
     &*message.name.namespace == system::NAMESPACE && message.name.local.starts_with("approval-")
 }
@@ -89,8 +90,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Compares two values that were converted by the same schema. A number or a flag is a JSON text if
-/// the original notation differs from that of JSON.
+/// Whether two values that the same schema has converted to JSON are equal. A number or a flag in
+/// the notation of XML rather than JSON is a JSON text.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {
@@ -114,8 +115,8 @@ fn is_same_json(left: &Json, right: &Json) -> bool {
     }
 }
 
-/// Returns an element with sorted attributes, without white space between elements, and without its
-/// place in the text.
+/// Returns an element in a form for comparison: with sorted attributes, without white space between
+/// elements, and without its location in the text.
 fn canonical(element: &Element) -> Element {
     let mut own = Element { origin: ElementOrigin::default(), ..element.clone() };
     own.attributes.sort_by(|(one, _), (other, _)| {

@@ -1,4 +1,4 @@
-//! The history that a thread of a fork has taken over from its source.
+//! The history that a thread of a fork has inherited from the source.
 
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::thread::{Fact, ForkSource, Record};
@@ -6,24 +6,24 @@ use crate::thread::{Fact, ForkSource, Record};
 use super::event_content::is_lineage;
 use super::views::MessageView;
 
-/// History of a thread that a fork has taken over from its source, by reference.
+/// History of a thread in a fork that comes from the fork's source, by reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkOrigin {
     pub source: ForkSource,
     /// The thread of the source whose history this thread continues.
     pub thread: ThreadId,
-    /// Number of messages of that thread in the history.
+    /// Number of messages of the source thread in the history.
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// Messages of this thread with which the fork was recorded: the notes of the core, and the
-    /// messages of calls that were open in the source and are open again.
+    /// Messages that the fork's first record added to this thread: the notes of the core, and the
+    /// messages of calls that were open in the source and are open again in the fork.
     pub recorded: Vec<MessageId>,
 }
 
 impl ForkOrigin {
-    /// Reads the origin of `thread` from the first record of its fork. Returns `None` if the record
-    /// opens no fork that has taken over this thread.
+    /// Reads the origin of `thread` from the first record of the thread's fork. Returns `None` if
+    /// the record opens no fork, or if the fork has not taken over this thread.
     pub fn of(record: &Record, thread: &ThreadId) -> Option<Self> {
         let (root, source, threads) = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),

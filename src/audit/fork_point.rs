@@ -20,15 +20,14 @@ use crate::thread::{
 #[derive(Debug, Clone)]
 pub struct ForkPoint {
     pub source: ForkSource,
-    /// The client's request with which the fork begins; `None` for any other place.
+    /// The client's request with which the fork begins; `None` for a fork point without a request.
     pub request: Option<PointRequest>,
-    /// The turn that the fork repeats, if it begins at a turn.
+    /// The turn that the fork repeats; `None` if the fork does not begin at a turn.
     pub turn: Option<PointTurn>,
     /// The client that opened the source.
     pub client: ListenerName,
-    /// Listener whose call gets its recorded result in the fork. Set if the message that was named
-    /// for the fork belongs to the turn of an agent beneath that call; the fork then begins before
-    /// the call.
+    /// Listener whose call gets its recorded result in the fork. Set if the fork was requested at a
+    /// turn beneath that call, so that the fork begins before the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -85,17 +84,18 @@ pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &Listen
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
 }
 
-/// Whether calls to this listener get recorded results in a fork. Agents and workflows run again.
+/// Whether calls to this listener get recorded results in a fork. False for agents and workflows,
+/// which run again.
 pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bool {
     let contract = contracts.iter().find(|contract| contract.name == *name);
     !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
 }
 
 impl ForkPoint {
-    /// Finds the fork point at a message, or the last fork point before the message. The message is
-    /// in the record at `position`. Returns `None` if the record does not contain the message, or
-    /// if the tree cannot be forked. If `is_answered` holds for a listener, calls to the listener
-    /// get recorded results in the fork.
+    /// Finds the fork point at a message. If no fork can begin at the message, finds the last fork
+    /// point before it. The message is in the record at `position`. Returns `None` if the record
+    /// lacks the message, or if the tree cannot be forked. In the fork, calls to the listeners for
+    /// which `is_answered` holds get recorded results.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -147,10 +147,10 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the fork point at which the fork with these records began in its source. Returns
-    /// `None` if `records` are not those of a fork, or if the fork has no history of its source. A
-    /// fork at a message in the first record of a fork begins in the source, because that record
-    /// contains copies.
+    /// Returns the fork point in the source at which the fork with these records began. Returns
+    /// `None` if `records` are not those of a fork, or if the fork has no history of a source. If a
+    /// fork is requested at a message of this fork's first record, it begins in the source, because
+    /// that record contains copies.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -175,8 +175,8 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener whose call contains the turn at this point, if that call gets its
-    /// result from the record.
+    /// Returns the listener whose call contains the turn at this point, if such calls get recorded
+    /// results.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -201,7 +201,7 @@ impl ForkPoint {
     }
 
     /// Returns the threads that a fork with the root `fork` takes over at this point, and the work
-    /// that the fork opens again; `None` if a fork cannot represent the work.
+    /// that is open again in the fork. Returns `None` if a fork cannot represent the open work.
     pub fn taken_over(
         &self,
         reader: &JournalReader,
@@ -273,7 +273,7 @@ fn taken_over(
     Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
 }
 
-/// A recorded fork, to be proved from its source.
+/// A recorded fork whose lineage a proof checks against its source.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedFork {
     position: Position,
@@ -281,9 +281,9 @@ pub(super) struct RecordedFork {
     source: ForkSource,
     threads: Vec<InheritedThread>,
     calls: Vec<ReopenedCall>,
-    /// The messages that the fork has opened again.
+    /// The messages of the calls that the fork has opened again.
     messages: Vec<Message>,
-    /// Version of the core that decided about the fork.
+    /// Version of the core that recorded the fork.
     core_version: u32,
 }
 
@@ -291,8 +291,8 @@ pub(super) struct RecordedFork {
 const ALLOTMENTS_SINCE: u32 = 54;
 
 impl RecordedFork {
-    /// Returns the fork that this record opens. `core_version` is the version of the core that
-    /// decided about the fork.
+    /// Returns the fork that a record opens. `core_version` is the version of the core that
+    /// recorded the fork.
     pub fn of(record: &Record, core_version: u32) -> Option<Self> {
         let forked = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
@@ -368,8 +368,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners whose calls get recorded results in the fork, derived from the calls
-    /// that the fork has opened again.
+    /// Returns the listeners whose calls get recorded results in the fork. Derives them from the
+    /// calls that the fork has opened again.
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -377,7 +377,7 @@ impl RecordedFork {
         requests.map(|own| own.to.clone()).collect()
     }
 
-    /// Whether the fork has opened exactly this work again.
+    /// Whether the calls that the fork has opened again are exactly the calls in `work`.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
@@ -426,8 +426,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the first call that a client opens in this record. Returns `None` for a record in which
-/// a fork opens calls of its source again.
+/// Returns the first call that a client opens in this record. Returns `None` if a fork opens calls
+/// of its source again in this record.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -443,7 +443,8 @@ fn first_request(record: &Record) -> Option<&Message> {
 }
 
 /// Returns the message at which a fork can begin after the calls that this record closes: `wanted`
-/// if the record contains it, otherwise the last message of a result.
+/// if the record contains it, otherwise the last result. Returns `None` if the record closes no
+/// call.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -52,7 +52,7 @@ impl CallPreviewView {
     }
 }
 
-/// A call that was not delivered, because it waits for a person.
+/// A call that waits for a person, and so was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
     #[serde(rename = "message")]
@@ -73,13 +73,13 @@ pub struct HeldCall {
     /// The payload. `None` if it was redacted.
     #[serde(rename = "payload")]
     pub payload: Option<String>,
-    /// Reason why the call needs an approval.
+    /// Why the call needs an approval.
     #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Start of the wait, in RFC 3339. Such times can be sorted as text.
+    /// Beginning of the wait, in RFC 3339. Texts in this form sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline after which the wait ends without a decision.
+    /// Deadline of the decision. If it passes, the wait ends without a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener gives none.
@@ -120,7 +120,7 @@ impl HeldCall {
         }
     }
 
-    /// Sorts calls by the start of their wait, oldest first.
+    /// Sorts calls by the beginning of their wait, oldest first.
     pub fn sort(calls: &mut [Self]) {
         calls.sort_by(|one, other| (&one.since, one.message).cmp(&(&other.since, other.message)));
     }
@@ -148,7 +148,7 @@ pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     held_in_trees(index, index.waiting_trees()?)
 }
 
-/// Returns these held calls, oldest first. Reads only their trees.
+/// Returns the named held calls, oldest first. Reads only the trees of these calls.
 pub fn held_of(
     index: &IndexReader,
     calls: &[WaitingMessage],
@@ -184,7 +184,7 @@ fn held_in_trees(
     Ok(open.held())
 }
 
-/// The calls without a result at the current position, while the journal is read.
+/// The calls without a result, up to the record that was read last from the journal.
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,
@@ -259,7 +259,7 @@ impl OpenCalls {
         }
     }
 
-    /// Sets the reason for a hold from the core's message about it.
+    /// Sets the reason of a hold if `message` is the core's message about that hold.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

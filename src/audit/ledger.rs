@@ -30,16 +30,17 @@ impl ThreadCounts {
     }
 }
 
-/// All messages read so far. For each message, states whether it is settled.
+/// Counts the messages of a journal, and keeps for each message whether it is settled.
 #[derive(Debug, Default)]
 pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// For each thread that a fork has taken over, the thread's last `seq` in the source.
+    /// For each thread with history from a fork's source, the `seq` of the last message of that
+    /// history.
     inherited: Map<u32, u64>,
-    /// Number of refusals without a thread, including the `busy` refusals, which are recorded only
-    /// as a count.
+    /// Number of refusals that belong to no thread. These include the `busy` refusals, which are
+    /// recorded only as a count.
     unplaced: u64,
 }
 

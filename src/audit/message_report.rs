@@ -31,7 +31,7 @@ pub struct MessageReport {
     pub bytes: usize,
     #[serde(rename = "record")]
     pub record: ChainedRecord,
-    /// Position of the record with the disposition of the message.
+    /// Position of the record that contains the message's disposition.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
     /// The call that the message opened.
@@ -39,10 +39,10 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Refused payloads from the same outcome.
+    /// Refused payloads from the same outcome as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that were written while the call of the message was handled.
+    /// Refusals of payloads that were written in the call of the message.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call that wrote the message.
@@ -50,11 +50,11 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload; empty if its schema is part of the program or is generated
+    /// Schemas that declare the payload; empty if the program contains the schema or generates it
     /// from the config.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
-    /// Messages that led to this one: the direct cause first, the client's message last.
+    /// Messages that led to this message: the direct cause first, the client's message last.
     #[serde(rename = "causes")]
     pub causes: Vec<IndexedMessage>,
     #[serde(rename = "caused")]
@@ -80,7 +80,7 @@ pub struct ChainedRecord {
     pub hash: Digest,
     #[serde(rename = "tree")]
     pub tree: ThreadId,
-    /// Position of the previous record of the tree; 0 for the first.
+    /// Position of the previous record of the tree; 0 for the first record.
     #[serde(rename = "previous")]
     pub previous: Position,
     #[serde(rename = "previous_hash")]
@@ -97,8 +97,8 @@ pub struct ChainedRecord {
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate passed another payload. That payload contains this one, or the core made this one
-    /// from it.
+    /// The gate passed another payload. That payload contains the message's payload, or the core
+    /// made the message's payload from it.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -120,7 +120,7 @@ pub struct RefusalSummary {
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether the message caused more messages than `total` states.
+    /// Whether the message caused more than `total` messages.
     #[serde(rename = "more")]
     pub is_more: bool,
     #[serde(rename = "messages")]
@@ -134,7 +134,7 @@ pub struct RecordedConfig {
     pub digest: Digest,
     #[serde(rename = "core_version")]
     pub core_version: u32,
-    /// Start of the pump that put the config in force.
+    /// Position of the start or reload that put the config in force.
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(rename = "epoch")]
@@ -161,7 +161,7 @@ pub struct MessagePreview {
     pub preview: CallPreviewView,
 }
 
-/// A person's decision about a message.
+/// A person's decision about a held message.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageDecision {
     #[serde(rename = "position")]

@@ -10,8 +10,8 @@ use crate::clock::Time;
 /// Forms of a time, for help texts and errors.
 pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 15m, 2h, 3d ago";
 
-/// Parses a time: a date, a date with a time, or a duration before now. If a date states no time
-/// zone, the zone is that of this machine.
+/// Parses a time: a date, a date with a time of day, or a duration before now. A date without a
+/// time zone is in the zone of this machine.
 pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), &TimeZone::system())
 }

@@ -6,7 +6,7 @@ use crate::xml::shape::QName;
 /// Maximum depth of elements. A deeper payload is shown unformatted.
 const DEPTH_MAX: usize = 32;
 
-/// Returns the lines of a payload, not wrapped yet. A payload that does not consist of names and
+/// Returns the unwrapped lines that show a payload. A payload that does not consist of names and
 /// values is shown unformatted.
 pub fn lines(payload: &str) -> Vec<String> {
     parse(payload).and_then(|root| element_lines(&root)).unwrap_or_else(|| raw(payload))
@@ -31,7 +31,7 @@ fn entry(name: &str, value: &str, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// Parses a payload. Returns `None` if it is not well-formed or too deep.
+/// Parses a payload. Returns `None` if the payload is not well-formed or too deep.
 pub fn parse(payload: &str) -> Option<Element> {
     Element::read(payload).filter(|root| is_within(root, DEPTH_MAX))
 }
@@ -55,8 +55,8 @@ pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     taken.collect()
 }
 
-/// Returns the lines that show an element. Returns `None` if there is text between elements,
-/// because such a payload is shown unformatted.
+/// Returns the lines that show an element. Returns `None` if text stands between elements, because
+/// such a payload is shown unformatted.
 pub fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {

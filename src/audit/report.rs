@@ -29,7 +29,7 @@ pub struct RedactedPayload {
     pub message: MessageId,
 }
 
-/// Result of comparing the checkpoints outside the journal with those inside.
+/// Result of the comparison of the checkpoints outside the journal with the checkpoints inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
     /// No directory with checkpoints outside the journal is known.
@@ -39,7 +39,7 @@ pub enum OutsideVerdict {
     #[serde(rename = "missing")]
     Missing,
     /// The checkpoints in the state directory agree with the journal, but there are no copies
-    /// elsewhere.
+    /// outside that directory.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -59,9 +59,8 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// Records that the stream contains the same records as the projection, which proves the
-    /// projection. The stream has `ahead` more records. The projection lacks these records, so they
-    /// are not proved.
+    /// Records that the stream and the projection agree, which proves the projection. The stream
+    /// has `ahead` further records, which are not proved because the projection lacks them.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -84,7 +83,7 @@ impl ProofReport {
     }
 }
 
-/// Reason that the report gives for a projection that was not compared with its stream.
+/// Reason that the report states for a projection that was not compared with its stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 
@@ -103,7 +102,7 @@ pub struct RecordedLoss {
     pub journal: Option<Uuid>,
 }
 
-/// Records that an operator accepted although no MAC of a pump covers them.
+/// Records that an operator accepted although they have no MAC of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AcceptedRecords {
     #[serde(rename = "first")]
@@ -112,7 +111,7 @@ pub struct AcceptedRecords {
     pub last: Position,
 }
 
-/// Result of a proof, up to the first violation.
+/// Result of a proof, which ends at the first violation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
     #[serde(rename = "verdict")]
@@ -142,14 +141,14 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that is covered by a copy of a checkpoint kept elsewhere; 0 if
-    /// there is no such copy.
+    /// Position of the last record that a copy of a checkpoint outside the state directory covers;
+    /// 0 if there is no such copy.
     #[serde(rename = "vouched")]
     pub vouched: Position,
     /// Files of checkpoints outside the journal with which the journal was compared.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
-    /// Position of the last record that is covered by a MAC or a signature of an available key.
+    /// Position of the last record that the MAC or signature of an available key covers.
     #[serde(rename = "covered")]
     pub covered: Position,
     /// Public keys that signed checkpoints, in hexadecimal.

@@ -12,7 +12,7 @@ use crate::thread::Input;
 
 use super::retry_source::RetryObstacle;
 
-/// A message that an operator may retry.
+/// A message that is shown to an operator who wants to retry messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryMessage {
     pub id: MessageId,
@@ -31,7 +31,8 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message, or one of the earlier messages that the message retries.
+/// An attempt to handle a message or one of its predecessors: the message may be a retry of an
+/// earlier one.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -40,8 +41,8 @@ pub struct EarlierAttempt {
     pub attempt: IndexedAttempt,
 }
 
-/// Returns at most `most` requests of clients, oldest first. These requests failed or were refused,
-/// and were not retried.
+/// Returns requests of clients that failed or were refused and were not retried: at most `most`,
+/// oldest first.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -95,8 +96,8 @@ fn retry_message(
     }))
 }
 
-/// Returns the attempts of a message. The attempts of the earlier messages that it retries come
-/// first.
+/// Returns the attempts of a message. If the message is a retry, the attempts of the earlier
+/// messages come first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

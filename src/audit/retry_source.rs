@@ -27,7 +27,8 @@ pub struct RetrySource {
     /// The client key of a refused submission.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether the outcome of the call, or of a call that it retries, is unknown.
+    /// Whether the outcome of the call is unknown, or the outcome of an earlier call of which this
+    /// call is a retry.
     pub is_unknown: bool,
 }
 
@@ -65,8 +66,7 @@ pub enum RetryObstacle {
 }
 
 impl RetryObstacle {
-    /// Returns the obstacle to a retry of the message with this id. The record contains the
-    /// message.
+    /// Returns the obstacle to a retry of the message with this id, which `record` contains.
     pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
         if let Some(refused) = RefusedSubmission::find(record, message) {
             let rule = refused.refusal.rule;
@@ -80,7 +80,7 @@ impl RetryObstacle {
     }
 }
 
-/// A submission that a record refuses.
+/// A refused submission, as its record shows it.
 struct RefusedSubmission<'r> {
     key: &'r Option<String>,
     sender: &'r ListenerName,
@@ -109,7 +109,7 @@ impl<'r> RefusedSubmission<'r> {
 }
 
 impl RetrySource {
-    /// Finds the message in the record at `position`.
+    /// Finds the source of a retry: the message with this id in the record at `position`.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -195,7 +195,7 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call, or a call that it retries, ended as `unknown-outcome`.
+/// Whether the call ended as `unknown-outcome`, or an earlier call of which this call is a retry.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

@@ -21,7 +21,7 @@ pub struct SearchRequest {
     /// XPath expression that must be true for the payload. Names in it are local names.
     pub xpath: Option<String>,
     pub limit: usize,
-    /// Whether all matches are counted, instead of at most 10,000.
+    /// Whether all matches are counted. If false, counting stops at 10,000.
     pub is_full_count: bool,
 }
 
@@ -72,8 +72,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total: index.count(&request.filter, most)? })
 }
 
-/// Whether an item is part of the results. A message that was found by its words is left out if its
-/// payload no longer exists.
+/// Whether an item is part of the results. A message that the index found by its words is left out
+/// if its payload no longer exists.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {
@@ -83,7 +83,7 @@ fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     }
 }
 
-/// Reads the payloads that the filter selects, newest first, up to a maximum.
+/// Reads the payloads that the filter selects, newest first, up to a maximum number.
 fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
@@ -134,8 +134,8 @@ fn is_true_for(expression: &str, payload: &str) -> bool {
     flag.and_then(Result::ok).unwrap_or(false)
 }
 
-/// Reads search hits from the journal. Keeps the last record in memory, because several hits are
-/// often messages of the same record.
+/// Reads search hits from the journal. Keeps the last record in memory, because consecutive hits
+/// are often messages of the same record.
 struct HitLoader<'i> {
     index: &'i IndexReader,
     record: Option<HashedRecord>,

@@ -8,14 +8,14 @@ use crate::index::{Error, IndexReader, IndexedMessage};
 use crate::system;
 use crate::thread::Fact;
 
-/// A client's request, or another call at the beginning of a run.
+/// The request of a client that started a run, or another call at the beginning of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,
     /// The payload; `None` if it was redacted.
     pub payload: Option<Arc<str>>,
-    /// Report of the action of an operator that caused the request, such as a retry or an edited
-    /// turn; `None` if a client sent the request.
+    /// Report of the operator's action that caused the request, such as a retry or an edited turn;
+    /// `None` if a client sent the request.
     pub action: Option<MessageId>,
 }
 

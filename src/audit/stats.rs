@@ -1,7 +1,7 @@
 //! Counts, costs and times of recorded events, grouped by agent, model, listener, rule or day.
 //!
-//! Whole hours come from the roll-ups of the index. The parts of hours at the ends of a time range
-//! come from the events themselves.
+//! Numbers of whole hours come from the hourly totals in the index. Numbers of the incomplete hours
+//! at both ends of the time range are computed from the events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -46,18 +46,18 @@ impl StatsKey {
     }
 }
 
-/// Selects the events that are counted, and the keys by which they are grouped.
+/// Selects the events that are counted, and the keys that group them.
 #[derive(Debug, Clone)]
 pub struct StatsQuery {
-    /// Keys by which events are grouped, in order.
+    /// Keys that group the events, in order.
     pub by: Vec<StatsKey>,
-    /// Earliest time of the events that count.
+    /// Beginning of the time range: events before this time are not counted.
     pub since: Option<Time>,
-    /// End of the time range: only events before this time are counted.
+    /// End of the time range: events at or after this time are not counted.
     pub until: Option<Time>,
 }
 
-/// Totals of each group, by the texts of its keys.
+/// Totals of each group of events. The map's key contains the texts of the group's keys.
 #[derive(Debug, Clone, Default)]
 pub struct Stats(pub BTreeMap<Vec<String>, EventTotals>);
 
@@ -86,7 +86,7 @@ struct Groups<'q> {
     groups: HashMap<Vec<i64>, EventTotals>,
 }
 
-/// The whole hours of a time range, and the parts of hours at its ends.
+/// The whole hours of a time range, and the incomplete hours at both ends of the range.
 struct TimeParts {
     hours: Range<i64>,
     ends: Vec<Range<i64>>,
@@ -129,8 +129,8 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Returns the group of an event with these names at this time; `None` if the event has no
-    /// value for one of the keys.
+    /// Returns the group of an event with these names at this time, in microseconds. Returns `None`
+    /// if the event has no value for one of the keys.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,
@@ -144,7 +144,7 @@ impl Groups<'_> {
         is_whole.then(|| self.groups.entry(values()).or_default())
     }
 
-    /// Counts each event in a part of an hour.
+    /// Counts each event in a part of an hour. The bounds of `part` are microseconds.
     fn take_part(&mut self, db: &Connection, part: &Range<i64>) -> rusqlite::Result<()> {
         let Some(span) = hour_span(db, hour_of(part.start))? else { return Ok(()) };
         self.take_turns(db, part, span.events)?;

@@ -29,7 +29,7 @@ const ATTEMPT_COLUMNS: [StatsColumn; 6] = [
     ("p99", |group| time(&group.worked, 0.99)),
 ];
 
-/// Returns the columns that have a value in any group.
+/// Returns the columns for which at least one group has a number.
 pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     let any = |count: fn(&EventTotals) -> u64| stats.0.values().any(|group| count(group) > 0);
     let mut columns: Vec<StatsColumn> = Vec::new();
@@ -45,7 +45,7 @@ pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     columns
 }
 
-/// Writes a percentile of durations, such as `1.2 ms`.
+/// Writes a percentile of durations, such as `1.2 ms`. A `share` of 0.95 gives the 95th percentile.
 fn time(times: &DurationHistogram, share: f64) -> String {
     times.percentile(share).map_or_else(|| "-".to_owned(), micros)
 }

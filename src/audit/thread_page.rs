@@ -1,5 +1,5 @@
-//! A page of a thread: a limited number of its messages with the events between them. Only the
-//! records of the page are read. Subthreads appear with their totals, and without their own events.
+//! A page of a thread: a limited number of its messages, with the events between them. Reads only
+//! the records of the page. Shows subthreads with their totals and without their events.
 
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
@@ -9,7 +9,7 @@ use super::fork_origin::ForkOrigin;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEntry, TimelineEvent};
 
-/// A page of a thread, and the beginnings of the pages before and after it.
+/// A page of a thread, with the positions at which the neighbouring pages begin.
 #[derive(Debug, Clone)]
 pub struct ThreadPage {
     pub timeline: ThreadTimeline,
@@ -19,8 +19,8 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions in the records of this page whose entries are on the page before, because a
-    /// decision precedes the messages of its record.
+    /// Decisions that records of this page contain and the previous page shows, because a decision
+    /// precedes the messages of its record.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that a fork has taken over for this thread.
     pub fork: Option<ForkOrigin>,
@@ -29,9 +29,8 @@ pub struct ThreadPage {
 /// Returns the page of up to `limit` messages that begins at a sequence number, or the last page if
 /// `from_seq` is `None`. Returns `None` if there is no such thread.
 ///
-/// The page contains the charge of a lost model call, a cancelled timer, or a count of `busy`
-/// refusals only if their record also contains a message, a refusal, a failure or a decision of the
-/// thread.
+/// The page leaves out the charge of a lost model call, a cancelled timer, and a count of `busy`
+/// refusals if their record contains no message, refusal, failure or decision of the thread.
 ///
 /// # Errors
 ///
@@ -74,15 +73,16 @@ pub fn thread_page(
     }))
 }
 
-/// Returns the decisions whose entries precede a page.
+/// Returns the decisions before `from_seq`. They belong to records of the page that begins at
+/// `from_seq`.
 pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<TimelineEntry> {
     let before = timeline.items.iter().take_while(|item| item.seq < from_seq);
     let decisions = before.filter(|item| matches!(item.what, TimelineEvent::Decision { .. }));
     decisions.cloned().collect()
 }
 
-/// Returns the sender that opened a thread, as the record names it. Returns the core if the record
-/// does not open the thread, because no record opens the organism's own thread.
+/// Returns the sender that opened a thread, according to the thread's first record. Returns the
+/// core for the organism's own thread, which no record opens.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
@@ -96,8 +96,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record is about. Covers only those inputs whose record may
-/// not name the thread of the call.
+/// Returns the call that an input concerns. Covers only inputs whose record may not name the thread
+/// of the call.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }
@@ -110,7 +110,7 @@ const fn call_of(record: &Record) -> Option<CallId> {
     }
 }
 
-/// Adds the data that is not in the records of the page: totals, dispositions and waits.
+/// Adds data that the records of the page do not contain: totals, dispositions and waits.
 fn complete(
     index: &IndexReader,
     timeline: &mut ThreadTimeline,

@@ -79,10 +79,9 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
 /// The calls of a tree, which determine the phases of the tree's threads.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// Open calls, each with its thread, and with a flag for a call that was opened from another
-    /// thread.
+    /// Open calls, each with its thread, and whether the call was opened from outside the thread.
     open: HashMap<CallId, (ThreadId, bool)>,
-    /// Threads of all calls, including closed ones, because costs may arrive after the end of a
+    /// Thread of each call. Includes closed calls, because costs may arrive after the end of a
     /// call.
     threads: HashMap<CallId, ThreadId>,
     ended: HashMap<ThreadId, Closing>,
@@ -157,7 +156,7 @@ pub struct TreeSummary {
     pub opened: Time,
     #[serde(rename = "updated", serialize_with = "text")]
     pub updated: Time,
-    /// Sender of the tree's first call, if it has one.
+    /// Sender of the tree's first call; `None` if the tree has no call.
     #[serde(rename = "asked_by", skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<ListenerName>,
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
@@ -168,8 +167,8 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(time)
 }
 
-/// Returns the trees in the order of their last change, oldest first. `newest` is the maximum
-/// number of trees; with `None`, returns all trees.
+/// Returns the summaries of trees in the order of their last change, oldest first. `newest` is the
+/// maximum number of trees; with `None`, returns all trees.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

@@ -41,10 +41,10 @@ pub struct ThreadTimeline {
     /// Currency of the money, as the first model call states it.
     #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// Number of messages in the thread itself, including those that `items` does not contain.
+    /// Number of messages in the thread itself, whether or not `items` contains them.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Number of events before the page, which are not in `items`.
+    /// Number of events before the page. `items` does not contain these events.
     #[serde(rename = "before", skip_serializing_if = "is_zero")]
     pub before: u64,
     #[serde(rename = "items")]
@@ -80,7 +80,8 @@ pub struct TimelineEntry {
     pub position: Position,
     #[serde(skip)]
     pub at: Time,
-    /// Sequence number of this message, or of the last message of the thread before this event.
+    /// Sequence number of the message. For any other event, sequence number of the last message
+    /// before it.
     #[serde(skip)]
     pub seq: u64,
     #[serde(flatten)]
@@ -95,7 +96,7 @@ pub enum TimelineEvent {
     Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
-    /// Findings about a model's turn, except those about its refused payloads.
+    /// Findings about a model's turn, without the findings about refused payloads of the turn.
     #[serde(rename = "findings")]
     Findings {
         #[serde(rename = "by")]
@@ -152,10 +153,10 @@ pub enum TimelineEvent {
     Subthread(ThreadTimeline),
 }
 
-/// Signature of a decision, and the result of checking it against the record alone.
+/// Signature of a decision, and whether it is valid according to the record alone.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the key belonged; `None` if the decision was refused.
+    /// Operator to whom the signing key belonged; `None` if the decision was refused.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -165,12 +166,12 @@ pub struct SignedBy {
     pub holds: bool,
 }
 
-/// The past moment up to which records count.
+/// The moment in the past after which records do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedMoment {
-    /// The moment after the record at this position.
+    /// The moment directly after the record at this position.
     Position(Position),
-    /// The moment after the last record up to this time.
+    /// The moment directly after the last record that is not later than this time.
     Time(Time),
 }
 
@@ -201,7 +202,7 @@ pub fn thread_timeline(
 #[derive(Default)]
 pub(super) struct TimelineBuilder {
     timelines: HashMap<ThreadId, ThreadTimeline>,
-    /// Thread of each message, and the index of its event.
+    /// The thread of each message, and the index of the message's event in that thread.
     places: HashMap<MessageId, (ThreadId, usize)>,
     calls: TreeCalls,
 }
@@ -241,8 +242,8 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread to which a record belongs if its facts name none: that of the call or
-    /// pause that its input names, else the root.
+    /// Returns the thread to which a record belongs if none of its facts names a thread: the thread
+    /// of the call or pause that the input names, otherwise the root.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -356,7 +357,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// Adds a call that was opened before the first record taken.
+    /// Adds a call that was opened before the first record that this builder reads.
     pub(super) fn know_call(&mut self, call: CallId, thread: ThreadId) {
         self.calls.know(call, thread);
     }
@@ -433,7 +434,7 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Returns the currency that the core's note of a model call states.
+/// Returns the currency that a message states, if it is the core's note of a model call.
 fn currency_in(message: &MessageView) -> Option<String> {
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let payload = message.payload.as_deref().filter(|_| is_core)?;
@@ -445,7 +446,7 @@ pub(super) fn currency_of(position: Position, message: &Message) -> Option<Strin
     currency_in(&MessageView::new(position, message))
 }
 
-/// Whether a cancellation was refused, because its signature is missing or its thread had ended.
+/// Whether a cancellation was refused because its signature is missing or its thread had ended.
 fn is_refused(record: &Record) -> bool {
     let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
     let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
@@ -463,7 +464,7 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// Returns the decision that an input records, and the person who made it.
+/// Returns the kind of the decision that an input records, and the person who made the decision.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

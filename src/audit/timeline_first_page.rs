@@ -9,8 +9,8 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that more records are read because a subthread on the page continues
-/// beyond the records read so far.
+/// Maximum number of times that a page reads further records because one of its subthreads
+/// continues beyond the records read so far.
 const EXTENSIONS_MAX: usize = 4;
 
 /// Returns the first page of a thread, with about `limit` events. The page equals the one that
@@ -56,16 +56,16 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the thread's first message that does not fit on the page, or of its
-    /// last message if all fit.
+    /// Returns the position of the first message of the thread that does not fit on the page. If
+    /// all messages fit, returns the position of the last message.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread on the page that has more events than were read, if these events may belong
-    /// to the page. Returns `None` if the page is complete.
+    /// Returns a thread on the page whose events were not all read, although the page has room for
+    /// more. Returns `None` if the page is complete.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -89,8 +89,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Adds data from later records about the threads and the messages on the page. Returns the
-    /// number of events of the thread and the threads beneath it.
+    /// Adds data about the page's threads and messages that only records after the page contain.
+    /// Returns the number of events of the thread and of the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {

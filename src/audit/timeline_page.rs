@@ -8,7 +8,7 @@ use crate::system;
 
 use super::timeline::{ThreadTimeline, TimelineEvent};
 
-/// Events after those of a full page.
+/// Summary of the events that follow a full page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TimelineRest {
     /// Number of events, including those of subthreads.
@@ -69,8 +69,7 @@ impl EventClass {
         }
     }
 
-    /// Whether an event is of this class. A subthread belongs to no class, because its own events
-    /// do.
+    /// Whether an event is of this class. A subthread belongs to no class; its events do.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {
@@ -101,7 +100,7 @@ impl EventClass {
 }
 
 impl ThreadTimeline {
-    /// Removes all events that belong to none of these classes, and subthreads without such events.
+    /// Keeps only the events that belong to one of these classes, and subthreads with such events.
     pub fn restrict(&mut self, only: &[EventClass]) {
         self.items.retain_mut(|item| match &mut item.what {
             // The recursion is bounded, because the depth of threads is bounded.
@@ -114,15 +113,15 @@ impl ThreadTimeline {
     }
 
     /// Keeps the page of about `limit` events that begins at a sequence number. Events of
-    /// subthreads count. The page ends only before a message, so that the next page can begin
-    /// there.
+    /// subthreads count. The page ends before a message, because only a message can begin the next
+    /// page.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);
     }
 
-    /// Keeps the last page of at most `limit` events, but at least the last message with the events
-    /// after it.
+    /// Keeps the last page of at most `limit` events. Always keeps the last message and the events
+    /// after it, even if these are more than `limit`.
     pub fn keep_last(&mut self, limit: usize) {
         let mut events = 0;
         let mut from_seq = u64::MAX;
@@ -170,7 +169,7 @@ impl ThreadTimeline {
 }
 
 impl TimelineEvent {
-    /// Returns the number of events: one, or for a subthread the number of events in it.
+    /// Returns the number of events that an entry stands for: one, or all events of a subthread.
     fn events(&self) -> u64 {
         match self {
             Self::Subthread(child) => {

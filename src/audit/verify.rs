@@ -31,28 +31,27 @@ use super::report::{
 pub struct VerifyOptions {
     /// Directory with the journal's key, its head mark and its checkpoints.
     pub state: Option<PathBuf>,
-    /// Directory with the journal's key, if the key is not in `state`. A copy of the state never
-    /// contains the key.
+    /// Directory with the journal's key, if `state` is a copy and so lacks the key.
     pub key_state: Option<PathBuf>,
-    /// Files of checkpoints that are kept elsewhere.
+    /// Files of checkpoints that are kept outside the journal and its state.
     pub copies: Vec<PathBuf>,
-    /// Directory into which the config copies checkpoints.
+    /// Directory to which the organism copies checkpoints, as its config states.
     pub checkpoints: Option<PathBuf>,
     /// Whether `data` is a backup. Copies of checkpoints may then cover more records than the
     /// backup has.
     pub is_backup: bool,
-    /// Public keys of other hosts. They count in addition to the key in `state`, unless `keys` is
-    /// given.
+    /// Public keys of other hosts that count in addition to the key in `state`. Ignored if `keys`
+    /// is given.
     pub known_keys: Vec<String>,
-    /// The only public keys that count. If empty, the key in `state` and the keys of `copies`
+    /// The only public keys that count. If empty, the key in `state` and the keys in `copies`
     /// count.
     pub keys: Vec<String>,
-    /// Whether to ignore the copies in `state`, because the owner of the key may have rewritten
-    /// them.
+    /// Whether the proof ignores the copies of checkpoints in `state`, because the owner of the key
+    /// may have rewritten them.
     pub distrust_state: bool,
 }
 
-/// Like [`verify_with`], with the directory `state` as the only evidence.
+/// Proves a journal as [`verify_with`] does, with the directory `state` as the only evidence.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
@@ -62,8 +61,8 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Proves the whole journal in `data`. Calls `progress` with two numbers: the records proved so
-/// far, and all records.
+/// Proves the whole journal in `data`. Calls `progress` with the number of records proved so far
+/// and the number of all records.
 ///
 /// A broken journal is no error: the report states the violation.
 pub fn verify_with(
@@ -86,12 +85,12 @@ fn ends_early(last: Position, known: &str) -> Error {
 }
 
 /// The use of a blob by records. If records use a blob in several ways, the variant that is
-/// declared last counts.
+/// declared last among these counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob is an input of a turn.
     Turn,
-    /// The blob is the config of an old boot record. Such records did not list their blobs.
+    /// The blob is the config of an old boot record, which did not list its blobs.
     Older,
     /// The blob is listed by a boot record.
     Boot,
@@ -117,7 +116,7 @@ struct JournalProof {
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of payloads that an operator redacted, as the record states.
+    /// Positions of payloads that an operator redacted, according to the records.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
@@ -131,7 +130,7 @@ struct JournalProof {
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
-    /// Whether the auditor has named the keys that count. If so, no record can add a key.
+    /// Whether the auditor has named the keys that count, so that no record can add a key.
     is_pinned: bool,
     unproved: Vec<String>,
 }
@@ -319,8 +318,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Applies an operator's recorded acceptance of damage. The acceptance permits a state that
-    /// would otherwise be a violation.
+    /// Applies an operator's recorded acceptance of damage, which permits a state that would
+    /// otherwise be a violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -336,8 +335,8 @@ impl JournalProof {
         }));
     }
 
-    /// Requires that every checkpoint in a copy is also in the journal, except for losses that an
-    /// operator accepted.
+    /// Reports a violation if a checkpoint in a copy is missing in the journal. Losses that an
+    /// operator accepted are no violation.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -362,7 +361,7 @@ impl JournalProof {
     }
 
     /// Reports a violation if this journal replaced another journal that had acknowledged records.
-    /// There is no violation if an operator accepted the loss of the other journal.
+    /// Reports none if an operator has accepted the loss of that journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -432,8 +431,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Checks the table of trees against the records. Readers rely on the table, although it is
-    /// derived from records.
+    /// Checks the table of trees against the records. The table is derived from the records, but
+    /// readers rely on it.
     fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -479,13 +478,13 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Returns the position up to which available keys cover all records.
+    /// Returns the position up to which available keys cover every record.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the keys that count: those that are available and, unless the auditor has named the
-    /// keys, those that signed records have added.
+    /// Returns the available keys that count, together with the keys that signed records have
+    /// added. If the auditor has named the keys, records add none.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }

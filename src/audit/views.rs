@@ -1,4 +1,4 @@
-//! Messages and refusals in the form that auditors see: flat values whose fields are text.
+//! Messages and refusals in the form that auditors see: flat structures whose fields are text.
 
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ pub struct MessageView {
     /// Disposition of the message; `None` while the message is in flight.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
-    /// The decision for which the call of the message waits. `None` for a call that waits for no
+    /// The decision for which the call of the message waits; `None` if the call does not wait for a
     /// person.
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
@@ -81,8 +81,7 @@ impl MessageView {
         }
     }
 
-    /// Returns the state of the message. Returns `None` for the usual states, `handled` and
-    /// `recorded`.
+    /// Returns the state of the message, or `None` for the usual states `handled` and `recorded`.
     pub fn unusual_state(&self) -> Option<&'static str> {
         match self.disposition {
             Some(Disposition::Handled | Disposition::Recorded) => None,
@@ -117,7 +116,8 @@ pub struct BusyRefusals {
 }
 
 impl BusyRefusals {
-    /// Returns the count of `busy` refusals in a record, if it contains one.
+    /// Returns the count of `busy` refusals in a record; `None` if the record contains no such
+    /// count.
     pub fn of(record: &Record) -> Option<Self> {
         let Input::Busy { client, since, count } = &record.input else { return None };
 

@@ -10,7 +10,7 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::split;
 
-/// Maximum number of bytes in which the first tag of an answer is searched.
+/// Maximum number of bytes at the beginning of an answer in which the first tag is searched.
 const HEAD_BYTES: usize = 1024;
 
 /// The call and attempt that an answer names, as unparsed text.
@@ -33,7 +33,7 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// The claim of an answer on whether the listener remembers the messages of the call.
+/// Whether the listener remembers the messages of the call, as an answer states it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimedMemory {
     /// The answer does not state whether the listener remembers the call.
@@ -41,8 +41,8 @@ pub(crate) enum ClaimedMemory {
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener lacks the messages that the delivery builds on, and requests a complete
-    /// delivery. The attempt continues.
+    /// The listener lacks messages that it should remember from earlier deliveries, and requests a
+    /// complete delivery. The attempt continues.
     Missing,
 }
 
@@ -88,8 +88,8 @@ struct AnswerRoot {
     content: Result<Range<usize>, String>,
 }
 
-/// Finds the root of a frame, if the root is an element of the bus that names a call and an
-/// attempt. Any other root is a payload.
+/// Finds the root of a frame if it is `<answer>` or `<missing-memory>` with a call and an attempt.
+/// Returns `None` for any other root, which is a payload.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
@@ -123,7 +123,7 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Returns the offset of the end tag with this name, if the text ends with that tag.
+/// Returns the offset of the end tag `name`, if the text ends with that tag.
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())

@@ -1,5 +1,5 @@
 //! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). Processes get every delivery as a
-//! frame. Listeners on NATS get one if the delivery has more messages than the request.
+//! frame. Listeners on NATS get a frame if the delivery has messages besides the request.
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
@@ -9,8 +9,8 @@ use super::{Delivery, DeliveryPreview};
 /// Estimated bytes of a frame for each message, without its payload. Used to reserve space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame of a delivery, without its first `remembered` messages, which the listener
-/// remembers.
+/// Appends the frame of a delivery to `out`. Leaves out the first `remembered` messages, which the
+/// listener remembers.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

@@ -60,7 +60,7 @@ pub enum LiveEvent {
         state: ModelState,
         #[serde(rename = "since")]
         since: Time,
-        /// Whether the agent's host sends text. A host of an older version does not.
+        /// Whether the agent's host sends text. False for a host of an older version.
         #[serde(rename = "streams")]
         streams: bool,
     },
@@ -73,8 +73,8 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// This partition sends no events for now, for the reason in `detail`. The subscription is
-    /// retried. Once it succeeds, a `Lost` event without a known number follows.
+    /// This partition sends no events at present, for the reason in `detail`. The subscription is
+    /// retried. After it has succeeded, the reader gets a `Lost` event without a known number.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -82,7 +82,7 @@ pub enum LiveEvent {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// This many events are missing here; 0 if their number is unknown.
+    /// Number of events that are missing at this point of the stream; 0 if the number is unknown.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "events")]
@@ -118,7 +118,7 @@ impl LiveFilter {
 /// part of an answer are merged into one event.
 #[derive(Debug, Default)]
 pub struct LiveQueue {
-    /// Never held across an await.
+    /// Queued events. Never locked across an await.
     pending: Mutex<PendingEvents>,
     arrived: Notify,
 }
@@ -132,7 +132,7 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends a text to the last queued event, if both belong to the same part of the same answer.
+    /// Appends a text to the last queued event if both belong to the same part of the same answer.
     /// Returns whether the text was appended.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
@@ -223,7 +223,7 @@ impl LiveQueue {
         self.wait_for(PendingEvents::pop).await
     }
 
-    /// Waits until `take` returns a value.
+    /// Waits until `take` returns a value from the queue, and returns that value.
     async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {
@@ -276,13 +276,16 @@ struct ChannelState {
 /// The live channel of one pump, or of one host of agents.
 #[derive(Debug)]
 pub struct LiveChannel {
-    /// Number of readers that get text. Read without a lock for each piece of text.
+    /// Number of readers that get text. An atomic, so that each piece of text can read it without a
+    /// lock.
     text_readers: AtomicUsize,
-    /// Number of running calls. Read without a lock when a delivery ends.
+    /// Number of running calls. An atomic, so that the end of a delivery can read it without a
+    /// lock.
     running: AtomicUsize,
-    /// Held for a few assignments, never across an await, and never while a reader waits.
+    /// Readers and running model calls. Locked for a few assignments, never across an await, and
+    /// never while a reader waits.
     state: Mutex<ChannelState>,
-    /// Whether there are readers of text.
+    /// Sends whether the channel has readers that get text.
     watched: watch::Sender<bool>,
 }
 
@@ -302,7 +305,7 @@ impl LiveChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether any reader gets text. Cheap.
+    /// Whether any reader gets text. Reads only an atomic.
     pub fn has_text_readers(&self) -> bool {
         self.text_readers.load(Ordering::Relaxed) > 0
     }
@@ -312,8 +315,8 @@ impl LiveChannel {
         self.watched.subscribe()
     }
 
-    /// Reports a new state of a model call. `streams` states whether this channel gets the text of
-    /// the call.
+    /// Reports a new state of a model call. `streams` states whether this channel receives the
+    /// call's text.
     pub fn model_state(&self, source: &LiveSource, state: &ModelState, streams: bool) {
         let key = (source.call, source.attempt);
         let source = source.clone();
@@ -329,7 +332,8 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Reports the end of an attempt, even if its agent has not reported it.
+    /// Reports that the model call of an ended attempt has ended, unless the agent has already
+    /// reported this.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
@@ -366,7 +370,7 @@ impl LiveChannel {
         }
     }
 
-    /// Adds a reader. Its first events describe the running model calls.
+    /// Adds a reader. The first events of the reader describe the running model calls.
     pub fn open(self: &Arc<Self>, filter: LiveFilter) -> LiveReader {
         let queue = Arc::new(LiveQueue::default());
         queue.push(LiveEvent::Opened { text: filter.text });
@@ -398,7 +402,7 @@ fn send(
     }
 }
 
-/// A subscription to a [`LiveChannel`]. Ends when it is dropped.
+/// A subscription to a [`LiveChannel`], which ends when this value is dropped.
 #[derive(Debug)]
 pub struct LiveReader {
     channel: Arc<LiveChannel>,

@@ -6,10 +6,10 @@ use crate::ids::{CallId, MessageId};
 
 use super::Delivery;
 
-/// Values by call.
+/// A cache of values by call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// The point in a call up to which a listener remembers all messages.
+/// The last message up to which a listener remembers all messages of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -23,9 +23,9 @@ impl MemoryMark {
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns the number of this delivery's messages that the listener remembers, if the mark lies
-    /// directly before the delivery's new messages. Returns `None` for a retry: it repeats
-    /// messages, so it must be complete.
+    /// Returns how many of this delivery's messages the listener remembers. Returns `None` if the
+    /// remembered messages do not end directly before the new ones, as in a retry, which must be
+    /// complete.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

@@ -35,11 +35,11 @@ pub struct Delivery {
     pub attempt: Attempt,
     /// Messages of the call, oldest first. The first is the request.
     pub messages: Vec<Arc<Message>>,
-    /// Number of messages at the end of `messages` that are new to the listener.
+    /// Number of new messages for the listener, at the end of `messages`.
     pub fresh: usize,
-    /// Journal position of this delivery. An agent may read its thread up to this position.
+    /// Journal position of this delivery, up to which an agent may read its thread.
     pub position: Position,
-    /// Time-out of the attempt, counted from its start.
+    /// Time-out of the attempt, counted from the hand-over of the delivery.
     pub timeout: Duration,
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
@@ -54,8 +54,8 @@ pub struct Delivery {
 pub enum DeliveryPreview {
     #[default]
     None,
-    /// The delivery requests the preview of a held call. It is not an attempt, and the listener
-    /// must change nothing.
+    /// The delivery requests the preview of a held call. It is no attempt, and the listener must
+    /// change nothing.
     Requested,
     /// A person has approved the call together with the preview of this digest.
     Approved(Digest),
@@ -80,7 +80,7 @@ impl Delivery {
 pub struct Outcome {
     /// Payloads in order, not yet checked. If there are none, the caller gets `<ack/>`.
     pub payloads: Vec<Vec<u8>>,
-    /// The turn with its model call. Only agents have one.
+    /// The turn of an agent, with its model call; `None` for other listeners.
     pub turn: Option<Turn>,
 }
 
@@ -107,8 +107,8 @@ pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 /// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. Calls
 /// return immediately or block briefly under back-pressure.
 ///
-/// A host also reports an answer whose attempt it has reported as failed before: the pump refuses
-/// such an answer and records the refusal.
+/// A host also reports late answers, to attempts that it has reported as failed. The pump refuses a
+/// late answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -117,18 +117,17 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that no listener took the delivery. This ends the delivery without counting it as an
-    /// attempt. If a listener may have taken the delivery, the host must call [`Sink::ended`]
-    /// instead.
+    /// Reports that no listener took the delivery. Such a delivery does not count as an attempt. If
+    /// a listener may have taken it, the host must call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
-    /// Reports an answer that names another attempt than the one in progress. The pump records the
-    /// answer and does nothing else. `named` is the attempt that the answer names, shortened.
+    /// Reports an answer that names an attempt other than the one in progress. The pump only
+    /// records the answer. `named` is the named attempt as text, shortened.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }
-    /// Reports that the handler is alive. This extends the deadline of the attempt.
+    /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
     /// Requests permission for the next request of a model call, and reserves the cost of that
     /// request. The answer arrives when the reservation is durable. If the sink has no budgets or
@@ -137,8 +136,8 @@ pub trait Sink: Send + Sync + 'static {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
     }
-    /// Reports a new state of an attempt's model call, for people who watch the call. Nothing else
-    /// uses it.
+    /// Reports a new state of an attempt's model call. The state is only shown to people who watch
+    /// the call.
     fn model_state(&self, source: &LiveSource, state: ModelState) {
         let _ = (source, state);
     }
@@ -148,11 +147,11 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the listener is reachable again.
     fn joined(&self, listener: &ListenerName, detail: &str);
-    /// Reports that the listener is unreachable. Until it joins again, its deliveries end by
-    /// [`Sink::not_taken`].
+    /// Reports that the listener is unreachable. Until the host calls [`Sink::joined`], deliveries
+    /// of the listener end by [`Sink::not_taken`].
     fn left(&self, listener: &ListenerName, detail: &str);
     /// Reports operations that NATS servers denied to programs of the listener. `count` is the
-    /// number of reports from these programs.
+    /// number of reports by these programs.
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }
@@ -162,23 +161,25 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// A listener with its host, as the pump sees it. The pump never has more deliveries in flight here
-/// than the listener's contract allows.
+/// A listener with its host, as the pump sees them. The pump never has more deliveries in flight at
+/// a host than the listener's contract allows.
 pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The answer goes to the [`Sink`]. The host may
     /// keep the delivery until [`Host::flush`].
     fn deliver(&self, delivery: Delivery);
-    /// Whether the host reads the journal. If so, the records before a delivery must be readable
-    /// when the delivery arrives, and not only durable.
+    /// Whether the host reads the journal. If true, the records before a delivery must be readable,
+    /// not only durable, when the delivery arrives.
     fn reads_journal(&self) -> bool {
         true
     }
-    /// Cancels an attempt whose caller no longer waits. The handler may stop by itself, and is
-    /// stopped after [`crate::limits::CANCEL_GRACE`]. The end of the attempt is still reported.
+    /// Cancels an attempt whose caller no longer waits. If the handler does not stop by itself, the
+    /// host stops it after [`crate::limits::CANCEL_GRACE`]. The host reports the end of the attempt
+    /// in both cases.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Sends the deliveries that the host has kept. They may leave shortly after this returns.
+    /// Sends the deliveries that the host has kept. They may leave shortly after this function
+    /// returns.
     fn flush(&self) {}
-    /// Refuses new deliveries, waits at most [`crate::limits::DRAIN_TIMEOUT`] for the running ones
-    /// to end, then stops.
+    /// Refuses new deliveries, waits at most [`crate::limits::DRAIN_TIMEOUT`] for the end of the
+    /// running ones, then stops.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

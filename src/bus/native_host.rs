@@ -2,8 +2,8 @@
 //!
 //! There are three ways to host such a listener, cheapest first. [`InlineHost`] runs a plain
 //! function on the thread that delivers. [`from_fn`] turns a plain function into a
-//! [`NativeHandler`]. [`NativeHost`] runs handlers as asynchronous tasks. A panic fails only its
-//! attempt, and never ends the organism.
+//! [`NativeHandler`]. [`NativeHost`] runs handlers as asynchronous tasks. A panic of a handler
+//! fails only its attempt, and never ends the organism.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -51,11 +51,11 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
-/// Limits how many handlers may block on the disk at the same time, so that threads remain for all
+/// Limits how many handlers may block on the disk at the same time, so that threads remain for
 /// other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs a handler's work that may block on the disk, outside the async worker threads.
+/// Runs work of a handler that may block on the disk, on a thread that is no async worker.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
@@ -117,7 +117,7 @@ enum StopLevel {
     Now,
 }
 
-/// Stop signal of one attempt. Each delivery creates a signal but few signals are raised, so
+/// Stop signal of one attempt. Each delivery creates a signal, although few signals are raised, so
 /// creation must be cheap.
 #[derive(Default)]
 struct StopSignal {
@@ -170,14 +170,14 @@ impl std::fmt::Debug for HandlerContext {
 }
 
 impl HandlerContext {
-    /// Reports that the handler is alive. This extends the deadline of the attempt.
+    /// Reports that the handler is alive, which extends the deadline of the attempt.
     pub fn heartbeat(&self) {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
     }
 
     /// Reserves the maximum cost of the next request of a model call. Returns when the reservation
-    /// is durable, or `None` if the pump has stopped. The next reservation of the same attempt, or
-    /// the recorded turn with its actual cost, replaces this reservation.
+    /// is durable, or `None` if the pump has stopped. The reservation holds until the attempt's
+    /// next reservation, or until the turn is recorded with its actual cost.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -191,8 +191,8 @@ impl HandlerContext {
         self.sink.model_state(&source, state);
     }
 
-    /// Sends a text of the model to the readers of the live channel. Costs next to nothing without
-    /// readers.
+    /// Sends a text of the model to the readers of the live channel. Without readers, this costs
+    /// next to nothing.
     pub fn model_text(&self, part: AnswerPart, text: &str) {
         if let Some(live) = self.sink.live().filter(|live| live.has_text_readers()) {
             live.text(&self.source(), part, text);
@@ -209,8 +209,8 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Returns when the caller no longer waits. A handler that continues for longer than
-    /// [`limits::CANCEL_GRACE`] after that is dropped.
+    /// Returns when the caller no longer waits. A handler that then continues for longer than
+    /// [`limits::CANCEL_GRACE`] is dropped.
     pub async fn cancelled(&self) {
         self.stop.wait_for(StopLevel::Cancelled).await;
     }
@@ -218,10 +218,10 @@ impl HandlerContext {
 
 /// Hosts an asynchronous handler on a runtime.
 ///
-/// Deliveries wait in one queue, and tasks take them from it: at most one task for each worker
+/// Deliveries wait in one queue, from which tasks take them: at most one task for each worker
 /// thread of the runtime. While that many tasks run, a new delivery only joins the queue, and no
-/// task has to be started or woken. A handler that does not finish at its first poll continues in a
-/// task of its own.
+/// task has to be started or woken. If a handler does not finish at its first poll, a separate task
+/// continues it.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.
@@ -235,7 +235,7 @@ struct NativeShared {
     handler: Arc<dyn AnyHandler>,
     sink: Arc<dyn Sink>,
     cancel_grace: Duration,
-    /// Never locked while the handler or the sink runs, because both may block.
+    /// Queue of the host. Never locked while the handler or the sink runs, because both may block.
     state: Mutex<HandlerQueue>,
     /// Notified when the last running attempt has ended.
     idle: Notify,
@@ -245,8 +245,8 @@ struct NativeShared {
 struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
-    /// Deliveries in their order of arrival. Bounded by the listener's concurrency, because the
-    /// pump has no more deliveries in flight.
+    /// Deliveries in their order of arrival. The listener's concurrency bounds the queue, because
+    /// the pump has no more deliveries in flight.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
     workers: usize,
@@ -279,7 +279,7 @@ impl NativeHost {
         Self { runtime, workers_max, drain_timeout, shared: Arc::new(shared) }
     }
 
-    /// Sets how long a handler may continue after a cancellation, and during a drain.
+    /// Sets how long a handler may continue after a cancellation, and how long during a drain.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
         shared.cancel_grace = cancel_grace;
@@ -423,7 +423,7 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt until it answers, panics, or exceeds its time after a stop signal.
+/// Runs one attempt until its handler answers, panics, or exceeds its time after a stop signal.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;
@@ -453,7 +453,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// Runs the handler's future and turns a panic into a failure.
+/// Runs the handler's future. Turns a panic into a failure of the attempt.
 async fn unwinding(running: HandlerFuture) -> HandlerResult {
     let mut running = PanicGuard(Some(running));
     poll_fn(|cx| {
@@ -478,7 +478,7 @@ fn draining(listener: &ListenerName) -> String {
 }
 
 /// Hosts a plain function on the delivering thread: no task, no wake-up, no cancellation. The
-/// [`Sink`] gets the answer before `deliver` returns. So the function must be quick, and the sink
+/// [`Sink`] gets the answer before `deliver` returns, so the function must be quick, and the sink
 /// must not take a lock that the caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,

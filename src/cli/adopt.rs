@@ -16,7 +16,7 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     /// Directory of the journal, or config file of its project. Required if several journals match,
-    /// or if that config still exists.
+    /// or if the config file of that project still exists.
     #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
     /// Begin a new journal instead, beside those of other projects with this name.

@@ -12,15 +12,15 @@ use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
 
-/// Calls that wait for an approval, made in one thread or in its subthreads; oldest first.
+/// The calls of one thread and its subthreads that wait for an approval, oldest first.
 pub struct CallsOfThread {
     thread: ThreadId,
     pub calls: Vec<HeldCall>,
 }
 
 impl CallsOfThread {
-    /// Finds the calls of `thread` and its subthreads that wait for an approval. Fails if no call
-    /// waits.
+    /// Finds the calls of `thread` and its subthreads that wait for an approval. Fails if there are
+    /// none.
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = parse(thread)?;
         let mut calls = decision::waiting_with_previews(data, |call| is_from(call, &thread))?;
@@ -32,13 +32,12 @@ impl CallsOfThread {
         Ok(Self { thread, calls })
     }
 
-    /// Returns one digest over all these calls. The digest changes when another call begins to
-    /// wait.
+    /// Returns one digest over all these calls. A further call changes the digest.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
 
-    /// Fails unless `hash` is the digest of these calls, or the beginning of the digest.
+    /// Checks that `hash` is the digest of these calls, or the beginning of the digest.
     pub fn check_hash(&self, hash: &str) -> anyhow::Result<()> {
         if self.digest().to_string().starts_with(hash) {
             return Ok(());
@@ -53,7 +52,7 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each call. Continues after a refused decision, and fails at the end.
+    /// Sends a decision on each call. Continues after a refused decision, but fails at the end.
     pub fn decide(
         &self,
         reach: OrganismReach,
@@ -79,7 +78,7 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the ruling on one decision. Returns the refusal, if there is one.
+/// Prints the result of one decision. Returns the refusal if the decision was refused.
 fn show(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),

@@ -75,15 +75,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Returns an example of a valid answer to a question; `None` if the config is unknown.
+/// Returns an example of a valid answer to a question; `None` if the command has no valid config.
 fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     let OrganismReach::Config { config, .. } = reach else { return None };
     let replies = config.contracts.answers_to(&question.to, &question.name);
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds an example of a valid answer to `refusal` if the refused text, such as prose, is none of
-/// the payloads that the question takes.
+/// Adds an example of a valid answer to `refusal` if the refused text, for instance prose, is none
+/// of the payloads that the question takes.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -1,4 +1,4 @@
-//! `organism approve`: approves a held call, which the hash of its payload identifies.
+//! `organism approve`: approves a held call that the hash of its payload identifies.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -112,7 +112,7 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Returns the full digest if `hash` abbreviates the known digest, otherwise `hash` unchanged. A
+/// Returns `known` if `hash` is the beginning of this digest, otherwise `hash` unchanged. A
 /// signature needs the full digest.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
@@ -121,7 +121,7 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks the person to confirm. Fails unless the person types yes.
+/// Asks the person to confirm. Fails if the person types anything but yes.
 fn confirm(question: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         let text = "no terminal to show the payload: pass --hash, as `organism approvals` prints \

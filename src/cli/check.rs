@@ -82,8 +82,8 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of an invalid config if a prompt does not fit into the context window of
-/// its model.
+/// Returns the exit code of the check: that of an invalid config if a prompt does not fit into the
+/// context window of its model.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
@@ -250,8 +250,8 @@ fn peers(contract: &Contract) -> String {
     format!("may address {}", names.join(", "))
 }
 
-/// Describes when a schedule sends and as which client. Shows the next time only for times of day,
-/// because intervals begin when a pump runs.
+/// Describes when a schedule sends, and as which client. Shows the next time only for a schedule
+/// with times of day, because intervals begin at the start of a pump.
 fn schedule(schedule: &Schedule) -> String {
     let times = match &schedule.times {
         ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
@@ -271,8 +271,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a member accepts. A member without payloads is called by workflows
-/// alone.
+/// Lists the payloads that a member accepts. Describes a member without payloads as called by
+/// workflows alone.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -1,6 +1,6 @@
-//! Hidden commands of processes that an organism starts for itself, such as one for each start of a
-//! listener. They run without parsing the command line and without logging, which would take most
-//! of their time.
+//! Hidden commands of child processes that an organism starts, such as one process for each start
+//! of a listener. These commands run without the parser of the command line and without logging,
+//! which would take most of their time.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,8 +10,8 @@ use super::output::StdoutWriter;
 use crate::bus::process::{LAUNCH_VERB, become_listener};
 use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
 
-/// Runs the hidden command that the arguments of this process name. Returns `None` if they name
-/// none.
+/// Runs the hidden command that the arguments of this process name; returns `None` if they name no
+/// hidden command.
 pub fn run() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let exit = match arguments.as_slice() {
@@ -24,7 +24,7 @@ pub fn run() -> Option<ExitCode> {
     Some(exit.into())
 }
 
-/// Becomes a listener that ends with the pump `parent`.
+/// Turns this process into a listener that ends with the pump `parent`.
 fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExit {
     if let Err(error) = become_listener(parent, program, arguments) {
         note!("organism: cannot start `{}`: {error}", program.display());
@@ -32,7 +32,7 @@ fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExi
     CommandExit::Unavailable
 }
 
-/// Compiles schemas for the process that started this one.
+/// Compiles schemas for the parent process.
 fn compile() -> CommandExit {
     match serve_compiler(std::io::stdin().lock(), StdoutWriter) {
         Ok(()) => CommandExit::Done,

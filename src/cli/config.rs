@@ -29,7 +29,7 @@ pub struct Args {
     /// it is now.
     #[arg(long, value_name = "MOMENT")]
     at: Option<String>,
-    /// Partition of the position, where an organism has several.
+    /// Partition of the position, if the organism has several partitions.
     #[arg(long, value_name = "N", requires = "at")]
     partition: Option<u32>,
     /// Write the config with its prompts and schemas into this directory, so that it can be loaded
@@ -78,14 +78,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     show(&ShownConfig { digest, effective, stored, boot: Some(boot) }, &args)
 }
 
-/// A config to show, with its stored form and the boot that put it in force, as far as known.
+/// A config to show. Its stored form and the boot that put it in force are `None` where they are
+/// not known.
 struct ShownConfig {
     digest: String,
     /// The effective config as JSON.
     effective: String,
-    /// `None` for a config from before configs were stored.
+    /// The stored form of the config; `None` for a config from before configs were stored.
     stored: Option<StoredConfig>,
-    /// The boot that put the config in force. `None` for the config as it is now.
+    /// The boot that put the config in force; `None` for the config that the file contains now.
     boot: Option<BootOnRecord>,
 }
 
@@ -113,7 +114,8 @@ fn show(shown: &ShownConfig, args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the config with all its files. Keeps nothing after an error, and replaces no file.
+/// Writes the config with all its files. Replaces no file, and removes the written files after an
+/// error.
 fn write_out(directory: &Path, stored: &StoredConfig) -> anyhow::Result<()> {
     let mut files = NewFiles::in_directory(directory)?;
     for (name, text) in stored.all_files() {
@@ -127,7 +129,7 @@ fn write_out(directory: &Path, stored: &StoredConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what the stored config lacks.
+/// Prints a note about every part that the stored config lacks.
 fn note_missing(stored: &StoredConfig) {
     let manifest = &stored.manifest;
     if !manifest.withheld.is_empty() {

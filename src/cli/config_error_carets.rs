@@ -1,5 +1,5 @@
 //! Draws the problems of a config with carets: in colour on a terminal, in ASCII for other outputs.
-//! Programs get them as JSON.
+//! Also prints the problems as JSON.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -38,7 +38,7 @@ pub fn note_problems(problems: &ConfigProblems) {
     note_part!("{}", draw(problems, theme));
 }
 
-/// Like [`report`], but prints the problems as JSON on stdout.
+/// Prints all problems as JSON to stdout, and returns the exit code of an invalid config.
 pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });
@@ -46,7 +46,7 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Config.into())
 }
 
-/// A problem drawn beneath a headline. The headline states the problem's place and code.
+/// A problem drawn beneath a headline, which states the problem's location and code.
 #[derive(Debug)]
 struct DrawnProblem<'a>(&'a ConfigProblem);
 
@@ -73,7 +73,7 @@ impl Diagnostic for DrawnProblem<'_> {
     }
 }
 
-/// Source text of the problem. Columns count characters instead of bytes.
+/// Source text of the problem, whose columns count characters instead of bytes.
 impl SourceCode for DrawnProblem<'_> {
     fn read_span<'a>(
         &'a self,

@@ -54,8 +54,9 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One turn for the extractor: the known names, and the text in chunks. A name's value is `"text"`,
-/// or an object of children and `@attributes`, with `#` for an element that contains only text.
+/// One turn for the extractor: the known names, and the text in chunks. The value of a name is
+/// `"text"`, or an object of children and `@attributes`; `#` in the object marks an element that
+/// contains only text.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]

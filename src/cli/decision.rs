@@ -25,7 +25,7 @@ use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
 /// Returns the calls in the data directory that wait for this kind of decision: approval or answer.
-/// The running organism is queried; if none responds, each journal is read once.
+/// Queries the running organism. If no organism responds, reads each journal once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -74,8 +74,8 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Reads the held calls of one journal. Reads only the trees that an up-to-date index names, or the
-/// whole journal without such an index.
+/// Reads the held calls of one journal: from the trees that an up-to-date index names, or from the
+/// whole journal if there is no such index.
 fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
         Some(held) => Ok(held),
@@ -83,7 +83,7 @@ fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     }
 }
 
-/// Like [`waiting`], but fails if there is no journal.
+/// Returns the waiting calls as [`waiting`] does, but fails if there is no journal.
 pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     require_journal(data)?;
     waiting(data, hold)
@@ -101,7 +101,7 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the calls that wait for an approval, as [`waiting`] does. First waits for the preview of
-/// each wanted call, as long as an organism runs that can record it.
+/// each wanted call, but only while an organism runs that can record the preview.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -122,8 +122,8 @@ pub(super) fn waiting_with_previews(
     Ok(calls)
 }
 
-/// Waits until the organism has recorded something since the last wait. Returns false if no
-/// organism runs any more.
+/// Waits until the organism has recorded something after `positions`, and updates `positions`.
+/// Returns false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
@@ -193,7 +193,7 @@ pub(super) fn decide_all(
     })
 }
 
-/// Returns an error if the decision was refused.
+/// Converts a refusal of the decision to an error.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {
@@ -203,7 +203,8 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
 }
 
-/// Returns the exit code of a command whose request was refused. A refusal as `busy` is temporary.
+/// Returns the exit code of a command whose request was refused. The refusal `busy` counts as
+/// temporary.
 pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
         RefusalRule::Busy | RefusalRule::Draining | RefusalRule::StorageFull => {
@@ -213,7 +214,7 @@ pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     }
 }
 
-/// Loads an operator's key, and asks for its passphrase.
+/// Loads an operator's key from a file, and asks the person for its passphrase.
 pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
     hide_memory();
     OperatorSigner::load(path, || passphrase::of_key(path)).map_err(|error| {

@@ -1,6 +1,7 @@
 //! `organism demo`: runs the research desk example on a directory, and then proves the record.
 //!
-//! The model's turns come from a recording, and are marked so. Everything else runs as usual.
+//! The model's turns come from a recording, and the output marks them so. Everything else runs as
+//! usual.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -58,8 +59,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if answered.is_some() { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
 }
 
-/// Returns the config file: the given one, that of the current project, or that of this program's
-/// source tree.
+/// Returns the config file: the given one, or that of the current project, or that in the source
+/// tree of this program.
 fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     const NAME: &str = "config/research-desk.toml";
     if let Some(given) = given {
@@ -77,8 +78,8 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Creates a directory for the journal of this run. It is kept, so that the journal can be
-/// inspected later.
+/// Creates a directory for the journal of this run. The directory stays, so that a person can
+/// inspect the journal later.
 fn tempfile_directory() -> anyhow::Result<PathBuf> {
     let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
     let path = std::env::temp_dir().join(name);
@@ -204,8 +205,8 @@ fn opening(output: &RenderOutput, file: &Path, directory: Option<&Path>) -> Stri
     )
 }
 
-/// Prints the answer, the proof, and suggested commands; `again` are the arguments that repeat the
-/// question.
+/// Describes the answer, the proof, and suggested commands. `again` contains the arguments that
+/// repeat the question.
 fn closing(
     output: &RenderOutput,
     again: &str,

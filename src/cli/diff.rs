@@ -22,20 +22,21 @@ use super::render::{RenderOutput, count, duration, payload_lines, put, put_visib
 
 /// Number of digits of a digest in the table.
 const DIGITS_SHOWN: usize = 12;
-/// Maximum lines of a payload that only one side has, unless `--full` is given.
+/// Maximum lines shown of a payload that only one side has. `--full` shows all lines.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A thread.
+    /// The first thread.
     #[arg(value_name = "A")]
     left: String,
-    /// The thread to compare it with.
+    /// The second thread.
     #[arg(value_name = "B")]
     right: String,
     #[command(flatten)]
     place: JournalTarget,
-    /// Data directory of the journal that has B. Default: that of A.
+    /// Data directory of the journal that contains thread B. Default: the data directory of thread
+    /// A.
     #[arg(long, value_name = "DIR")]
     other: Option<PathBuf>,
     /// Show every difference, not only the first.
@@ -65,7 +66,7 @@ pub(super) struct PromptDifference {
     left: PromptOfTurn,
     #[serde(rename = "b")]
     right: PromptOfTurn,
-    /// Unified diff of the requests. `None` if one of them cannot be rebuilt.
+    /// Unified diff of the requests; `None` if a request cannot be rebuilt.
     #[serde(rename = "diff")]
     diff: Option<String>,
 }
@@ -134,7 +135,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the first place at which two threads differ. Counts in `uncompared` the pairs of prompts
-/// that were not compared.
+/// that could not be compared.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -159,7 +160,7 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
 }
 
 /// Finds the first pair of requests that differ in more than ids and dates. Ignores pairs after the
-/// first difference of another kind. Counts in `uncompared` the pairs that were not compared.
+/// first difference of another kind. Counts in `uncompared` the pairs that could not be compared.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

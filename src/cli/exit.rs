@@ -64,8 +64,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     code(error).into()
 }
 
-/// Describes an error with its causes. Leaves out repetitions, because many errors contain the text
-/// of their cause.
+/// Describes an error with its causes. Leaves out a cause if the text before already contains the
+/// text of the cause.
 fn describe(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();

@@ -39,8 +39,8 @@ pub struct Args {
     /// Client that gets the results. Default: the client of the source.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
-    /// Give the calls to this listener that the source does not have to the listener itself.
-    /// Without it, an operator must approve each of them.
+    /// Deliver calls to this listener if the source has no result for them. Without this option, an
+    /// operator must approve each such call.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
     /// Maximum tokens of the fork.
@@ -70,7 +70,7 @@ struct ForkOutput<'a> {
     thread: &'a ThreadId,
     #[serde(rename = "source")]
     source: &'a ThreadId,
-    /// Message at which the fork begins. It may differ from the message that the command names.
+    /// Message at which the fork begins, which may differ from the message that the command names.
     #[serde(rename = "message")]
     message: MessageId,
     #[serde(rename = "position")]
@@ -110,8 +110,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the names of `--live`. Refuses a name unless a fork answers the calls to that listener
-/// from the record.
+/// Parses the names of `--live`. Refuses a listener for whose calls a fork never uses recorded
+/// results.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
@@ -129,8 +129,8 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the fork point at the named message. If no fork can begin there, finds the last fork point
-/// before it.
+/// Finds the fork point at the named message. If no fork can begin at the message, finds the last
+/// fork point before it.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

@@ -26,8 +26,8 @@ pub struct Args {
     /// nats-config` writes them. Default: the credentials of [nats].
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
-    /// Serve health and metrics of these agents at this address, such as 127.0.0.1:9465. [http] is
-    /// the pump's.
+    /// Serve health and metrics of these agents at this address, such as 127.0.0.1:9465. The
+    /// address in [http] is for the pump alone.
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
 }
@@ -95,7 +95,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// Adds advice to the error: a line for the config, or what to type instead.
+/// Adds advice to the error: a line for the config, or the command to type instead.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::NoRemoteAgents => {

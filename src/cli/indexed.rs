@@ -1,5 +1,5 @@
-//! Reads the index of a journal for commands: shows the progress, maps errors, and notes that an
-//! index lacks records.
+//! Reads the index of a journal for commands. Shows the progress of indexing, maps errors to
+//! failures, and prints a note if the index lacks records.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -20,7 +20,7 @@ use crate::audit::past_time;
 /// Minimum number of missing records for which indexing shows its progress.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Returns the directory of the only journal that a query reads.
+/// Returns the directory of the journal for a query that reads only one journal.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = partitions_in(data);
     let found = match partition {
@@ -52,7 +52,7 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
 }
 
 /// Answers a query from the index of the journal in `data`. If the index lacks records, prints a
-/// note with its position.
+/// note with the index's position.
 pub fn read<T>(
     place: &JournalTarget,
     data: &Path,
@@ -106,7 +106,7 @@ pub fn note_pauses_in(data: &Path) {
     }
 }
 
-/// Like [`read`], but answers from the index of each journal that `place` selects.
+/// Answers a query as [`read`] does, from the index of each journal that `place` selects.
 pub fn read_all<T>(
     place: &JournalTarget,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, index::Error>,

@@ -119,7 +119,7 @@ fn unknown_workflow(name: &str) -> CommandFailure {
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Refuses a directory that has one of the project's files, so that nothing is overwritten.
+/// Refuses a directory that contains a file of the project, so that nothing is overwritten.
 fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
     let paths = project.files.iter().map(|file| file.path.as_str()).chain(project.empty);
     // A symbolic link counts as an existing file even if its target is missing.
@@ -163,8 +163,8 @@ fn show_next(directory: &Path, project: &Project) {
     note!("\nnext:\n  {}", commands.join("\n  "));
 }
 
-/// Whether another project with this name has a journal. If so, a start of this project needs the
-/// option for a new journal.
+/// Whether another project of the same name has a journal. If so, the first start of this project
+/// needs the option for a new journal.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join(CONFIG);
     let found = config::directories(&file, &ConfigEnvironment::of_process());
@@ -173,7 +173,8 @@ fn has_namesake(directory: &Path) -> bool {
     })
 }
 
-/// Derives the name of the organism from the directory's name, if that gives a valid token.
+/// Derives the name of the organism from the directory's name. Returns `None` if the result is no
+/// valid name.
 fn organism_name(directory: &Path) -> Option<ListenerName> {
     let full = std::path::absolute(directory).ok()?;
     // The last part of `.` or `..` is no name.

@@ -33,8 +33,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select. The directory contains checkpoints that
-/// are kept outside the journal.
+/// Returns the state directory that these arguments select. The state directory contains the
+/// checkpoints outside the journal.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -56,8 +56,8 @@ pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     })
 }
 
-/// Returns the proof settings of the config, or the defaults if the arguments select directories
-/// instead of a config.
+/// Returns the proof settings of the config. If the arguments select directories instead of a
+/// config, returns the defaults.
 pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -90,8 +90,8 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Explains why the journal in `data` cannot be opened. Reports lost records if the state directory
-/// knows of records in a journal that is missing or unreadable.
+/// Explains why the journal in `data` cannot be opened. If the journal is missing or unreadable but
+/// the state directory knows of its records, reports lost records.
 pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
@@ -125,13 +125,13 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
         .map_err(|error| CommandFailure::new(CommandExit::Usage, error.to_string()).into())
 }
 
-/// Makes the failure for a valid thread id without any record.
+/// Makes the failure for a valid thread id without any record in the journal.
 pub fn unknown(thread: &ThreadId) -> CommandFailure {
     let message = format!("no thread {thread} is on record; `organism threads` lists them");
     CommandFailure::new(CommandExit::Usage, message)
 }
 
-/// Like [`failed`], for an error of an open journal.
+/// Maps an error of an open journal to a failure as [`failed`] does.
 pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }

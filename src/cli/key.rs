@@ -29,8 +29,8 @@ enum KeyVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Trust the key of another host. This is recorded and signed by this host. The organism must
-    /// not run. Only for a journal on JetStream.
+    /// Trust the key of another host. The trust goes on record, signed by this host. The organism
+    /// must not run. Only for a journal on JetStream.
     Trust {
         #[command(flatten)]
         config: ConfigArg,

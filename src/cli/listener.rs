@@ -45,8 +45,8 @@ struct TestArgs {
     /// The listener's schema, which requests and answers must follow. May be given several times.
     #[arg(long, value_name = "XSD")]
     schema: Vec<PathBuf>,
-    /// Payload name that the listener accepts, as `{namespace}local`, or as `local` if a schema
-    /// makes that unique. An example of it is sent. May be given several times.
+    /// Payload name that the listener accepts, as `{namespace}local`, or as `local` if the schemas
+    /// declare it only once. An example of the payload is sent. May be given several times.
     #[arg(long, value_name = "NAME", requires = "schema")]
     accepts: Vec<String>,
     /// Payload name that the listener may answer with. Any other answer is then an error. May be
@@ -59,7 +59,7 @@ struct TestArgs {
     /// Address of a NATS server. The program is then tested as a listener on NATS.
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
-    /// Check the previews, too, which the listener's config declares with `previews = true`.
+    /// Also check previews, for a listener with `previews = true` in its config.
     #[arg(long)]
     previews: bool,
     /// Write the checklist as JSON lines.
@@ -78,8 +78,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads a time in the notation of the config. A number without a unit counts seconds, as it did
-/// when this option took no unit.
+/// Parses a time in the notation of the config. A number without a unit counts seconds, as earlier
+/// versions of this option did.
 fn patience(text: &str) -> Result<Duration, String> {
     let seconds = || text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     let time = config::parse_duration(text).or_else(seconds);
@@ -229,7 +229,7 @@ fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailu
     })
 }
 
-/// Checks one payload of an answer.
+/// Checks one payload of an answer against the schemas and the permitted replies.
 fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), String> {
     let scanned = scan(text.as_bytes()).map_err(|violation| violation.to_string())?;
     let name = scanned.name;
@@ -260,7 +260,7 @@ fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Comm
     written.iter().map(|text| named(text, schemas)).collect()
 }
 
-/// Resolves a payload name: a full name, or a local name that the schemas define only once.
+/// Resolves a payload name: a full name, or a local name that occurs in the schemas exactly once.
 fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
     let name = PayloadName::parse(text)
         .map_err(|e| CommandFailure::new(CommandExit::Usage, e.to_string()))?;

@@ -20,7 +20,7 @@ pub struct Args {
     /// Write the bytes of the payload alone, exactly as they were recorded.
     #[arg(long, conflicts_with_all = ["json", "full"])]
     raw: bool,
-    /// Maximum messages that this one caused; the first and the last are shown.
+    /// Maximum number of messages to show that this message caused: the first and the last.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
     /// Show whole payloads.

@@ -267,8 +267,8 @@ impl CommandVerb {
     }
 }
 
-/// Log levels without `ORGANISM_LOG`: warnings, the standard error of listeners, which their
-/// authors need, and each config that another command put in force.
+/// Log levels if `ORGANISM_LOG` is not set: warnings, the standard error of listeners, and each
+/// config that another command put in force.
 const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 
 /// Target of the log lines that listeners wrote to their standard error.
@@ -279,7 +279,8 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether commands that the line advises get the `--config` of this command.
+    /// Whether this program wrote the log line. Commands that such a line advises get the
+    /// `--config` of this command.
     is_own: bool,
 }
 

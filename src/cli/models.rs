@@ -71,7 +71,7 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Result of a test call. `None` for a model that uses no network.
+/// Result of a test call; `None` for a model that uses no network, which gets no test call.
 type ProbeResult = Option<Result<String, String>>;
 
 /// Makes a test call to each model, one after another, so that no call affects another.

@@ -1,4 +1,4 @@
-//! Remembers the `--config` of this command, so that the commands that it advises name it, too.
+//! Remembers the `--config` of this command, and adds it to the commands that its output advises.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,16 +8,16 @@ use clap::CommandFactory as _;
 
 use super::CommandLine;
 
-/// The config that this command was given.
+/// The config that `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Commands that take `--config` and are advised for another config than the one of this command:
-/// `key show` for another host, `workflow test` for a file of cases.
+/// Commands with `--config` that the output advises for other configs than this command's: `key
+/// show` for another host, `workflow test` for a file of cases.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
 
-/// Remembers the config that this command was given.
+/// Remembers the config that `--config` of this command names.
 pub fn remember(given: Option<&Path>) {
     if let Some(path) = given {
         // A command has one config.
@@ -25,13 +25,13 @@ pub fn remember(given: Option<&Path>) {
     }
 }
 
-/// Returns the option that names the config of this command, after a space; empty if none was
-/// named.
+/// Returns a space and the option that names the config of this command. Returns an empty text if
+/// this command has no `--config`.
 pub fn option() -> String {
     GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
 }
 
-/// Adds the `--config` of this command to each command between backticks that takes the option.
+/// Adds the `--config` of this command to each command between backticks that accepts the option.
 pub fn with_option(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {
         Some(path) if text.contains(PROGRAM) => Cow::Owned(with_option_of(text, path)),
@@ -64,7 +64,8 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether the text is a command that takes `--config` and does not name its organism yet.
+/// Whether the text is a command that accepts `--config` and contains neither `--config` nor
+/// `--data`.
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let words: Vec<_> = rest.split_whitespace().collect();
@@ -73,8 +74,7 @@ fn takes_config(command: &str) -> bool {
     !is_named && !is_for_other_config && has_config_option(&words)
 }
 
-/// Whether the command that these words begin with has the option, by the definition of the command
-/// line.
+/// Whether the command with which these words begin has the option `--config`.
 fn has_config_option(words: &[&str]) -> bool {
     let has_option = |command: &clap::Command| {
         command.get_arguments().any(|argument| argument.get_long() == Some("config"))

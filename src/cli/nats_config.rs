@@ -17,7 +17,7 @@ pub struct Args {
     out: PathBuf,
     #[command(flatten)]
     config: ConfigArg,
-    /// A server, as `NAME=HOST`. Several make a cluster.
+    /// A server, as `NAME=HOST`. Several servers make a cluster.
     #[arg(long = "node", value_name = "NAME=HOST", default_value = "organism=127.0.0.1")]
     nodes: Vec<String>,
     /// Port on which servers listen for clients.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// Files and directories that a command has created. All of them are removed on drop unless
-/// [`NewFiles::keep`] is called, so that an error in the middle leaves nothing behind.
+/// Files and directories that a command has created. Dropping this value removes all of them unless
+/// [`NewFiles::keep`] was called, so that an error in the middle leaves nothing behind.
 pub struct NewFiles {
     directory: PathBuf,
     /// Created paths, in the order of their creation.
@@ -27,7 +27,7 @@ impl NewFiles {
         Ok(files)
     }
 
-    /// Writes a file that does not exist, with the directories above it.
+    /// Writes a new file and creates the missing directories above it. Fails if the file exists.
     pub fn write(&mut self, path: &str, text: &str, is_executable: bool) -> anyhow::Result<()> {
         let path = self.directory.join(path);
         if let Some(parent) = path.parent() {
@@ -42,7 +42,7 @@ impl NewFiles {
         file.write_all(text.as_bytes()).map_err(|error| cannot("write", &path, &error).into())
     }
 
-    /// Creates a directory that does not exist.
+    /// Creates a directory. Fails if the directory exists.
     pub fn create_directory(&mut self, path: &str) -> anyhow::Result<()> {
         let path = self.directory.join(path);
         std::fs::create_dir(&path).map_err(|error| cannot("make", &path, &error))?;
@@ -50,18 +50,18 @@ impl NewFiles {
         Ok(())
     }
 
-    /// Creates a directory with those above it, unless it exists.
+    /// Creates a directory with the directories above it. Does nothing if the directory exists.
     pub fn ensure_directory(&mut self, path: &str) -> anyhow::Result<()> {
         let path = self.directory.join(path);
         self.create_missing(&path)
     }
 
-    /// Keeps all created files and directories. Without this call, the drop removes them.
+    /// Keeps all created files and directories, which would otherwise be removed on drop.
     pub fn keep(mut self) {
         self.created.clear();
     }
 
-    /// Creates the directory and those above it that are missing.
+    /// Creates the directory and all missing directories above it.
     fn create_missing(&mut self, directory: &Path) -> anyhow::Result<()> {
         let mut missing = Vec::new();
         for above in directory.ancestors() {

@@ -20,7 +20,7 @@ use super::{CommandExit, journal_target};
 pub(super) enum OrganismReach {
     /// By the config: connects to the running organism, or starts one for the command.
     Config { config: Box<Config>, is_running: bool },
-    /// By the socket alone, because the config is invalid or was not given.
+    /// By the socket alone, for a command whose config is invalid or was not given.
     Running { data: PathBuf, handshake: Handshake },
 }
 
@@ -32,7 +32,7 @@ impl OrganismReach {
         }
     }
 
-    /// Returns a client of the organism. If the config is known and no organism runs, starts one.
+    /// Returns a client of the organism. Starts an organism if none runs and the config is known.
     pub async fn client(self) -> Result<OrganismClient, organism::Error> {
         match self {
             Self::Config { config, .. } => {
@@ -68,8 +68,8 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// Returns the digest of the config with which the organism in these directories runs, if it
-/// responds in time. Returns `None` if no organism runs.
+/// Returns the digest of the config with which the organism in these directories runs. The inner
+/// value is `None` if the organism does not respond in time, the outer one if no organism runs.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -93,8 +93,8 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// Prints a note that the output comes from the journal instead of a pump. The reason is that no
-/// organism runs, or that the organism `refused` the query.
+/// Prints a note that the output comes from the journal instead of a pump, and why: no organism
+/// runs, or the organism refused the query with `refused`.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -106,9 +106,9 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     );
 }
 
-/// Follows the journals in `data` through the organism that runs on them, see
-/// [`ServiceClient::follow`]. Returns when the organism has ended and no other one took its place.
-/// Returns an error if the organism does not let this command follow.
+/// Follows the journals in `data` through the organism that runs on them, as
+/// [`ServiceClient::follow`] does. Returns when the organism has ended and no other has taken its
+/// place. Returns an error if the organism does not permit this command to follow.
 pub(super) fn follow(
     data: &Path,
     on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -117,7 +117,7 @@ pub(super) fn follow(
     runtime()?.block_on(following(&client, on_recorded))
 }
 
-/// Like [`follow`], but uses the given client.
+/// Follows the journals through `client`, as [`follow`] does.
 pub(super) async fn following(
     client: &ServiceClient,
     mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -144,9 +144,9 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client of the organism to watch: the one on this host, if it runs. Otherwise, with
-/// several partitions, the client watches the pumps of all partitions; with one partition, this
-/// waits for an organism on this host. The client does not change its choice later.
+/// Returns a client of the organism to watch. If an organism runs on this host, the client watches
+/// it. Otherwise the client watches the pumps of all partitions, or, with one partition, this
+/// function waits for an organism on this host. The choice is final.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -171,7 +171,7 @@ pub(super) fn watching_client(
     }
 }
 
-/// Waits until an organism runs on this socket.
+/// Waits until an organism accepts connections on this socket.
 async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
     let mut is_noted = false;
     while !socket.locate().await? {
@@ -194,7 +194,8 @@ pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     socket.with_handshake(handshake)
 }
 
-/// Makes a client of the organism that runs on the journal in `data` at the time of each request.
+/// Makes a client whose requests go to the organism that runs on the journal in `data` at the time
+/// of each request.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }

@@ -15,13 +15,13 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 /// The first error of standard output, except for a closed pipe.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
-/// Writes to standard output. A closed pipe is no error: later output is dropped.
+/// Writes to standard output. A closed pipe is no error; all later output is dropped.
 pub fn put(text: &str) -> anyhow::Result<()> {
     Ok(write(text)?)
 }
 
-/// Writes a line to standard output during work that must continue even after an output error.
-/// [`finish`] reports that error.
+/// Writes a line to standard output during work that must continue after an output error.
+/// [`finish`] reports the error.
 pub fn put_line(line: Arguments<'_>) {
     if let Err(error) = write(&format!("{line}\n")) {
         // The first error is enough, so later ones are dropped.
@@ -29,7 +29,8 @@ pub fn put_line(line: Arguments<'_>) {
     }
 }
 
-/// Writes a line for people to standard error. Commands in it name the config of this command.
+/// Writes a line for people to standard error. Adds the `--config` of this command to the commands
+/// in the line.
 pub fn note_line(line: Arguments<'_>) {
     let line = line.to_string();
     note(format_args!("{}\n", named_config::with_option(&line)));
@@ -46,16 +47,16 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns the exit code of a command that would exit with `code`. If standard output had an error,
-/// success becomes [`CommandExit::Unavailable`].
+/// Returns `code`, or [`CommandExit::Unavailable`] in place of success if standard output had an
+/// error.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));
     if code == ExitCode::SUCCESS { CommandExit::Unavailable.into() } else { code }
 }
 
-/// Writer to standard output for commands that only produce output. A closed pipe is an error here,
-/// which may end the command.
+/// Writer to standard output for commands that only produce output. This writer reports a closed
+/// pipe as an error, so that the command can end.
 pub struct StdoutWriter;
 
 impl Write for StdoutWriter {

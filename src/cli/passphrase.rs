@@ -18,7 +18,7 @@ pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     read(&format!("passphrase of {}: ", path.display()))
 }
 
-/// Asks for the passphrase of a new key, twice if on a terminal.
+/// Asks for the passphrase of a new key. On a terminal, asks twice.
 pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let passphrase = read(&format!("new passphrase of {}: ", path.display()))?;
     let least = limits::PASSPHRASE_CHARS_MIN;
@@ -75,8 +75,8 @@ fn hidden_line(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
     line
 }
 
-/// Settings of the terminal before the echo was switched off. They are restored when this is
-/// dropped.
+/// Settings that the terminal had before the echo was switched off. Dropping this value restores
+/// them.
 struct HiddenInput(Termios);
 
 impl HiddenInput {

@@ -8,7 +8,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{JournalTarget, failed_stored, readers_of, unknown};
 use super::startup::ConfigArg;
 
-/// Rebuilds the prompt of a turn on record. Uses the present config only if the turn has no stored
+/// Rebuilds the prompt of a turn on record. Uses the present config only for a turn without stored
 /// inputs.
 pub fn past_prompt(
     place: &JournalTarget,

@@ -30,7 +30,7 @@ pub(super) struct PauseArgs {
     json: bool,
 }
 
-/// The result as JSON.
+/// The result of a pause or a resume, as JSON.
 #[derive(Serialize)]
 struct PauseOutput<'a> {
     #[serde(rename = "action")]
@@ -101,7 +101,7 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
     outcome(verb, &names, results)
 }
 
-/// Reads `all`, the id of a thread, or the name of a listener.
+/// Parses `all`, the id of a thread, or the name of a listener.
 fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     if text == "all" {
         return Ok(PauseTarget::All);
@@ -119,8 +119,8 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     })
 }
 
-/// Makes the failure of a pause or resume without a running organism. The command starts none,
-/// because a new organism would hand over its open work before the pause.
+/// Makes the failure of a pause or resume for which no organism runs. Such a command starts no
+/// organism, because a new organism would hand over its open work before the pause.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
@@ -135,7 +135,7 @@ fn is_client(config: &Config, name: &ListenerName) -> bool {
     config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client)
 }
 
-/// Returns the names of the listeners of a config, agents included.
+/// Returns the names of all listeners of a config, including agents.
 fn names_of(config: &Config) -> Vec<String> {
     let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
     contracts.map(|contract| contract.name.to_string()).collect()
@@ -204,8 +204,8 @@ fn print_json(
     Ok(())
 }
 
-/// Returns the exit code of the first partition that failed. `names`: listeners of the config, as
-/// far as known.
+/// Prints the result of each partition and returns the exit code of the first one that failed.
+/// `names` are the listeners of the config, as far as known.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

@@ -25,7 +25,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Maximum epochs in the text for people. JSON has all.
+/// Maximum number of epochs in the text for people. JSON output contains all epochs.
 const EPOCHS_SHOWN: usize = 20;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -67,8 +67,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes: a broken chain before a difference, and both before
-/// undecided records.
+/// Returns the worse of two exit codes. A broken chain is the worst; then come a different
+/// decision, undecided records, and success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
@@ -160,7 +160,7 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// Draws the line for an epoch whose records were not all decided again.
+/// Draws the line for an epoch with records that were not decided again.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

@@ -118,7 +118,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// Notes the messages that are left out, because their retry can never succeed.
+/// Prints a note for each message that the command leaves out because a retry can never succeed.
 fn note_unretriable(named: &[NamedMessage]) {
     for NamedMessage { message, .. } in named.iter().take(limits::CANDIDATES_MAX) {
         if let Some(obstacle) = &message.obstacle {
@@ -131,7 +131,7 @@ fn note_unretriable(named: &[NamedMessage]) {
     }
 }
 
-/// Lists what `--all` would retry.
+/// Lists the messages that `--all` would retry.
 fn list(named: &[NamedMessage], is_json: bool, is_filtered: bool) -> anyhow::Result<ExitCode> {
     if is_json {
         for message in named {
@@ -161,7 +161,8 @@ struct RetrySession<'a> {
 }
 
 impl RetrySession<'_> {
-    /// Retries the messages one after another. Returns the exit code of the first that failed.
+    /// Retries the messages one after another. Returns the exit code of the first retry that
+    /// failed.
     async fn retry_all(&self, named: &[NamedMessage]) -> anyhow::Result<CommandExit> {
         let mut exit = CommandExit::Done;
         let mut left_out = 0;
@@ -298,7 +299,7 @@ fn print_json<'a>(
     Ok(())
 }
 
-/// Asks whether the work may be done a second time.
+/// Asks the person whether the work may be done a second time.
 fn confirm() -> anyhow::Result<bool> {
     note_part!("do it a second time? yes or no: ");
     loop {

@@ -27,8 +27,8 @@ use super::web_view::{LISTEN, OpenView, ViewArgs, ViewContent};
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Partitions that this process may pump, such as 0,2. Default: all. It stands by for those
-    /// that another process pumps.
+    /// Partitions that this process may pump, such as 0,2. Default: all. The process stands by for
+    /// partitions that another process pumps.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     partitions: Vec<u32>,
     /// Begin a new journal, beside those of other projects with this name.
@@ -66,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     ended
 }
 
-/// Opens the web view of this organism, on threads of its own.
+/// Opens the web view of this organism, which runs on its own threads.
 fn open_view(
     listen: SocketAddr,
     args: &ViewArgs,
@@ -117,7 +117,7 @@ async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<E
     Ok(CommandExit::Done.into())
 }
 
-/// Reloads the config on SIGHUP. The log has the result.
+/// Reloads the config on SIGHUP, and logs the result.
 async fn reload(reloader: ReloadService) {
     let note = "SIGHUP".to_owned();
     let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };

@@ -56,7 +56,7 @@ struct ValidateArgs {
     /// Write verdicts as JSON lines.
     #[arg(long)]
     json: bool,
-    /// A folder from which the schemas may import, beside their own. May be repeated.
+    /// A folder from which the schemas may import, beside their own folders. May be repeated.
     #[arg(long, value_name = "DIR")]
     catalogue: Vec<PathBuf>,
     /// Read JSON lines `{"id","schema","instance"}` from stdin; write one verdict line for each.
@@ -70,7 +70,7 @@ struct SchemaArgs {
     schema: PathBuf,
     /// Local name or `{namespace}local` of one payload. Default: all.
     payload: Option<String>,
-    /// A folder from which the schema may import, beside its own. May be repeated.
+    /// A folder from which the schema may import, beside its own folder. May be repeated.
     #[arg(long, value_name = "DIR")]
     catalogue: Vec<PathBuf>,
     /// Write JSON.
@@ -83,7 +83,7 @@ struct SchemaShowArgs {
     /// Payloads, each by local name or `{namespace}local`.
     #[arg(required = true)]
     payloads: Vec<String>,
-    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -101,7 +101,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Makes a schema compiler. Its schemas may also import from the folders of `catalogue`.
+/// Makes a schema compiler whose schemas may also import from the folders of `catalogue`.
 fn compiler_with(catalogue: &[PathBuf]) -> anyhow::Result<SchemaCompiler> {
     let real = |folder: &PathBuf| {
         let failed = |reason: String| {
@@ -188,7 +188,7 @@ impl SchemaAnswer {
         }
     }
 
-    /// Makes the output for a line without a verdict, because the line could not be processed.
+    /// Makes the output for an input line that could not be processed and so has no verdict.
     fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
         let answer = Self::new(id, "error");
         Self { code: Some(code.to_owned()), message: Some(message), ..answer }

@@ -45,14 +45,14 @@ pub struct Args {
     /// Rule of a refusal, such as schema-invalid.
     #[arg(long, value_name = "RULE")]
     rule: Option<String>,
-    /// From this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
+    /// Find only what was recorded from this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Before this moment.
+    /// Find only what was recorded before this moment.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Text that the payload contains anywhere, also inside of words and of markup; within a thread
-    /// or a time.
+    /// Text that the payload contains anywhere, even inside words and markup. Needs --thread,
+    /// --since or --until.
     #[arg(long, value_name = "TEXT")]
     substring: Option<String>,
     /// XPath expression that is true for the payload, with local names, such as

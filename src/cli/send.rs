@@ -91,8 +91,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the trace context of the program that started this command. An invalid variable is
-/// ignored, because it was not typed for this command.
+/// Reads the trace context of the program that started this command from the environment. Ignores
+/// an invalid variable, because the user did not type it for this command.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
@@ -219,7 +219,7 @@ impl SendTally {
         }
     }
 
-    /// Counts a file that could not be submitted. The other files are still sent.
+    /// Counts a file that could not be submitted. The command still sends the other files.
     fn unread(&mut self, error: &anyhow::Error) {
         self.failed += 1;
         note!("organism: {error:#}");
@@ -235,8 +235,8 @@ impl SendTally {
     }
 }
 
-/// Prints advice about an unknown thread for people: the recorded payload contains advice for
-/// agents.
+/// Prints advice about an unknown thread for people, because the advice in the recorded payload is
+/// for agents.
 fn note_unknown_thread(thread: &str) {
     note!(
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \
@@ -262,8 +262,8 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Derives the client key of a file from its path and content, so that a directory that was sent in
-/// part can be sent again without duplicates.
+/// Derives the client key of a file from its path and content. So a directory that was sent in part
+/// can be sent again without duplicates.
 fn key_of(path: &Path, payload: &[u8]) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))

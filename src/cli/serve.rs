@@ -65,8 +65,8 @@ async fn ended() -> std::io::Result<()> {
     }
 }
 
-/// Loads the config, unless `--data` names a directory instead. An invalid config is an error only
-/// if `--as` needs it.
+/// Loads the config, or returns `None` if `--data` names a directory instead. An invalid config is
+/// an error only if `--as` needs the config.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {
@@ -88,7 +88,7 @@ fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     }
 }
 
-/// Makes the options for actions, if `--operate` was given.
+/// Makes the options of the pages that act; `None` without `--operate`.
 fn operate(args: &Args, person: &ViewPerson) -> Option<OperateOptions> {
     if !args.operate {
         return None;

@@ -1,4 +1,4 @@
-//! `organism sql`: asks the index of the record with SQL.
+//! `organism sql`: queries the index of the record with SQL.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub struct Args {
     /// Statement that reads the views of the index.
     #[arg(value_name = "QUERY")]
     query: String,
-    /// Ask the journal of this partition; required if there are several.
+    /// Query the journal of this partition; required if there are several partitions.
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
     /// Stop the query after this time.
@@ -53,13 +53,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes rows as they come. A table is written at the end, because its columns depend on all rows.
+/// Writes the rows of a result as they arrive. Writes a table only at the end, because its columns
+/// depend on all rows.
 struct SqlRows {
     json: bool,
     csv: bool,
     columns: Vec<String>,
     table: Vec<Vec<String>>,
-    /// Whether anything was written.
+    /// Whether any row was written.
     written: bool,
     failure: Option<anyhow::Error>,
 }
@@ -70,8 +71,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Forgets the rows of an index that proved damaged. Rows that were written cannot be taken
-    /// back.
+    /// Discards the rows that came from an index that proved damaged. Rows that are already written
+    /// stay.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {
@@ -161,12 +162,13 @@ fn cell(value: &SqlValue) -> String {
     }
 }
 
-/// Writes a text so that it cannot imitate a row of its own.
+/// Writes a text on one line, so that it cannot imitate a row of the table.
 fn one_line(text: &str) -> String {
     clean(text).replace('\n', "\\n")
 }
 
-/// Refuses columns of the same name, because a JSON object would keep only the last of them.
+/// Refuses a result with two columns of the same name, because a JSON object would keep only the
+/// last of them.
 fn only_once(columns: &[String]) -> anyhow::Result<()> {
     let mut seen = HashSet::new();
     match columns.iter().find(|name| !seen.insert(*name)) {

@@ -1,5 +1,5 @@
-//! Steps at the start of a command that several commands share: its config, its arguments, and its
-//! runtime.
+//! Steps that several commands share at their start: they load the config, parse arguments, and
+//! make the runtime.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,13 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Returns the storage of the journal, even if other parts of the config are invalid, so that a
-/// record can be proved although its organism cannot start.
+/// Returns the storage of the journal even if other parts of the config are invalid. So a record
+/// can be proved although its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
 
-/// A function that loads a part of a config or all of it.
+/// A function that loads a whole config or a part of it.
 type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
@@ -50,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Protects the memory and the environment of this process from other programs of the same user,
-/// such as listeners. From now on, both may contain keys.
+/// such as listeners, because both may contain keys from now on.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -82,7 +82,7 @@ fn adopt_orphans() {
 }
 
 /// Finds the directories of the journal in the config. Ignores other problems of the config,
-/// because commands that only read need nothing else of it.
+/// because commands that only read need no other part of it.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -94,7 +94,7 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     Ok(found)
 }
 
-/// Like [`directories`], but without a note if the config has changed.
+/// Finds the directories as [`directories`] does, but prints no note if the config has changed.
 pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -104,8 +104,8 @@ pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectF
     Ok(found)
 }
 
-/// Finds the directories as the config states them, or by the config's path if the config cannot be
-/// parsed.
+/// Finds the directories that the config names. If the config cannot be parsed, finds them by the
+/// config's path.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     named_config::remember(given);
     let around = ConfigEnvironment::of_process();
@@ -125,21 +125,21 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Returns the data directory of the only project that was started with this config file, even if
-/// the file now states another name.
+/// Returns the data directory of the only project that was started with this config file, whatever
+/// name the file states now.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
     Some(project::by_path(&file, &around)?.data)
 }
 
-/// Prints a note if the organism runs with another config than the file now contains. At most one
-/// note is printed in each command.
+/// Prints a note if the organism runs with a config other than the file now contains. Each command
+/// prints at most one such note.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
 
-/// Like [`note_change`], but gets the digest of the running config from `running`.
+/// Prints the note of [`note_change`]. `running` returns the digest of the running config.
 fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| note_change_now(given, running()));
@@ -172,7 +172,8 @@ fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
-/// Returns the client to send as: the given one, or the only client of the config.
+/// Returns the client in whose name the command sends: the given one, or the only client of the
+/// config.
 pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<ListenerName> {
     let clients = config.contracts.iter().filter(|c| c.role == crate::contract::Role::Client);
     let clients: Vec<_> = clients.map(|c| c.name.clone()).collect();
@@ -207,8 +208,8 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     })
 }
 
-/// Reads a file, or standard input for `-`, without any check: the gate refuses invalid bytes, and
-/// the refusal is recorded.
+/// Reads a file, or standard input for `-`. Checks nothing, because the gate refuses invalid bytes
+/// and the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))
@@ -264,8 +265,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// Loads the config for a process that hosts agents. `own`: whether the process has its own
-    /// NATS credentials.
+    /// Loads the config for a process that hosts agents. `own` states whether the process has its
+    /// own NATS credentials.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
         let load: LoadConfig<Config> = if own {
             |path, around| config::load_for_host(path, around, true)
@@ -276,15 +277,15 @@ impl ConfigArg {
         loaded(self.config.as_deref(), load)
     }
 
-    /// Loads the config for commands that call no model themselves. Keys are required only if such
-    /// a command starts an organism.
+    /// Loads the config for commands that call no model themselves. Keys are required only if the
+    /// command starts an organism.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         belongs(&config.directories())?;
         Ok(config)
     }
 
-    /// Loads the config for repairing a journal, which may belong to no project yet.
+    /// Loads the config for a repair of a journal, which may belong to no project yet.
     pub fn load_to_repair(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         project::check_to_repair(&config.directories()).map_err(organism::Error::from)?;
@@ -298,7 +299,7 @@ impl ConfigArg {
         Ok(config)
     }
 
-    /// Finds the organism that a decision is for. A running organism is found even if the config is
+    /// Finds the organism to which a decision goes. Finds a running organism even if the config is
     /// invalid.
     pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<OrganismReach> {
         if let Some(data) = &args.data {
@@ -330,14 +331,14 @@ impl ConfigArg {
         }
     }
 
-    /// Like [`ConfigArg::load_without_keys`], but does not check that the directories belong to the
-    /// project.
+    /// Loads the config as [`ConfigArg::load_without_keys`] does, but does not check that the
+    /// directories belong to the project.
     pub fn load_unbound(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
 
-    /// Loads the config for `organism nats-config`. The config may name keys that this command has
-    /// yet to write.
+    /// Loads the config for `organism nats-config`. The config may name keys that do not exist yet,
+    /// because this command writes them.
     pub fn load_for_servers(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_for_servers)
     }

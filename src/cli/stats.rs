@@ -19,13 +19,13 @@ use crate::audit::past_time;
 pub struct Args {
     #[command(flatten)]
     place: JournalTarget,
-    /// Group by these, separated by commas: agent, model, listener, rule, day.
+    /// Properties to group by, separated by commas: agent, model, listener, rule, day.
     #[arg(long, value_name = "KEYS", value_delimiter = ',', required = true, value_parser = key)]
     by: Vec<StatsKey>,
-    /// Count from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
+    /// Count only what was recorded from this time on: 2026-11-20, 2026-11-20T10:00, 2h.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
     since: Option<Time>,
-    /// Count what was before this time.
+    /// Count only what was recorded before this time.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse)]
     until: Option<Time>,
     /// Write a line of JSON for each group.
@@ -90,7 +90,7 @@ fn json_line(by: &[StatsKey], keys: &[String], group: &EventTotals) -> Map<Strin
     line
 }
 
-/// Draws a table with one row for each group, without the columns of events that no group has.
+/// Draws a table with one row for each group. Omits the columns of events that no group has.
 fn draw(by: &[StatsKey], stats: &Stats) -> String {
     let columns = stats_columns(stats);
     let headers: Vec<String> = columns.iter().map(|(header, _)| format!(">{header}")).collect();

@@ -43,18 +43,18 @@ pub struct Args {
     /// Show what was recorded before this time, and stop.
     #[arg(long, value_name = "TIME", value_parser = past_time::parse, conflicts_with = "live")]
     until: Option<Time>,
-    /// Stop at the current end; without it, at the end of the organism.
+    /// Stop at the current end. Without this option, the command stops at the end of the organism.
     #[arg(long)]
     no_follow: bool,
     /// Show what model calls do now, and text as it streams, to the end of the thread or of the
     /// organism. Waits for an organism to run. For operators, and for a client in its own thread.
     #[arg(long, conflicts_with = "no_follow")]
     live: bool,
-    /// Client to watch as, where nothing proves an operator.
+    /// Client in whose name to watch, if the command cannot prove an operator.
     #[arg(long = "as", value_name = "CLIENT", requires = "live", requires = "thread")]
     #[arg(conflicts_with = "sign")]
     client: Option<String>,
-    /// Prove an operator with this key, where nothing else does.
+    /// Key of an operator that proves the right to watch, if nothing else proves it.
     #[arg(long, value_name = "FILE", requires = "live")]
     sign: Option<PathBuf>,
     /// Show whole payloads.
@@ -91,7 +91,7 @@ struct JournalTail {
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
     /// Calls of the watched thread, which show when the thread is over. `None` if the command does
-    /// not wait for the end of a thread.
+    /// not end with a thread.
     calls: Option<ThreadCalls>,
 }
 
@@ -147,8 +147,8 @@ impl JournalTail {
         Ok(LiveRequest { client: Some(client), secret, ..request })
     }
 
-    /// Starts to follow the open calls of the thread. Does nothing if no journal is readable; the
-    /// end of the thread is then not noticed.
+    /// Begins to track the open calls of the thread. Does nothing if no journal is readable, and
+    /// then the command does not notice the end of the thread.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };
         let mut calls = ThreadCalls::new(thread.clone());
@@ -167,7 +167,7 @@ impl JournalTail {
         Ok(())
     }
 
-    /// Whether the watched thread is over; false if its calls are not followed.
+    /// Whether the watched thread is over; false if the command does not track its calls.
     fn is_over(&self) -> bool {
         self.calls.as_ref().is_some_and(ThreadCalls::is_over)
     }
@@ -188,12 +188,12 @@ impl JournalTail {
         shown
     }
 
-    /// Whether an earlier read has shown the records up to this position.
+    /// Whether the command has already shown the records up to this position.
     fn has_shown(&self, partition: u32, position: Position) -> bool {
         self.seen.get(&partition).is_some_and(|seen| *seen >= position)
     }
 
-    /// Shows every record that has not been shown yet.
+    /// Shows every record that the command has not shown yet.
     fn show_new(&mut self) -> anyhow::Result<()> {
         // Opened for each read, because a reader that stays open delays the pump's checkpoints of
         // the database.
@@ -228,7 +228,7 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position of the record after which the output begins.
+    /// Returns the position of the last record before the beginning of the output.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));
@@ -238,7 +238,8 @@ impl JournalTail {
     }
 }
 
-/// Returns the position of the last record before `until`, or of the last record of all.
+/// Returns the position of the last record before `until`; without `until`, of the last record in
+/// the journal.
 fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error> {
     match until {
         Some(until) => Ok(Position(reader.first_since(until)?.0.saturating_sub(1))),
@@ -246,8 +247,8 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
     }
 }
 
-/// Reads the records after `seen` and before `until`, at most `limits::SCAN_RECORDS`, and advances
-/// `seen`. The bound lets the journals of other partitions be read in turn.
+/// Reads at most `limits::SCAN_RECORDS` records after `seen` and before `until`, and advances
+/// `seen`. The bound gives the journals of other partitions their turn.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

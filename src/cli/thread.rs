@@ -16,7 +16,7 @@ use super::journal_target::{self, JournalTarget, known, unknown};
 use super::render::{RenderOutput, TimelineColumns, draw_timeline, put, put_json};
 use crate::audit::past_time;
 
-/// Number of events on a page, unless `--limit` states another number.
+/// Number of events on a page if `--limit` states no other number.
 const PAGE_EVENTS: usize = 500;
 
 #[derive(Debug, clap::Args)]
@@ -100,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the first page of a long thread with the index. Returns `None` if the arguments select
-/// other events, or if reading the whole thread is as quick.
+/// other events, or if the index saves no time.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()
@@ -131,7 +131,7 @@ fn select(args: &Args, timeline: &mut ThreadTimeline) {
     }
 }
 
-/// Makes the failure for a thread that has no record up to the moment of `--at`.
+/// Makes the failure for a thread without a record up to the moment of `--at`.
 fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
     for reader in journal_target::readers_of(&args.place, thread)? {
         let timeline = audit::thread_timeline(&reader, thread, None);

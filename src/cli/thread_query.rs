@@ -1,4 +1,5 @@
-//! Queries for recorded threads in one argument: ids, or the filters of `organism threads`.
+//! Queries for recorded threads that are written in one argument: ids, or the filters of `organism
+//! threads`.
 
 use std::path::PathBuf;
 
@@ -12,9 +13,9 @@ use crate::index::TreeFilter;
 use crate::journal::partitions_in;
 use crate::organism::TrialThread;
 
-/// The query for every thread.
+/// The query that matches every thread.
 const ALL: &str = "all";
-/// Names of the filters. They equal the flags of `organism threads`.
+/// Names of the filters, which are the flags of `organism threads`.
 const FILTERS: [&str; 9] = [
     "agent",
     "cost-over",
@@ -35,7 +36,7 @@ pub enum ThreadQuery {
 }
 
 impl ThreadQuery {
-    /// Parses terms that are separated by white space: ids, or `filter=value` and words.
+    /// Parses terms separated by white space: either ids, or words and `filter=value`.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let terms: Vec<&str> = text.split_whitespace().collect();
         let is_id = |term: &&str| term.starts_with(ThreadId::ROOT_PREFIX);
@@ -154,8 +155,8 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
     Err(journal_target::unknown(thread).into())
 }
 
-/// Finds the threads that a filter selects, newest records first. Returns at most one thread more
-/// than `most`, which shows that more exist.
+/// Finds the threads that a filter selects, newest records first. Returns at most `most` + 1
+/// threads: the additional one shows the caller that there are more than `most`.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

@@ -24,10 +24,10 @@ pub struct Args {
     /// Status: idle, running, draining, completed, failed or cancelled.
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
-    /// Changed from this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
+    /// List only trees with records from this moment on: 2026-11-20 or 2026-11-20T10:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Opened before this moment.
+    /// List only trees that were opened before this moment.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// Listener that was called in the tree.
@@ -39,7 +39,8 @@ pub struct Args {
     /// Payload in the tree, with or without its {namespace}.
     #[arg(long, value_name = "NAME")]
     payload: Option<String>,
-    /// Model calls of the tree cost more than this, in the currency of the config's prices.
+    /// List only trees whose model calls cost more than this, in the currency of the config's
+    /// prices.
     #[arg(long, value_name = "AMOUNT")]
     cost_over: Option<f64>,
     /// Only trees in which an attempt or a call failed.
@@ -54,13 +55,14 @@ pub struct Args {
     /// Maximum number of trees; those with the newest records are listed, newest last.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// The page before that whose output named this cursor.
+    /// List the page before the page whose output named this cursor.
     #[arg(long, value_name = "CURSOR")]
     before: Option<u64>,
     /// List all trees, including the organism's own thread.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Write one line of JSON for each tree. `cursor` of the first line is that of the page before.
+    /// Write one line of JSON for each tree. With `cursor` of the first line, --before lists the
+    /// page before.
     #[arg(long)]
     json: bool,
 }

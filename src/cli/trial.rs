@@ -1,5 +1,5 @@
-//! `organism try`: runs recorded threads under a changed config in a journal of their own, and
-//! shows what became different.
+//! `organism try`: runs recorded threads under a changed config in a separate journal, and shows
+//! the differences.
 
 mod report;
 
@@ -40,15 +40,15 @@ pub struct Args {
     /// Let every agent use this model of the changed config.
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Let models answer prompts that the record has no answer to, up to this number of tokens for
-    /// all threads together.
+    /// Let models answer prompts for which the record has no answer, up to this number of tokens
+    /// for all threads together.
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
-    /// As --tokens, up to this amount in the currency of the changed config.
+    /// Let models answer such prompts up to this amount, in the currency of the changed config.
     #[arg(long, value_name = "N")]
     money: Option<f64>,
-    /// Give the calls to this listener that the record does not have to the listener itself, which
-    /// then has real effects. Without it, such a call ends as `not-recorded`.
+    /// Deliver calls to this listener, with real effects, if the record has no result for them.
+    /// Without this option, such a call ends as `not-recorded`.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
     /// Have this agent of the changed config decide whether results that differ mean the same. It
@@ -68,7 +68,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The directory with the journal of the runs.
+/// The directory that contains the journal of the runs.
 enum TrialHome {
     Temporary(TemporaryDirectory),
     Kept(PathBuf),

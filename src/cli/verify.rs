@@ -26,7 +26,8 @@ pub struct Args {
     /// File of checkpoints that is kept elsewhere. May be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
-    /// Public key that counts, and no other does. May be given several times.
+    /// Public key that counts. All keys that are not given do not count. May be given several
+    /// times.
     #[arg(long, value_name = "HEX")]
     key: Vec<String>,
     /// Ignore checkpoints in the state directory, because the owner of the key could have rewritten
@@ -245,7 +246,7 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Draws lines about keys that changed, and about keys that are not available.
+/// Draws lines about keys that changed and about keys that are not available.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

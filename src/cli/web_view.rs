@@ -22,7 +22,7 @@ use super::startup;
 /// Default address of the web view.
 pub(super) const LISTEN: &str = "127.0.0.1:7717";
 
-/// Options of a web view, whichever command shows it.
+/// Options of a web view that all commands with a web view share.
 #[derive(Debug, clap::Args)]
 pub(super) struct ViewArgs {
     /// Operator or client of the config that the token belongs to. Where the config names no
@@ -35,12 +35,13 @@ pub(super) struct ViewArgs {
     /// Private key of the certificate in PEM, which no other user may read.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Name under which browsers reach the view, beside those of this machine. May be repeated.
+    /// Name under which browsers reach the view, besides the names of this machine. May be
+    /// repeated.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
 }
 
-/// Content of a web view: the journals to show, and the evidence for their proof.
+/// Content of a web view: the journals that it shows, and the evidence for their proof.
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
@@ -66,14 +67,15 @@ impl Drop for OpenView {
 }
 
 impl ViewArgs {
-    /// Whether any of these options is on the command line.
+    /// Whether the command line contains any of these options.
     pub fn is_given(&self) -> bool {
         let is_tls_given = self.tls_cert.is_some() || self.tls_key.is_some();
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token if that person has a configured secret.
-    /// Otherwise a token will be generated, which requires a terminal to show it.
+    /// Returns the person that `--as` names, with a token if that person has a configured secret.
+    /// Without a configured secret, a token will be generated, so a terminal is required to show
+    /// it.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -98,8 +100,7 @@ impl ViewArgs {
         Ok((person, token))
     }
 
-    /// Opens the view, and prints its address. The address contains the token if the token was
-    /// generated.
+    /// Opens the view and prints its address, which contains the token if the token was generated.
     pub fn open(
         &self,
         listen: SocketAddr,
@@ -153,7 +154,8 @@ fn host_problem(hosts: &[String]) -> Option<String> {
     Some(format!("`{wrong}` is no host name; --host takes one without scheme, port and path"))
 }
 
-/// Starts the threads of a web view. They have a low priority, and the pump waits for none of them.
+/// Makes the runtime of a web view. Its threads have a low priority, and the pump waits for none of
+/// them.
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();
@@ -188,8 +190,8 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     }
 }
 
-/// Returns the login name of the user of this process. The organism sees the same user behind each
-/// request.
+/// Returns the login name of the user of this process. The organism identifies the same user behind
+/// each request.
 fn own_name() -> Option<ListenerName> {
     let login = operator::this_user().login?;
     ListenerName::parse(&login).ok()

@@ -100,7 +100,8 @@ fn prompt(
     sections
 }
 
-/// Returns the standard section whose name is most similar to `name`, if one is similar enough.
+/// Returns the standard section with the name that is most similar to `name`; `None` if no name is
+/// similar enough.
 fn near_section(name: &str) -> Option<&'static str> {
     let is_standard = STANDARD_SECTIONS.contains(&name);
     nearest(name, STANDARD_SECTIONS).filter(|_| !is_standard)
@@ -137,7 +138,7 @@ pub(super) fn near_or_rule(path: &Path) -> String {
     }
 }
 
-/// Returns the digest of a file's content. A file that cannot be read counts as empty.
+/// Returns the digest of a file's content. An unreadable file counts as empty.
 pub(super) fn digest_of(path: &Path) -> Digest {
     Digest::of(&std::fs::read(path).unwrap_or_default())
 }

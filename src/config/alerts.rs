@@ -1,4 +1,4 @@
-//! `[alerts]`: the command that is run for causes that an operator must know of.
+//! `[alerts]`: the command that runs when an alert is raised, with the causes that raise alerts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct AlertRulesConfig {
     pub waiting: Duration,
 }
 
-/// The section as it was written.
+/// The `[alerts]` section as the config states it.
 pub(super) struct DeclaredAlerts {
     command: Vec<Located<ExpandedText>>,
     env: Vec<(Located<String>, Located<ExpandedText>)>,

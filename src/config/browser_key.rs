@@ -1,8 +1,9 @@
-//! Writes the key of an operator's browser into the text of a config, and leaves every other byte
-//! as it is.
+//! Writes the key of an operator's browser into the text of a config, and preserves every other
+//! byte.
 //!
-//! A text has many layouts: tables, dotted keys, inline tables. So an edit is only a proposal. It
-//! is accepted only if the parser reads the new text as the old config with exactly this key.
+//! A config can have many layouts: tables, dotted keys, inline tables. So an edit is only a
+//! proposal. It is accepted if the parser reads the new text as the old config with exactly this
+//! key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,7 +24,8 @@ const BROWSER_KEY: &str = "browser_key";
 pub enum BrowserKeyChange {
     /// The operator had no browser key. The value is the new text.
     Added(String),
-    /// The operator had another key, which `earlier` quotes from the old text.
+    /// The operator had another key, which `earlier` quotes from the old text. `text` is the new
+    /// text.
     Replaced { text: String, earlier: String },
     /// The text has this key already.
     Unchanged,
@@ -62,7 +64,8 @@ fn did_you_mean(near: Option<&str>) -> String {
     near.map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default()
 }
 
-/// Writes the key into the section of the operator. Replaces an existing key only on request.
+/// Writes the key into the section of the operator. Replaces an existing key only if `is_replacing`
+/// is set.
 pub fn with_browser_key(
     text: &str,
     name: &str,
@@ -148,7 +151,7 @@ fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }
 
-/// Whether `new` differs from the old config only in this key of the operator.
+/// Whether `new` differs from the old config only in the browser key of this operator.
 fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     let Ok(new) = DeTable::parse(new) else { return false };
     let new = new.get_ref();
@@ -160,7 +163,7 @@ fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     is_there && is_same_table(old, new, &[SECTION, name])
 }
 
-/// Whether two tables are equal except for the browser's key in the table at `path`.
+/// Whether two tables are equal apart from the browser key in the table at `path`.
 fn is_same_table(old: &DeTable<'_>, new: &DeTable<'_>, path: &[&str]) -> bool {
     let is_other = |key: &str| !(path.is_empty() && key == BROWSER_KEY);
     let keys = |table: &DeTable<'_>| -> Vec<String> {
@@ -214,7 +217,8 @@ mod tests {
         OperatorPublicKey::of(&SigningKey::from_bytes(&[seed; 32]))
     }
 
-    /// Returns the text with the key of ana's browser, and the key as `KEY`.
+    /// Returns the text of a config after ana's browser key was added, with `KEY` in place of the
+    /// key.
     fn added(text: &str) -> String {
         let text = text.replace("ANA", &key(1).to_string());
         match with_browser_key(&text, "ana", &key(2), false) {

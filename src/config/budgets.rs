@@ -23,7 +23,8 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 }
 
-/// Checks that the answers of all routes fit the context window of the routed model.
+/// Checks that answers of the model and of its routes leave room for a prompt in the context window
+/// of the model.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -41,8 +42,8 @@ fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut Co
     }
 }
 
-/// Checks that all prices have the same currency, because amounts are compared without exchange
-/// rates.
+/// Checks that all prices have the same currency, because amounts in different currencies cannot be
+/// compared.
 fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     let mut priced = models.iter().filter_map(|model| Some((model, model.price()?)));
     let Some((first, price)) = priced.next() else { return };
@@ -56,8 +57,8 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model without a price that the member may use. Skips the models in `reported`, and
-/// adds the new ones to it.
+/// Reports each model without a price that the member may use. Skips models in `reported`, and adds
+/// the newly reported ones.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

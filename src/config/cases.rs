@@ -1,7 +1,7 @@
-//! Case files: tests of workflows with recorded answers, faults, and what a run has to show.
+//! Case files: tests of workflows with recorded answers, faults, and expectations.
 //!
 //! `docs/WORKFLOWS.md` describes the format. This module reads a file and checks it against the
-//! config that it tests; it must not know how a case runs.
+//! config that the file tests; it must not know how a case runs.
 
 mod check;
 mod claims;
@@ -42,7 +42,7 @@ const CASE: KnownSection = KnownSection {
     ],
 };
 
-/// A text of a case file, with its place.
+/// A text of a case file, with its location in the file.
 #[derive(Debug, Clone)]
 pub struct CaseText {
     pub text: String,
@@ -65,19 +65,20 @@ pub struct CaseFile {
 pub struct WorkflowCase {
     pub name: CaseText,
     pub workflow: CaseText,
-    /// Client that calls the workflow; `None` for the first client that may call it.
+    /// Client that calls the workflow. `None` stands for the first client that may call the
+    /// workflow.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers in the order of the file. If two could arrive at the same time, the earlier one in
-    /// the file arrives first.
+    /// Answers in the order of the file. If two answers could arrive at the same time, the one that
+    /// comes first in the file arrives first.
     pub answers: Vec<CaseAnswer>,
     /// Listeners whose real programs run in this case.
     pub listeners: Vec<CaseText>,
     pub expected: CaseExpectations,
 }
 
-/// Reads the cases of the file at `path`. Returns the cases, and the problems of all parts that
-/// could not be read. `Err` contains the problems of a file that is not TOML.
+/// Reads the cases of the file at `path`. Returns the readable cases with the problems of all other
+/// parts. Returns only problems if the file is not TOML.
 pub fn read_cases(
     path: &Path,
     around: &ConfigEnvironment,
@@ -133,7 +134,8 @@ fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
     cases
 }
 
-/// Reads a case. Reports missing parts and leaves them empty, so that the rest can be checked.
+/// Reads a case. Reports missing parts and leaves them empty, so that the other parts can be
+/// checked.
 fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> WorkflowCase {
     let what = match table.get("name").map(|name| &name.value) {
         Some(TomlValue::Text(name)) => format!("case `{}`", name.value),

@@ -1,4 +1,5 @@
-//! Problems of a config. Each has a place, and all are reported at once.
+//! Problems of a config. Each problem has a location in the file, and all problems are reported at
+//! once.
 
 use std::fmt;
 
@@ -121,7 +122,8 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One problem of a config, with advice on how to correct it. Neither text quotes private values.
+/// One problem of a config, with advice on how to correct it. The message and the advice quote no
+/// private values.
 #[derive(Debug, Clone)]
 pub struct ConfigProblem {
     pub code: ProblemCode,
@@ -141,7 +143,7 @@ impl ConfigProblem {
         self
     }
 
-    /// Sets the suggested correction, if there is one.
+    /// Sets the suggested correction if `help` contains one.
     pub fn maybe(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
@@ -158,7 +160,7 @@ impl ConfigProblem {
     }
 }
 
-/// Formats as `file:line:column: code: message`.
+/// Formats the problem as `file:line:column: code: message`.
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = self.place.line_and_column();
@@ -216,7 +218,7 @@ impl ConfigProblems {
         Self(self.0.extract_if(.., |problem| problem.code == code).collect())
     }
 
-    /// Sorts the problems by their places in the file.
+    /// Sorts the problems by their locations in the file.
     pub fn sort(&mut self) {
         self.0.sort_by(|a, b| {
             let key =

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Units with their milliseconds. If one unit's name begins with another's, the longer name comes
-/// first.
+/// Units with their milliseconds. A unit whose name begins with the name of a shorter unit comes
+/// before that unit.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// Guesses which duration was meant by an invalid text, such as `5m` for `5 minutess`.
+/// Guesses the duration that the author meant by an invalid text, such as `5m` for `5 minutess`.
 pub fn guess(text: &str) -> Option<String> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -40,7 +40,7 @@ pub fn guess(text: &str) -> Option<String> {
     (!number.is_empty()).then(|| format!("{number}{unit}"))
 }
 
-/// Formats a duration in the notation that `parse` reads.
+/// Formats a duration in the notation that [`parse`] reads.
 pub fn show(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut out = String::new();

@@ -1,5 +1,5 @@
-//! The effective config as one text for the record: everything that prompts and routing depend on,
-//! without secrets.
+//! The effective config as one text for the record. It contains everything on which prompts and
+//! routing depend, but no secrets.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(super) struct EffectiveConfig<'a> {
     /// Digests of schema files by their portable names.
     #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,
-    /// Digests of the compiled definitions by name.
+    /// Digests of the compiled workflow definitions, by the names of the workflows.
     #[serde(rename = "workflows", skip_serializing_if = "BTreeMap::is_empty")]
     pub workflows: BTreeMap<&'a str, Digest>,
     #[serde(rename = "schedules", skip_serializing_if = "Vec::is_empty")]
@@ -79,7 +79,7 @@ pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
     shown.collect()
 }
 
-/// A process listener. Its command is kept as written in the config, because variables in the
+/// A process listener. Its command is recorded as the config writes it, because variables in the
 /// command may have secret values.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {

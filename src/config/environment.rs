@@ -1,4 +1,4 @@
-//! The variables and directories that a config depends on, as one value.
+//! The variables and directories on which a config depends, as one structure.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::source_text::{ConfigSource, SourceRange};
 
-/// The environment that a config is read in. Tests construct their own.
+/// The environment in which a config is read. Tests construct an environment of their own.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigEnvironment {
     pub variables: BTreeMap<String, String>,
@@ -62,8 +62,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the logical path of the current directory. Like `pwd`, this trusts the variable PWD if
-/// it names the directory of the process.
+/// Returns the logical path of the current directory: the variable PWD, as in `pwd`, if it names
+/// the directory of the process.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

@@ -15,7 +15,7 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the text like [`read`]. `instead` is advice for a file that is missing or empty.
+/// Reads the config's text as [`read`] does. `instead` is the advice for a missing or empty file.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,
@@ -94,7 +94,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> ConfigProblems {
         .into()
 }
 
-/// Returns a file in the directory of `path` that has a similar name.
+/// Returns a file with a similar name in the directory of `path`.
 pub(super) fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);

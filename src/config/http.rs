@@ -7,7 +7,7 @@ use super::read::TableReader;
 
 const EXAMPLE: &str = "write \"127.0.0.1:9464\"";
 
-/// Reads the address to listen on. It must be a loopback address.
+/// Reads the address on which the server listens. It must be a loopback address.
 pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     let text = read.required_text("listen", "\"127.0.0.1:9464\"")?;
     let written = &text.value.written;
@@ -29,7 +29,7 @@ pub fn loopback(text: &str) -> Option<SocketAddr> {
     address(text).filter(|address| address.ip().is_loopback())
 }
 
-/// Parses a numeric address. Host names are refused, because the address of a name may change.
+/// Parses a numeric address. Refuses host names, because the address of a name may change.
 fn address(text: &str) -> Option<SocketAddr> {
     let named = text.strip_prefix("localhost:").map(|port| (IpAddr::from([127, 0, 0, 1]), port));
     match named {

@@ -1,5 +1,5 @@
-//! Checks the directories that a config states for its journal and for files that are kept outside
-//! the journal.
+//! Checks the directories that a config states for its journal and for the files outside the
+//! journal.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::project::path_of;
 use super::tree::{ExpandedText, Located};
 
-/// The directory `data` or `state`, with its path as written and as resolved.
+/// The directory `data` or `state`, with the path as written and the path as resolved.
 pub(super) struct NamedDirectory<'a> {
     pub key: &'static str,
-    /// The path as the config writes it. `None` if the config states none and the default applies.
+    /// The path as the config states it; `None` if the default applies.
     pub written: Option<&'a Located<ExpandedText>>,
     pub path: &'a Path,
 }
@@ -32,7 +32,7 @@ pub(super) fn check(
     problems.push(ConfigProblem::new(ProblemCode::DirectoryShared, place, message).help(help));
 }
 
-/// Checks that a path is a directory, or that the directory can be created at the first start.
+/// Checks that a path is a directory, or that the first start can create the directory.
 fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut ConfigProblems) {
     let Some(written) = directory.written else { return };
     let Some(there) = directory.path.ancestors().find(|path| path.exists()) else { return };

@@ -1,4 +1,4 @@
-//! All known config keys as flat tables. They serve to find unknown keys, to apply overrides, and
+//! All known config keys as flat tables, which serve to find unknown keys, to apply overrides, and
 //! to check the docs.
 
 /// Type of a key's value.
@@ -15,9 +15,9 @@ pub(super) enum KeyKind {
     List,
     /// Either a string or a list of strings.
     OneOrMore,
-    /// A table of strings with arbitrary keys.
+    /// A table of strings, whose keys the author chooses.
     Free,
-    /// A table or a list with a form of its own. It cannot be overridden.
+    /// A table or a list of a special form, which no override can change.
     Nested,
 }
 
@@ -106,7 +106,7 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
     ],
 };
 
-/// Keys of the undo of one payload of a listener.
+/// Keys of the table that configures the undo of one payload of a listener.
 pub(super) const UNDO: KnownSection =
     KnownSection { name: "undo", member: None, keys: &[("payload", Text), ("with", Free)] };
 
@@ -259,11 +259,11 @@ pub(super) const GOALS: KnownSection = KnownSection {
     ],
 };
 
-/// Keys of `vote` of a goal.
+/// Keys of the table `vote` of a goal.
 pub(super) const VOTE: KnownSection =
     KnownSection { name: "vote", member: None, keys: &[("by", Text), ("keep", Text)] };
 
-/// Keys of an entry of `choose`.
+/// Keys of an entry of the list `choose`.
 pub(super) const BRANCH: KnownSection =
     KnownSection { name: "choose", member: None, keys: &[("when", Nested), ("run", List)] };
 
@@ -274,7 +274,7 @@ pub(super) const JUDGE: KnownSection = KnownSection {
     keys: &[("judge", Text), ("prompt", Text), ("prompt_file", Text)],
 };
 
-/// Keys of `roles` of a goal.
+/// Keys of the table `roles` of a goal.
 pub(super) const ROLES: KnownSection = KnownSection {
     name: "roles",
     member: None,
@@ -388,7 +388,8 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     (secret || misplaced || table).then_some(true)
 }
 
-/// Returns the known name that is most similar to `name`, if one is similar enough.
+/// Returns the known name that is most similar to `name`; `None` if no known name is similar
+/// enough.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().filter(|other| *other != name).map(|other| {
         let distance = strsim::damerau_levenshtein(name, other);

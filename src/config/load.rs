@@ -1,6 +1,7 @@
-//! Loads a config: reads its sections, checks them against each other, and resolves what they name.
+//! Loads a config: reads its sections, checks them against each other, and resolves the files and
+//! programs that they name.
 //!
-//! Each entry point leaves out the parts that its kind of command does not need.
+//! Each entry point leaves out the parts that commands of its kind do not need.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,9 +37,9 @@ pub(super) fn read(
     Ok((sections, source))
 }
 
-/// Returns the journal's directories even if other parts of the config are invalid, so that
-/// commands can read the record of an organism that cannot start. Returns `Err` if the file does
-/// not state the directories.
+/// Returns the journal's directories even if other parts of the config are invalid, so that a
+/// command can read the record of an organism that cannot start. Returns `Err` if the file does not
+/// state the directories.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -65,15 +66,16 @@ pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigPro
     load_with(path, around, KeyRequirement::Needed)
 }
 
-/// Like [`load`], for the command that checks a config. Missing keys of models are notes in
-/// [`Config::keys_missing_here`], because a config is often checked where it does not run.
+/// Loads the config for the command that checks a config. Missing keys of models are not problems
+/// but notes in [`Config::keys_missing_here`], because a config is often checked where it does not
+/// run.
 pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Noted)
 }
 
-/// Like [`load`], for a process that only hosts agents. Such a process needs no programs of
-/// listeners. If it has its own NATS credentials, it does not need the pump's. Keys of models are
-/// checked later, when the agents are known.
+/// Loads the config for a process that only hosts agents. Such a process needs no programs of
+/// listeners and, if it has its own NATS credentials, not the pump's. Keys of models are checked
+/// later, when the agents are known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -82,8 +84,8 @@ pub fn load_for_host(
     load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
 }
 
-/// Like [`load`], for commands that only read or that may use a running organism. Missing keys are
-/// reported only when an organism is started with this config.
+/// Loads the config for commands that only read or that may use a running organism. Missing keys
+/// are reported only if the command starts an organism with this config.
 pub fn load_without_keys(
     path: &Path,
     around: &ConfigEnvironment,
@@ -91,14 +93,13 @@ pub fn load_without_keys(
     load_with(path, around, KeyRequirement::Optional)
 }
 
-/// Like [`load_without_keys`], for `organism nats-config`, which writes configs and keys of
-/// servers. The config may name keys that are yet to be written. Programs of listeners may be
-/// missing, too.
+/// Loads the config for `organism nats-config`, which writes configs and keys of servers. Keys that
+/// are yet to be written and programs of listeners may be missing.
 pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Unwritten)
 }
 
-/// Like [`load_for_servers`], for a stored config that was written from a journal to files.
+/// Loads a stored config that was written from a journal to files.
 pub(super) fn load_stored(
     path: &Path,
     around: &ConfigEnvironment,
@@ -109,38 +110,38 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// Like `Needed`, but missing keys of models are no problem.
+    /// All keys are needed, but missing keys of models are only noted.
     Noted,
     Optional,
     /// For hosts of agents: keys of models are optional, and secrets of clients are not read.
     Host,
-    /// For hosts with their own NATS credentials: like `Host`, and the pump's credentials are not
-    /// read.
+    /// For hosts of agents with their own NATS credentials: keys of models are optional; secrets of
+    /// clients and the pump's credentials are not read.
     Own,
-    /// For `organism nats-config`: like `Own`, and the sync settings of the servers are not
-    /// checked.
+    /// For `organism nats-config`: keys are treated as with `Own`, and the sync settings of the
+    /// servers are not checked.
     Unwritten,
-    /// For stored configs, which contain no secrets: like `Unwritten`, and telemetry headers and
-    /// the certificate authority of NATS are not read.
+    /// For stored configs, which contain no secrets: keys are treated as with `Unwritten`, and
+    /// telemetry headers and the certificate authority of NATS are not read.
     Stored,
 }
 
 impl KeyRequirement {
-    /// Whether the files and variables of the config's own keys may be missing.
+    /// Whether files and variables with keys of the config may be missing.
     fn needs_no_keys(self) -> bool {
         matches!(self, Self::Unwritten | Self::Stored)
     }
 }
 
-/// Programs that an organism starts, and listeners that run as other programs.
+/// Programs that an organism starts, and the names of listeners that run elsewhere.
 struct ConfiguredPrograms {
     processes: Vec<ProcessSpec>,
     alerts: Option<Arc<AlertsConfig>>,
     remotes: Vec<ListenerName>,
 }
 
-/// Finds the programs of listeners and of alerts. Missing programs are reported only to commands
-/// that start listeners.
+/// Finds the programs of listeners and of alerts. Reports missing programs only if the command may
+/// start listeners.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -159,7 +160,8 @@ fn programs(
     ConfiguredPrograms { processes, alerts, remotes }
 }
 
-/// Reads and checks the sections, without the parts that this kind of command does not need.
+/// Reads and checks the sections. Leaves out the parts that a command with this key requirement
+/// does not need.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
@@ -184,7 +186,7 @@ fn read_as(
     Ok(sections)
 }
 
-/// Resolves the storage of the journal. `None` if the organism has no valid name.
+/// Resolves the storage of the journal; `None` if the organism has no valid name.
 fn storage_of(
     sections: &DeclaredSections,
     directory: &Path,
@@ -341,7 +343,7 @@ fn load_with(
     })
 }
 
-/// Returns the clients whose config says `steps = true`.
+/// Returns the clients with `steps = true` in the config.
 fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     let clients = members.iter().filter(|member| member.steps);
     clients.map(|client| client.name.value.clone()).collect()
@@ -355,7 +357,7 @@ fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut Conf
     problems.sort();
 }
 
-/// Renders the config in the form that the journal stores.
+/// Returns the config in the form in which the journal stores it.
 fn stored_config(
     effective: &str,
     sections: &DeclaredSections,
@@ -367,7 +369,7 @@ fn stored_config(
     Arc::new(StoredConfig::new(effective, path, rendered))
 }
 
-/// Parts of a config for its effective form: agents, models, workflows and schedules.
+/// Parts that the effective form of a config contains: agents, models, workflows and schedules.
 type EffectiveParts<'a> =
     (&'a [AgentSpec], &'a [ModelSpec], &'a [ConfiguredWorkflow], &'a [Schedule]);
 

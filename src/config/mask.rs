@@ -1,4 +1,4 @@
-//! Finds the private ranges in a config's text, which must never be quoted.
+//! Finds the private ranges in a config's text, which no message may quote.
 
 use std::ops::Range;
 
@@ -28,8 +28,8 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether the value of a private key may be quoted nevertheless: an address that has no place for
-/// a secret, or the name of a variable.
+/// Whether the value of a private key may be quoted although the key is private. True for an
+/// address without room for a secret, and for the name of a variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {
@@ -39,8 +39,8 @@ fn is_shown(key: &str, value: Option<&str>) -> bool {
     }
 }
 
-/// Whether this is `scheme://host:port/v1`, where the port and the path may be missing. Any other
-/// path may contain a token.
+/// Whether a value is `scheme://host:port/v1`; the port and the path may be missing. Any other path
+/// may contain a token.
 fn is_plain_address(value: &str) -> bool {
     let Some((scheme, rest)) = value.split_once("://") else { return false };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -68,14 +68,14 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether this value can only be the name of a variable. Requires an underscore, because a key
-/// without one looks the same as a name.
+/// Whether a value can only be the name of a variable. The name must contain an underscore, because
+/// a secret could look like a name without one.
 pub(super) fn is_variable(value: &str) -> bool {
     let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     value.contains('_') && value.bytes().all(is_name)
 }
 
-/// Adds the ranges of all values beneath a private key, except names of files.
+/// Adds the ranges of all values beneath a private key, except values that name files.
 fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
     let Some(table) = value.as_table() else {
         out.push(span);
@@ -89,8 +89,8 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges line by line, for a text that is no valid TOML. From its first
-/// private key on, the whole rest of a line is private, because the end of the value is unknown.
+/// Guesses the private ranges line by line, for a text that is no valid TOML. A private key makes
+/// the whole rest of its line private, because the end of the value is unknown.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
@@ -114,7 +114,7 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Whether the text ends in a key that is private, or that has a private part.
+/// Whether the text ends with a key that is private or has a private part.
 fn ends_in_private_key(text: &str) -> bool {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' \t".contains(c);
     let key = text.rsplit(|c| !is_key(c)).next().unwrap_or(text).trim();

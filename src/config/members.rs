@@ -23,7 +23,7 @@ pub(super) struct DeclaredMember {
     pub accepts: Vec<Located<ExpandedText>>,
     pub replies: Vec<Located<ExpandedText>>,
     pub peers: Vec<Located<ExpandedText>>,
-    /// Range of `peers` in the source, or of the member's name if there is no `peers`.
+    /// Range of `peers` in the source. If there is no `peers`, range of the member's name.
     pub peers_place: SourceRange,
     pub forward: bool,
     pub gather: Gather,
@@ -33,35 +33,33 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// Whether calls need an approval. `None` if the schema decides.
+    /// Which calls need an approval; `None` if the schema decides.
     pub approval: Option<Approval>,
     /// Range of `approval` in the source.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
     /// Range of `approval_timeout` in the source.
     pub patience_place: Option<SourceRange>,
-    /// Time that the listener has for a preview. `None` if it gives no previews.
+    /// Time in which the listener must give a preview; `None` if it gives no previews.
     pub previews: Option<Duration>,
     /// Range of `previews` in the source.
     pub previews_place: Option<SourceRange>,
-    /// Budget of an agent. Empty for other members.
+    /// Budget of an agent; empty for other members.
     pub budget: Budget,
     /// Range of the budget's `money` in the source.
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
-    /// Time after which a client key that is used again counts as new. `None` if keys do not
-    /// expire.
+    /// Time after which a reused client key counts as new; `None` if keys do not expire.
     pub keys_for: Option<Duration>,
     /// Whether a client sees what models write in its own threads.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
-    /// Name of the client as which the listener's own processes may send.
+    /// Name of the client in whose name the listener's own processes may send.
     pub client: Option<Located<ExpandedText>>,
-    /// The core words that the member may use. `None` if the config does not list them.
+    /// The core words that the member may use; `None` if the config does not list them.
     pub core: Option<Vec<String>>,
-    /// Range of the setting that places the listener on NATS. `None` if the listener is not on
-    /// NATS.
+    /// Range of the setting that puts the listener on NATS; `None` if the listener is not on NATS.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
     pub undo: Vec<DeclaredUndo>,
@@ -86,12 +84,12 @@ pub(super) struct DeclaredAgent {
     pub memory: MemoryScope,
     pub max_iterations: u32,
     pub transport: ActionTransport,
-    /// Range of `transport` in the source, or of the agent's name if there is no `transport`.
+    /// Range of `transport` in the source. If there is no `transport`, range of the agent's name.
     pub transport_place: SourceRange,
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
     pub final_by: FinalMode,
-    /// Range of `final_by` in the source, or of the agent's name if there is no `final_by`.
+    /// Range of `final_by` in the source. If there is no `final_by`, range of the agent's name.
     pub final_by_place: SourceRange,
     /// Path of the JSON Schema for finals in the format `json`.
     pub final_schema: Option<Located<ExpandedText>>,
@@ -100,7 +98,7 @@ pub(super) struct DeclaredAgent {
     pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Value of the key for the format of finals. The JSON Schema of the format `json` is read later.
+/// Format of finals, as the config states it. For the format `json`, the JSON Schema is read later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FormatWord {
     #[default]
@@ -128,7 +126,7 @@ pub(super) fn token(
     }
 }
 
-/// Returns the most similar text that is a valid token.
+/// Returns the valid token that is most similar to a text.
 fn tokenized(text: &str) -> Option<String> {
     let good = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let token: String = text.chars().map(good).collect();
@@ -183,8 +181,8 @@ fn client_secret(read: &mut TableReader<'_>) -> Option<DeclaredSecret> {
     variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
-/// Reads the settings that clients, listeners and agents have in common. If the name is invalid,
-/// reports all problems and returns `None`.
+/// Reads the settings that clients, listeners and agents have in common. Returns `None` if the name
+/// is invalid, after all problems were reported.
 fn common(
     role: Role,
     name: Option<Located<ListenerName>>,
@@ -252,13 +250,13 @@ pub(super) enum SchemaSource {
     File,
     /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
-    /// Like `FileOrSection`, but agents and humans may omit `accepts`. They then accept only the
-    /// payloads that workflows declare.
+    /// Payloads may be declared in the places of `FileOrSection`. Agents and humans may also omit
+    /// `accepts`, and then accept only payloads that workflows declare.
     Workflows,
 }
 
-/// Reports missing settings for the payloads that a member accepts: `accepts`, `schema` if payloads
-/// are declared in no section, and `replies` of a human.
+/// Reports missing settings of a member about accepted payloads: `accepts`, `replies` of a human,
+/// and `schema` if no section may declare payloads.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;
@@ -375,7 +373,8 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
     (approval, patience)
 }
 
-/// Reads whether a listener gives previews, and how long it has for each.
+/// Reads the time in which a listener must give a preview; `None` if the listener gives no
+/// previews.
 fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
     let gives_previews = read.flag("previews").unwrap_or_default();
     let timeout = read.duration("preview_timeout", limits::PREVIEW_TIMEOUT_CEILING);
@@ -392,7 +391,7 @@ fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
     Some(timeout.unwrap_or(limits::PREVIEW_TIMEOUT_DEFAULT))
 }
 
-/// Reads a listener that is a person. Unless the config states a time-out, there is none.
+/// Reads a listener that is a person. Without a configured time-out, the person has unlimited time.
 pub(super) fn human(
     name: &Located<String>,
     schemas: SchemaSource,
@@ -470,8 +469,8 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     read.choice("transport", &words).unwrap_or_default()
 }
 
-/// Reads the tool choice. Reports an error if the agent has no native tools, or if the choice would
-/// keep the agent from ending its call.
+/// Reads the tool choice. Reports a problem if the agent has no native tools, or if the choice
+/// would prevent the agent from ending its call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),
@@ -500,7 +499,7 @@ fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option
     None
 }
 
-/// Reads the format of finals, with the path of the schema for `json`.
+/// Reads the format of finals. For the format `json`, also reads the path of the JSON Schema.
 fn final_format(read: &mut TableReader<'_>) -> (FormatWord, Option<Located<ExpandedText>>) {
     let words = [
         ("text", FormatWord::Text),

@@ -1,4 +1,4 @@
-//! API keys that are missing, with the models that need them.
+//! API keys that are missing, with the models that need these keys.
 
 use super::config_problem::{ConfigProblem, ConfigProblems};
 use super::{AgentSpec, ModelSpec, ProviderConfig};
@@ -12,7 +12,7 @@ impl MissingKeys {
         self.0.push((model.to_owned(), problem));
     }
 
-    /// Returns the missing keys of the models that `agents` use.
+    /// Returns the missing keys of those models that `agents` use.
     pub fn of_agents<'a>(
         &self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -22,8 +22,8 @@ impl MissingKeys {
         self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
-    /// Returns the missing keys that a pump needs. Keys of models that only agents on other
-    /// machines use are left out.
+    /// Returns the missing keys that a pump needs. Leaves out keys of models that only agents on
+    /// other machines use.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let remote = used(agents.iter().filter(|agent| agent.is_remote), models);
         let local = used(agents.iter().filter(|agent| !agent.is_remote), models);
@@ -36,8 +36,8 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Returns the models that these agents use. Routers are included, with the models to which they
-/// route calls.
+/// Returns the models that these agents use: routers, and the models to which the routers route
+/// calls.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

@@ -1,4 +1,5 @@
-//! The config: one TOML file. Loading it returns a valid config, or all its problems at once.
+//! The config, which is one TOML file. Loading it returns a valid config, or all its problems at
+//! once.
 //!
 //! Loading starts nothing and keeps nothing open. This module must not know terminals: problems are
 //! data, which the command line draws. `docs/CONFIG.md` describes the file.
@@ -113,14 +114,14 @@ pub struct Config {
     pub name: String,
     /// Path of the config file, as it was given.
     pub file: PathBuf,
-    /// Absolute directory of the config file. It is the base of the file's relative paths, and the
-    /// working directory of child processes.
+    /// Absolute directory of the config file. Relative paths in the file start here, and child
+    /// processes have it as their working directory.
     pub directory: PathBuf,
     /// The project to which the journal, the socket and the keys belong.
     pub project: ProjectPaths,
     /// Directory of the journal.
     pub data: PathBuf,
-    /// Directory of keys and of the checkpoints that are kept beside them.
+    /// Directory of the keys, and of the checkpoints beside them.
     pub state: PathBuf,
     /// Directory, apart from `data` and `state`, into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
@@ -131,8 +132,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Collector to which spans are exported, if the config names one.
     pub telemetry: Option<TelemetryConfig>,
-    /// Names of variables that contain keys of the collector, even if no spans are exported. They
-    /// are hidden from listeners.
+    /// Names of variables that contain keys of the collector. Listeners never get these variables,
+    /// even if no spans are exported.
     pub collector_keys: Vec<String>,
     /// The command that gets alerts, if the config names one.
     pub alerts: Option<Arc<AlertsConfig>>,
@@ -155,7 +156,7 @@ pub struct Config {
     pub models: Vec<ModelSpec>,
     pub workflows: Vec<ConfiguredWorkflow>,
     pub schedules: Vec<Schedule>,
-    /// Whether a pump of this process plans and runs the schedules. If not, the schedules in the
+    /// Whether a pump of this process plans and runs the schedules. If false, the schedules in the
     /// journal stay as they are.
     pub runs_schedules: bool,
     pub limits: TreeLimits,
@@ -165,16 +166,16 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Digest of `text`, which identifies the config.
     pub digest: Digest,
-    /// API keys that are missing, each with its model. Commands that only read, or that use a
-    /// running organism, do not need them.
+    /// API keys that are missing, each with its model. Commands that only read or that use a
+    /// running organism need no keys.
     pub keys_missing: Arc<MissingKeys>,
-    /// The recorder of model answers, if answers are recorded.
+    /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Source of the recorded threads on which a trial tries this config; `None` outside of trials.
+    /// Source of the recorded threads on which a trial tries this config; `None` outside a trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
-    /// ends. A program that embeds this crate sets the path if `organism` is neither beside that
-    /// program nor on `PATH`.
+    /// ends. A program that embeds this crate must set the path if `organism` is neither beside
+    /// that program nor on `PATH`.
     pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
     /// and recordings. Contains no secrets and no paths of this machine.
@@ -184,7 +185,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the directories of the journal and of its state, and the project to which they
+    /// Returns the directories of the journal and of its state, with the project to which they
     /// belong.
     pub fn directories(&self) -> ProjectFolders {
         let data = self.data.clone();
@@ -193,8 +194,8 @@ impl Config {
     }
 
     /// Returns all texts that the journal stores as blobs, each once: the effective config with its
-    /// prompts, the manifest of the config with all its files, and the schemas and definitions that
-    /// were generated. A boot lists them in this order.
+    /// prompts, the manifest of the config with all its files, and the generated schemas and
+    /// definitions. A boot lists the texts in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
         let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
@@ -214,7 +215,8 @@ impl Config {
         }
     }
 
-    /// Returns the partition whose pump this config is for; `None` if there is only one partition.
+    /// Returns the partition of the pump that uses this config; `None` if there is only one
+    /// partition.
     pub fn own_partition(&self) -> Option<u32> {
         match &self.storage {
             StorageConfig::JetStream { journal, .. } if journal.partitions > 1 => {
@@ -234,12 +236,12 @@ impl Config {
         self.agents.iter().filter(|agent| !agent.is_remote)
     }
 
-    /// Makes every agent run in the process of the pump, whatever the file states.
+    /// Makes every agent run in the process of the pump, whatever the config states.
     pub fn gather_agents(&mut self) {
         self.agents.iter_mut().for_each(|agent| agent.is_remote = false);
     }
 
-    /// Returns the missing keys of a process that hosts only `agents`.
+    /// Returns the missing keys that a process needs if it hosts only `agents`.
     pub fn keys_missing_for<'a>(
         &'a self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -247,13 +249,13 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Returns the missing keys of the process in which the pump runs.
+    /// Returns the missing keys that the process of the pump needs.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
-    /// Returns the config for the pump of one partition. All partitions share the keys of
-    /// checkpoints.
+    /// Returns the config for the pump of one partition. The configs of all partitions name the
+    /// same keys of checkpoints.
     pub fn of_partition(&self, partition: u32) -> Self {
         let mut config = self.clone();
         if let StorageConfig::JetStream { journal, .. } = &mut config.storage
@@ -270,9 +272,9 @@ impl Config {
 /// Where the journal is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageConfig {
-    /// The journal is only in the data directory.
+    /// The data directory alone contains the journal.
     Embedded,
-    /// The journal is in a stream on these servers. The data directory has a projection for
+    /// A stream on these servers contains the journal. The data directory has a projection for
     /// readers.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
@@ -303,13 +305,13 @@ impl std::fmt::Debug for SecretValue {
     }
 }
 
-/// Settings of an agent besides its contract.
+/// Settings of an agent, except its contract.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
     #[serde(rename = "name")]
     pub name: ListenerName,
-    /// Whether the agent runs in an `organism host` process that is reached over NATS. The agent's
-    /// deliveries are the same in both cases.
+    /// Whether the agent runs in an `organism host` process, which is reached over NATS. The agent
+    /// gets the same deliveries in both cases.
     #[serde(skip)]
     pub is_remote: bool,
     /// Name of the agent's model, as the config declares it.
@@ -371,7 +373,7 @@ pub enum ProviderConfig {
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 
-/// Directories of an organism: that of the journal, and that of files kept outside the journal.
+/// The two directories of an organism: one for the journal, one for files outside the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectFolders {
     pub project: ProjectPaths,

@@ -1,8 +1,8 @@
 //! `ORGANISM_<SECTION>__<NAME>__<KEY>`: every key can be set from the environment.
 //!
 //! Names are written in capitals with `_` for `-`. An override only changes members that the file
-//! has. An override that matches nothing is a problem, so that no typo stays unnoticed. In
-//! `[payloads]`, where the file chooses the keys, an override only replaces an existing text.
+//! has. An override that matches nothing is a problem, so that every typo is noticed. In
+//! `[payloads]`, where the author chooses the keys, an override only replaces an existing text.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -28,8 +28,8 @@ pub(super) fn apply(
     }
 }
 
-/// Whether a variable is meant as an override. A name with two underscores in a row is one. A
-/// section's name with a single underscore is taken for a mistyped override. Other variables that
+/// Whether a variable is meant as an override: its name has two underscores in a row, or begins
+/// with a section's name and a single underscore, which counts as a typo. Other variables that
 /// begin with `ORGANISM_` are ignored.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
@@ -81,8 +81,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the text at `path` beneath `node`. Creates no key: the file itself defines the keys of
-/// a section without known keys.
+/// Replaces the text at `path` beneath `node`. Creates no key, because the file alone defines the
+/// keys of a section without known keys.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -108,7 +108,8 @@ fn replace_text<'p>(
     Some(())
 }
 
-/// Makes the source for messages about a variable. The value is shown only if it cannot be private.
+/// Makes the source for messages about a variable. Shows the variable's value only if the value
+/// cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
@@ -151,8 +152,8 @@ fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     }
 }
 
-/// Parses a variable as its key's type. A value that does not parse stays text, and the reader of
-/// the key reports it.
+/// Parses a variable according to the type of its key. An unparsable value stays text, and the
+/// reader of the key reports it.
 fn node(
     source: &std::sync::Arc<ConfigSource>,
     kind: KeyKind,
@@ -225,7 +226,7 @@ fn all(root: &TomlTable) -> Vec<String> {
     sections.collect()
 }
 
-/// Returns the names of the override variables for every text beneath `table`; `before` is the name
+/// Returns the names of the override variables for all texts beneath `table`. `before` is the name
 /// of the table.
 fn texts(table: &TomlTable, before: &str) -> Vec<String> {
     let of_entry = |entry: &TomlEntry| {

@@ -1,5 +1,5 @@
-//! Payload names of schemas: resolves those that each member accepts and replies, and builds the
-//! contracts.
+//! Resolves the payload names that each member accepts and replies, against the schemas of the
+//! config, and builds the contracts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,17 +28,18 @@ pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
     compiler: SchemaCompiler,
-    /// Payload names that each file declares; `None` for a file with a reported problem.
+    /// Payload names that each file declares; `None` for a file with a problem that is already
+    /// reported.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
     /// Texts of all documents of schema files, by their portable names.
     pub documents: BTreeMap<String, String>,
-    /// Portable names of the folders of the catalogue, by their real paths.
+    /// Portable names of the catalogue's folders, each with the folder's real path.
     catalogue: Vec<(PathBuf, String)>,
     finals: HashMap<ListenerName, PayloadName>,
     /// Payloads of the section `payloads`, which every member may name.
     declared: Vec<PayloadName>,
-    /// Whether the section `payloads` could be read completely; `None` if the config has no such
+    /// Whether the section `payloads` was read completely; `None` if the config has no such
     /// section.
     section: Option<bool>,
     /// Notes for the author of the config about settings that are valid but may surprise.
@@ -130,7 +131,7 @@ impl PayloadResolver {
         self.digests.clone()
     }
 
-    /// Registers a schema that was generated from another part of the config.
+    /// Registers a schema that was generated from a part of the config.
     pub fn add_generated(&mut self, label: &str, text: &str) -> Result<(), String> {
         match self.schemas.add_generated(&mut self.compiler, label, text) {
             Ok(_) => {
@@ -144,8 +145,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Resolves the payload names of all members, and builds the contracts together with those of
-    /// `workflows`. Returns `None` after a problem.
+    /// Resolves the payload names of all members. Builds the contracts of the members and adds
+    /// those of `workflows`. Returns `None` after a problem.
     pub fn contracts(
         &mut self,
         members: &[DeclaredMember],
@@ -204,7 +205,7 @@ impl PayloadResolver {
     }
 
     /// Decides which calls of a member need approval. If a schema of a listener has the danger
-    /// flag, every call that is not marked as harmless needs approval by default.
+    /// flag, every call needs approval by default, except calls that are marked as harmless.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -262,7 +263,7 @@ impl PayloadResolver {
         approval
     }
 
-    /// Returns the payload names that these schemas and the section `payloads` declare.
+    /// Returns the payload names that the given schemas and the section `payloads` declare.
     pub fn known_of(
         &mut self,
         schemas: &[Located<ExpandedText>],
@@ -329,7 +330,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Registers the schema file of this path and text.
+    /// Registers the schema file with this path and text, and returns the payload names that it
+    /// declares.
     fn register(
         &mut self,
         path: &Path,
@@ -351,8 +353,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Finds the schema file that declares `names`, and keeps the text and the digest of each of
-    /// its documents under the document's portable name.
+    /// Keeps the text and the digest of each document of the schema file that declares `names`,
+    /// under the document's portable name.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -376,7 +378,7 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the portable name of a document that was found in the catalogue.
+    /// Returns the portable name of a document from the catalogue.
     fn name_in_catalogue(&self, path: &Path) -> String {
         let mut found = self.catalogue.iter().filter_map(|(real, name)| {
             let below = path.strip_prefix(real).ok()?;
@@ -385,7 +387,8 @@ impl PayloadResolver {
         found.next().unwrap_or_else(|| portable::file_name(&path.to_string_lossy()))
     }
 
-    /// Reports a problem of a schema at its place in the schema, with paths relative to the config.
+    /// Converts a problem of a schema to a problem at its location in the schema, with paths
+    /// relative to the config.
     fn broken(
         &self,
         found: &SchemaProblem,
@@ -416,7 +419,7 @@ const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
 /// Namespaces that only the program's own schemas may declare.
 const RESERVED: [&str; 4] =
     [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE, WORKFLOW_NAMESPACE];
-/// Local name of the final of agents that declare none.
+/// Local name of the final for agents that declare no final.
 const FINAL_DEFAULT: &str = "attempt_completion";
 
 /// A member with its names resolved.
@@ -464,7 +467,7 @@ fn contract(
 pub(super) struct KnownPayloads {
     schemas: Schemas,
     names: Vec<PayloadName>,
-    /// Whether `names` holds all names. If not, an unknown name may still be valid.
+    /// Whether `names` is complete. If false, an unknown name may still be valid.
     is_complete: bool,
     /// The files and sections that declare the names, for messages.
     files: Vec<String>,

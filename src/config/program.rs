@@ -11,7 +11,7 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs that take a script as first argument. Version numbers in their names are left out.
+/// Programs that take a script as first argument, without the version numbers in their names.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -34,7 +34,7 @@ pub(super) fn processes(
     specs.collect()
 }
 
-/// Returns the command, with the path of its program. Empty if the program was not found.
+/// Returns the command with the path of its program; empty if the program was not found.
 pub(super) fn command(
     written: &[Located<ExpandedText>],
     directory: &Path,
@@ -103,7 +103,8 @@ fn find(
     None
 }
 
-/// Reports a missing script of an interpreter, which would end at once at each start.
+/// Reports a missing script of an interpreter, because the interpreter's process would end at once
+/// at each start.
 fn require_script(
     program: &Path,
     arguments: &[Located<ExpandedText>],
@@ -138,8 +139,8 @@ fn require_script(
     problems.push(problem.help(help));
 }
 
-/// Whether an interpreter finds a script by a rule of its own: Node.js adds endings, and bash
-/// searches PATH.
+/// Whether an interpreter finds the script although `directory` lacks it: Node.js adds endings, and
+/// bash searches PATH.
 fn is_found_elsewhere(
     interpreter: &str,
     script: &str,
@@ -216,7 +217,7 @@ fn is_variable(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Reads the content of a file with a secret, without the final line break that editors add.
+/// Reads a secret from a file. Leaves out the final line break, which editors add.
 pub(super) fn secret(
     path: &Located<ExpandedText>,
     directory: &Path,

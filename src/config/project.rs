@@ -1,12 +1,12 @@
-//! The project of a config: the path of the config file as given, and the directories that are
-//! named after that path.
+//! The project of a config: the path of the config file as given, and the default directories,
+//! whose names depend on that path.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Number of digits of the path's digest in the names of default directories.
+/// Number of digits of the path's digest that stand in the names of default directories.
 const DIGITS: usize = 8;
 
 /// A project, identified by the path of its config.
@@ -16,9 +16,9 @@ pub struct ProjectPaths {
     pub path: PathBuf,
     /// Name of the organism.
     pub name: String,
-    /// Parent of default data directories. `None` if the config states its own data directory.
+    /// Parent of default data directories; `None` if the config states its own data directory.
     pub data_parent: Option<PathBuf>,
-    /// Parent of default state directories. `None` if the config states its own state directory.
+    /// Parent of default state directories; `None` if the config states its own state directory.
     pub state_parent: Option<PathBuf>,
 }
 
@@ -36,8 +36,8 @@ pub fn directory_name(name: &str, path: &Path) -> String {
     format!("{name}-{digits}")
 }
 
-/// Whether the name `directory` may be an earlier default of the organism `name`: either the
-/// organism's name alone, as in early versions, or that name with the digest of another path.
+/// Whether `directory` may be an earlier default name of the organism `name`: the organism's name
+/// alone, as in early versions, or that name with the digest of another path.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
@@ -47,8 +47,8 @@ pub fn is_directory_of(directory: &str, name: &str) -> bool {
     }
 }
 
-/// Returns the absolute path of `file`, which is relative to `directory`. Only the text is
-/// normalised.
+/// Returns the absolute path of `file`, which is relative to `directory`. Normalises only the text
+/// of the path.
 pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for component in directory.join(file).components() {

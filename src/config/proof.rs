@@ -1,5 +1,5 @@
-//! Settings for proofs of the journal: keys of other hosts, the directory into which checkpoints
-//! are copied, and how often a snapshot is made.
+//! Settings for proofs of the journal: keys of other hosts, the directory for copies of
+//! checkpoints, and how often a snapshot is made.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,12 @@ use super::tree::{ExpandedText, Located};
 /// Number of hexadecimal digits of a public key.
 const KEY_DIGITS: usize = 64;
 
-/// Settings for proofs of a journal, besides the state directory of this host.
+/// Settings for proofs of a journal, except the state directory of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
     pub known_keys: Vec<String>,
-    /// Directory, apart from `data` and `state`, into which checkpoints are copied.
+    /// Directory for copies of checkpoints, apart from `data` and `state`.
     pub checkpoints: Option<PathBuf>,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct DeclaredProof {
 }
 
 impl DeclaredProof {
-    /// Returns the directory into which checkpoints are copied. A relative path starts at
-    /// `directory`, the directory of the config.
+    /// Returns the directory for copies of checkpoints. A relative path starts at `directory`, the
+    /// directory of the config.
     pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }
 
-    /// Reports a directory for copies of checkpoints that is inside the directories whose content
-    /// the copies prove.
+    /// Reports a directory for copies of checkpoints that is inside `own`, where an attacker who
+    /// rewrites the record could rewrite the copies as well.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };
@@ -63,8 +63,8 @@ impl DeclaredProof {
     }
 }
 
-/// Whether `inner` is `outer` or beneath it. Compared both as written and with symbolic links
-/// resolved.
+/// Whether `inner` is `outer` or beneath it. Compares the paths both as written and with symbolic
+/// links resolved.
 fn is_inside(inner: &Path, outer: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     inner.starts_with(outer) || real(inner).starts_with(real(outer))

@@ -19,8 +19,8 @@ pub(super) struct TableReader<'a> {
     /// Description of the table for messages, such as "listener `search`" in "`peers` of listener
     /// `search`".
     what: String,
-    /// Known keys that the author probably meant by unknown keys of the table. They count as
-    /// written.
+    /// Known keys that the author probably meant by unknown keys of the table. These known keys
+    /// count as written.
     mistyped: Vec<&'static str>,
     /// All keys that the section may have.
     known: Vec<&'static str>,
@@ -61,7 +61,8 @@ impl<'a> TableReader<'a> {
         Self { table, place, what, mistyped, known, problems }
     }
 
-    /// Returns the range of the key in the source, or of the table if the key is missing.
+    /// Returns the range of the key in the source. If the key is missing, returns the range of the
+    /// table.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         entry.map_or(&self.place, |entry| &entry.key.place).clone()
@@ -87,7 +88,7 @@ impl<'a> TableReader<'a> {
         self.required_with(key, &format!("add {key} = {example}"))
     }
 
-    /// Like [`TableReader::required`], but with the given help text.
+    /// Reports `key` with the given help text if the key is missing.
     pub fn required_with(&mut self, key: &str, help: &str) -> bool {
         let is_present = self.table.get(key).is_some();
         if !is_present && !self.mistyped.contains(&key) {
@@ -171,8 +172,8 @@ impl<'a> TableReader<'a> {
         Some(Money::of_units(units))
     }
 
-    /// Reports keys of the table that are not in `keys`, because they have no meaning for this
-    /// `kind`.
+    /// Reports keys of the table that are not in `keys`, because they have no meaning for a table
+    /// of this `kind`.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();
@@ -186,12 +187,12 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether `key` is written, even with an invalid value.
+    /// Whether the table contains `key`, even with an invalid value.
     pub fn has(&self, key: &str) -> bool {
         self.table.get(key).is_some() || self.mistyped.contains(&key)
     }
 
-    /// Reads a duration above zero, up to `most`.
+    /// Reads a duration that is above zero and at most `most`.
     pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
         let node = self.table.get(key)?;
         let text = match &node.value {
@@ -283,7 +284,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether the value of `key` is an empty list. Does not report invalid entries.
+    /// Whether the value of `key` is an empty list. Reports no problems.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }
@@ -301,7 +302,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Reads a table of strings whose keys are free.
+    /// Reads a table of strings whose keys the author chooses.
     pub fn free(&mut self, key: &str) -> Vec<(Located<String>, Located<ExpandedText>)> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         let TomlValue::Table(table) = &node.value else {
@@ -316,7 +317,7 @@ impl<'a> TableReader<'a> {
         entries.collect()
     }
 
-    /// Returns the value of a key as it was written.
+    /// Returns the value of a key as the config states it.
     pub fn node(&self, key: &str) -> Option<&'a TomlNode> {
         self.table.get(key)
     }
@@ -326,7 +327,7 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
-    /// Returns the name of a table within this one, for messages.
+    /// Returns the name that messages use for the table `key` within this table.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         format!("{key} of {}", self.what)
@@ -387,8 +388,8 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// Returns the known key that the author probably meant by an unknown one: a similar key, or one
-/// that begins with the unknown key.
+/// Returns the known key that the author probably meant by an unknown one: a similar key, or a key
+/// that begins with the unknown one.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

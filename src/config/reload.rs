@@ -7,7 +7,7 @@ use crate::ids::ListenerName;
 
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
-/// Sections that take effect only at a start, as `organism config diff` names them.
+/// Sections that take effect only at a start, with the names that `organism config diff` uses.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
@@ -21,7 +21,7 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract that the bookkeeping of work in flight depends on.
+/// Settings of a contract on which the bookkeeping of work in flight depends.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and another one.
@@ -29,7 +29,7 @@ const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 pub struct ReloadComparison {
     /// Every difference, in order of keys.
     pub changes: Vec<ConfigChange>,
-    /// Keys of the differences that need a restart. If there are any, nothing is applied.
+    /// Keys of the differences that need a restart. If there are any, the reload applies nothing.
     pub restart: BTreeSet<String>,
 }
 
@@ -83,8 +83,8 @@ fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     }
 }
 
-/// Whether a setting of a listener takes effect only at a start. False for a listener that only one
-/// of the configs has.
+/// Whether a setting of a listener takes effect only at a start. False if only one of the configs
+/// has the listener.
 fn is_contract_of_start(
     name: &ListenerName,
     setting: &str,

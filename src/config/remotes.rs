@@ -1,4 +1,4 @@
-//! Checks listeners and agents on NATS, which need configured servers.
+//! Finds the listeners and agents on NATS, and reports each if the config names no NATS server.
 
 use crate::ids::ListenerName;
 

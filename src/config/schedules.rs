@@ -37,7 +37,7 @@ pub(super) struct DeclaredSchedule {
 
 const KEYS_OF_EVERY: [&str; 5] = ["every", "send", "as", "missed", "concurrency"];
 
-/// Reads one schedule. Reports every problem, and returns `None` if there is one.
+/// Reads one schedule. Reports every problem; returns `None` if the schedule has a problem.
 pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredSchedule> {
     let name = member_name(name, read);
     let times = times(read);
@@ -126,7 +126,7 @@ fn time_of_day(text: &str) -> Option<civil::Time> {
     civil::Time::new(hour, minute, second, 0).ok().filter(|_| is_whole && second < 60)
 }
 
-/// Reads the time zone, and returns it with its name as the database spells it.
+/// Reads the time zone. Returns the zone, and its name as the time-zone database spells it.
 fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     if !read.has("zone") {
         return Some((TimeZone::UTC, "UTC".to_owned()));
@@ -149,8 +149,8 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     None
 }
 
-/// Resolves the schedules. Each client must exist, and each payload must pass the gate. Without
-/// `contracts`, whose problems are already reported, no schedule is returned.
+/// Resolves the schedules: each client must exist, and each payload must pass the gate. Returns no
+/// schedule if `contracts` is `None`, because the problems of the contracts are already reported.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -218,7 +218,7 @@ fn client(
     None
 }
 
-/// Reads the text of the payload's file.
+/// Reads the file with the payload of a schedule.
 fn payload(
     declared: &DeclaredSchedule,
     directory: &Path,
@@ -241,7 +241,7 @@ fn payload(
     }
 }
 
-/// Applies the rules of sending in advance: checks that the client may send the payload.
+/// Reports a problem unless the client of the schedule may send the payload.
 fn check_payload(
     declared: &DeclaredSchedule,
     (client, payload): (&ListenerName, &str),
@@ -279,7 +279,7 @@ fn check_payload(
     None
 }
 
-/// Returns advice with the payloads that the peers of a client accept.
+/// Returns a help text that lists the payloads which the peers of a client accept.
 fn sendable(client: &ListenerName, gate: &Gate) -> String {
     let peers = gate.contracts.get(client).map(|contract| contract.peers.as_slice());
     let peers = peers.unwrap_or_default().iter().filter_map(|peer| gate.contracts.get(peer));

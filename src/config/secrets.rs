@@ -17,9 +17,9 @@ use super::{Config, SecretValue, file};
 #[derive(Debug, Clone)]
 pub struct ClientSecret {
     pub client: ListenerName,
-    /// Environment variable that contains the secret, if it comes from a variable.
+    /// Name of the environment variable with the secret; `None` if the secret is in a file.
     pub variable: Option<String>,
-    /// The secret. `None` if a process that does not need the secret could not read it.
+    /// The secret; `None` in a process that has no need of the secret and could not read it.
     secret: Option<SecretValue>,
 }
 
@@ -28,7 +28,7 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Returns the digest of the secret. The digest of a presented secret must be equal.
+    /// Returns the digest of the secret. A presented secret is right if its digest is equal.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }

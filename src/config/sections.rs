@@ -36,7 +36,7 @@ pub(super) struct DeclaredSections {
     pub state: Option<Located<ExpandedText>>,
     /// Folders from which any schema may import.
     pub catalogue: Vec<Located<ExpandedText>>,
-    /// Whether `data` or `state` is written, but could not be read.
+    /// Whether the config sets `data` or `state` to a value that could not be read.
     pub places_unread: bool,
     pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
@@ -52,9 +52,9 @@ pub(super) struct DeclaredSections {
     pub operators: DeclaredOperators,
     pub payloads: DeclaredPayloads,
     pub schedules: Vec<DeclaredSchedule>,
-    /// The section of workflows, as it was written.
+    /// The section of workflows as the config writes it.
     pub workflows: Option<TomlEntry>,
-    /// All other sections, with overrides applied.
+    /// The complete config with overrides applied, except for the section of workflows.
     pub root: TomlTable,
     /// Names of members that could not be read. A reference to such a name is not reported as
     /// unknown.
@@ -68,9 +68,9 @@ impl DeclaredSections {
         matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
     }
 
-    /// Returns the directories of the journal of the organism `name` with the config `file`. A
-    /// directory that the config states is relative to `file`. A directory that it does not state
-    /// is the user's default one.
+    /// Returns the directories of the journal of the organism `name` with the config `file`. If the
+    /// config sets a directory, the path is relative to `file`; otherwise the user's default is
+    /// returned.
     pub fn directories(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Quotes paths and words for the shell commands that a text advises.
+//! Quotes paths and words for shell commands that messages recommend.
 
 use crate::xml::invisible_characters::visible;
 

@@ -1,4 +1,4 @@
-//! Notes about installed listeners whose version does not fit this program.
+//! Notes about installed listeners whose version differs from the version that this program ships.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::file;
 use super::members::DeclaredMember;
 use super::shell_word::in_shell;
 
-/// Makes one note for each installed listener that differs from the one that this program ships.
+/// Returns one note for each installed listener whose version differs from the shipped version.
 pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String> {
     let mut folders = BTreeSet::new();
     for member in members {
@@ -21,7 +21,8 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
 }
 
 /// Returns the directories in which the manifest of this member's listener may be, relative to the
-/// config: the directories of its program and its schemas, and their parent directories.
+/// config: the directories of the listener's program and schemas, and the parents of these
+/// directories.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);

@@ -1,4 +1,4 @@
-//! Schemas that a config names as `organism:actions.xsd`: the program ships them.
+//! Schemas that the program ships. A config names them as `organism:NAME.xsd`.
 
 use crate::shipped::{self, ShippedSchema};
 
@@ -6,7 +6,8 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::nearest;
 use super::tree::{ExpandedText, Located};
 
-/// Finds the shipped schema that `schema` names. Reports a name that a listener cannot use.
+/// Finds the shipped schema that `schema` names. Reports a problem if the program ships no such
+/// schema, or if the schema declares payloads of the core.
 pub(super) fn find(
     schema: &Located<ExpandedText>,
     problems: &mut ConfigProblems,

@@ -14,8 +14,8 @@ pub(super) struct DeclaredPayloads {
     pub types: Vec<(String, ShortType)>,
     /// Range of the section in the source; `None` if the config has no such section.
     pub place: Option<SourceRange>,
-    /// Whether a payload of the section has a reported problem. Its name may still be used
-    /// elsewhere.
+    /// Whether a payload of the section has a reported problem. The rest of the config may still
+    /// refer to such a payload.
     pub has_unread: bool,
 }
 
@@ -40,7 +40,8 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     DeclaredPayloads { types, place, has_unread }
 }
 
-/// Reads a table of types.
+/// Reads a type from `node`. Reports a problem if the type is optional or a list, because the type
+/// must be one element.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,
@@ -58,13 +59,13 @@ pub(super) fn of_table(
     Some(short_type)
 }
 
-/// Reads types; each problem is reported at its own place.
+/// Reader of types that reports each problem at the place of the faulty value.
 struct ShortTypeReader<'a> {
     problems: &'a mut ConfigProblems,
 }
 
 impl ShortTypeReader<'_> {
-    /// Reads payloads with their types. Leaves out those with a problem.
+    /// Reads payloads with their types. Leaves out payloads that have a problem.
     fn named_types(&mut self, table: &TomlTable, noun: &str) -> Vec<(String, ShortType)> {
         let mut types = Vec::new();
         for entry in &table.entries {

@@ -20,9 +20,9 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located, TomlTable};
 use super::{Config, StorageConfig};
 
-/// Keys of an embedded journal.
+/// Keys of the section `[journal]` that an embedded journal may set.
 const EMBEDDED_KEYS: [&str; 4] = ["store", "known_keys", "checkpoints", "snapshot_records"];
-/// Keys of a journal on JetStream.
+/// Keys of the section `[journal]` that a journal on JetStream may set.
 const STREAM_KEYS: [&str; 8] = [
     "store",
     "stream",
@@ -45,8 +45,8 @@ const STORES: [(&str, StoreKind); 2] =
 const DURABILITIES: [(&str, StreamDurability); 2] =
     [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
-/// Help text for a journal on a single server without a durability setting. It names both values of
-/// the setting.
+/// Help text for a journal on a single server whose config sets no durability. The text names both
+/// possible values.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
@@ -141,8 +141,8 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Returns the connection settings of the servers for everything except the journal. `storage`
-    /// reports problems of these settings.
+    /// Returns the settings of connections to NATS other than the journal's own connection. Reports
+    /// no problems, because [`Self::storage`] reports the same ones.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }
@@ -177,7 +177,8 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
-    /// Resolves the storage of the organism `name`. Returns `None` after it has reported a problem.
+    /// Resolves the storage of the organism `name`. Reports every problem; returns `None` if there
+    /// is a problem.
     pub fn storage(
         &self,
         organism: &str,

@@ -1,4 +1,4 @@
-//! Reports every syntax error of a TOML text. Follow-up errors of the same mistake are left out.
+//! Reports the syntax errors of a TOML text. Omits errors that only follow from an earlier mistake.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Returns the start of the table header that applies to the line at `start`, or that is this line.
+/// Returns the start of the last table header up to and including the line at `start`; `None` if
+/// there is no header.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

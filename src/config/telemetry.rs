@@ -110,8 +110,8 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Returns the names of variables that contain keys of the collector, even if nothing is
-    /// exported. They are hidden from every listener whose config does not request them.
+    /// Returns the names of variables that contain keys of the collector, even if no spans are
+    /// exported. A listener gets such a variable only if its config requests the variable.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);

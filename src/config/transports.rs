@@ -1,5 +1,5 @@
-//! Checks that JSON can express the payloads of native agents. Checks that the final can contain a
-//! text if the text of a turn ends the agent's call.
+//! Checks that JSON can express the payloads of native agents, and that a text can be an agent's
+//! final if the text of a turn ends the agent's call.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -11,7 +11,7 @@ use super::ActionTransport;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember};
 
-/// Reports problems of transports, and adds notes about valid settings that may surprise.
+/// Reports problems of transports. Returns notes about valid settings that may surprise the user.
 pub(super) fn check(
     members: &[DeclaredMember],
     contracts: &Contracts,

@@ -1,6 +1,6 @@
 //! The config as a tree of values with their places, after variables were filled in.
 //!
-//! This module knows TOML, but must not know the meaning of any key.
+//! This module knows the syntax of TOML, but no key of the config.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ impl<T> Located<T> {
     }
 }
 
-/// A string in which variables were filled in. Messages quote `written`, because the values of
-/// variables may be private.
+/// A string in which variables were filled in. Messages quote `written`, the text before that,
+/// because the values of variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub value: String,
@@ -131,7 +131,8 @@ pub(super) fn parse(
     Ok((table, source))
 }
 
-/// Like [`parse`], for a text without variables and private parts: every string stands as written.
+/// Like [`parse`], but neither fills in variables nor masks private parts: every string stands as
+/// written.
 pub(super) fn parse_verbatim(
     name: &str,
     text: &str,
@@ -150,7 +151,8 @@ pub(super) fn parse_verbatim(
 
 struct TomlReader<'a> {
     source: &'a Arc<ConfigSource>,
-    /// Environment with the values of variables; `None` if strings contain no variables.
+    /// Environment with the values of variables; `None` if strings are read without filling in
+    /// variables.
     around: Option<&'a ConfigEnvironment>,
     problems: &'a mut ConfigProblems,
 }

@@ -1,4 +1,4 @@
-//! Where a trial's organism gets the recorded threads on which it tries its config.
+//! Source of the recorded threads on which a trial tries another config.
 
 use std::path::PathBuf;
 

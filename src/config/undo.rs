@@ -11,7 +11,7 @@ use super::members::DeclaredMember;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located, TomlValue};
 
-/// The undo of one payload, as it was written.
+/// The undo of one payload as the config declares it, before names are resolved.
 pub(super) struct DeclaredUndo {
     /// Request of the calls that can be undone.
     pub request: Located<String>,

@@ -58,7 +58,7 @@ pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
     inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
 }
 
-/// Returns the names of the variables in a string that must be set, because they have no default.
+/// Returns the names of the variables in a string that have no default, and so must be set.
 pub(super) fn named_without_default(written: &str) -> impl Iterator<Item = &str> {
     let starts = written.match_indices("${").map(|(at, _)| at);
     let is_escaped = |at: usize| written.get(..at).is_some_and(|before| before.ends_with('$'));

@@ -1,7 +1,7 @@
 //! Which calls an operator must approve before they are delivered.
 //!
-//! The bytes of the payload decide. In doubt, approval is required. The sender must not influence
-//! the decision: a sender cannot loosen what the config requires.
+//! The bytes of the payload decide. In doubt, approval is required. A sender may ask for more
+//! approvals than the config requires, but not for fewer.
 
 use std::borrow::Cow;
 

@@ -46,8 +46,8 @@ impl Contract {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether too many consecutive failed rounds end a call of the listener. They do not end a run
-    /// of a workflow: each failed goal settles a step, so the number of rounds is finite.
+    /// Whether too many consecutive failed rounds end a call of the listener. False for workflows:
+    /// each failed goal settles a step of the run, so the number of rounds is finite.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

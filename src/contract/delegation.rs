@@ -30,8 +30,8 @@ pub struct GoalRoles {
     pub payload: PayloadName,
     /// The agent that takes the roles.
     pub to: ListenerName,
-    /// Maximum number of delegations, including those of delegated tasks. `None` in a delegated
-    /// task, whose delegations count for the original goal.
+    /// Maximum number of delegations, including those of delegated tasks; `None` in the request of
+    /// a delegated task, because its delegations count for the original goal.
     pub max: Option<u32>,
     /// Remaining levels of delegation, counted from this request; at least 1.
     pub depth: u32,

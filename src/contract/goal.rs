@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only the program itself declares payloads in this namespace, and in
-/// namespaces that extend it by `/` and a name.
+/// Namespace of workflows. Only the program itself declares payloads in this namespace, or in a
+/// namespace that consists of this one, `/` and a name.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -28,7 +28,7 @@ const AGENTS: &str = "/agents/";
 /// Local name of goals.
 const GOAL: &str = "goal";
 
-/// Declares that an agent answers a typed goal with this payload and no other.
+/// Declares the only payload with which an agent answers a typed goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedAnswer {
     #[serde(rename = "agent")]
@@ -129,8 +129,8 @@ fn goal_namespace(agent: &ListenerName) -> String {
 }
 
 impl Contract {
-    /// Returns the name of the goal payload that this agent accepts from `sender`; `None` unless
-    /// `sender` is a workflow.
+    /// Returns the name of the goal payload that this agent accepts from `sender`; `None` if
+    /// `sender` is not a workflow.
     pub(super) fn goal_from(&self, sender: &Self) -> Option<PayloadName> {
         let may_send = sender.role == Role::Workflow || mutant("take-goals-from-anybody");
         (self.role == Role::Agent && may_send).then(|| goal_name(&self.name))
@@ -147,8 +147,8 @@ impl Contract {
         names
     }
 
-    /// Returns the name of the retry payload that this workflow accepts from `sender`; `None` if it
-    /// accepts none. A workflow that only continues its open runs accepts nothing.
+    /// Returns the name of the payload with which `sender` may retry a run of this workflow; `None`
+    /// if `sender` may not. A workflow that only continues its open runs accepts no retry.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

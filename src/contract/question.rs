@@ -1,5 +1,5 @@
-//! Questions of workflows to people: payloads that only one workflow may send. Each has exactly one
-//! payload that answers it.
+//! Questions of workflows to people: payloads that only one workflow may send, each with exactly
+//! one payload that answers it.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct WorkflowQuestion {
 }
 
 impl Contract {
-    /// Returns the questions that `sender` may ask this listener. Empty unless this listener is a
+    /// Returns the questions that `sender` may ask this listener; none if this listener is not a
     /// person.
     pub(super) fn questions_from<'a>(
         &'a self,
@@ -30,8 +30,8 @@ impl Contract {
         to_self.filter(|_| self.is_human()).map(|question| &question.question)
     }
 
-    /// Returns the payloads with which this listener may answer questions of workflows. Empty
-    /// unless it is a person.
+    /// Returns the payloads with which this listener may answer questions of workflows; none if
+    /// this listener is not a person.
     pub(super) fn answers_to_workflows<'a>(
         &'a self,
         contracts: &'a [Self],
@@ -44,7 +44,7 @@ impl Contract {
 
 impl Contracts {
     /// Returns the payloads with which `human` may answer this question: the answer that a workflow
-    /// declares for it, or otherwise the person's declared replies.
+    /// declares for the question, or else the replies that the config declares for the person.
     pub fn answers_to(&self, human: &ListenerName, question: &PayloadName) -> Vec<PayloadName> {
         let all = self.iter().flat_map(|contract| &contract.questions);
         let mut own = all.filter(|one| one.human == *human && one.question == *question);

@@ -148,8 +148,9 @@ impl DailyTime {
         }
     }
 
-    /// Returns the scheduled time on `date`. If the clock repeats that hour, returns the first
-    /// occurrence; if the clock skips it, returns a time that is later by the length of the gap.
+    /// Returns the scheduled time on `date`. If the clock repeats the scheduled hour, returns the
+    /// first occurrence. If the clock skips the hour, returns a time that is later by the length of
+    /// the gap.
     fn on(&self, date: civil::Date) -> Option<Time> {
         let local = date.to_datetime(self.at);
         let found = self.zone.to_ambiguous_timestamp(local).compatible().ok()?;
@@ -157,8 +158,8 @@ impl DailyTime {
     }
 }
 
-/// Writes the times on one line. The text is recorded, and a schedule with another text is planned
-/// anew.
+/// Writes the times on one line. The line is recorded; a schedule is planned anew if its line
+/// differs from the recorded one.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

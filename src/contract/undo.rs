@@ -22,7 +22,7 @@ pub struct UndoRule {
 }
 
 impl Contract {
-    /// Returns the rule that undoes calls with this request, or `None` if they cannot be undone.
+    /// Returns the rule that undoes calls with this request; `None` if no rule undoes such calls.
     pub fn undo_of(&self, request: &PayloadName) -> Option<&UndoRule> {
         self.undo.iter().find(|rule| rule.request == *request)
     }

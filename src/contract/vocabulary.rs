@@ -21,14 +21,15 @@ pub enum Meaning {
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final of an agent.
     Reply,
-    /// An agent's answer to a goal. It is refused in any other call.
+    /// An agent's answer to a goal. The gate refuses it in a call that is no such goal.
     GoalAnswer,
-    /// The preview of a held call. It is accepted only in the answer to a request for a preview.
+    /// The preview of a held call, accepted only in the answer to a request for a preview.
     Preview,
-    /// The refusal of a call whose approved preview is no longer valid. It is accepted only in the
-    /// answer to the delivery of such a call.
+    /// The refusal of a call whose approved preview is no longer valid, accepted only in the answer
+    /// to the delivery of such a call.
     StalePreview,
-    /// A call of an agent to the workflow that gave the agent its goal. Delegates a task to a role.
+    /// An agent's call that delegates a task to a role, sent to the workflow that gave the agent
+    /// its goal.
     Delegate { workflow: ListenerName },
 }
 
@@ -57,8 +58,8 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Keeps in each call only the listeners for which `is_kept` holds. Removes the calls that are
-    /// left without a listener.
+    /// Removes the listeners for which `is_kept` is false from the meanings of all names. Also
+    /// removes each name that is left without a listener.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
             Meaning::Call { peers, .. } => {
@@ -108,8 +109,8 @@ pub(super) fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyErr
 }
 
 /// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
-/// in this order. An agent's vocabulary also contains core words and notes; a workflow's also
-/// contains the payload that records its definition.
+/// in this order. The vocabulary of an agent also contains core words and notes; the vocabulary of
+/// a workflow also contains the payload that records the workflow's definition.
 pub(super) fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
@@ -185,9 +186,9 @@ pub(super) fn vocabulary_of(
     Vocabulary { names, has_goals, typed_answers, delegates }
 }
 
-/// Finds local names with two meanings. An agent may write a name without its namespace, so each
-/// local name must have one meaning. Answers to goals may share a local name, and so may payloads
-/// that delegate, because only one of each is valid in any one call.
+/// Finds local names with two meanings. Each local name must have one meaning, because an agent may
+/// write a name without its namespace. Answers to goals may share a local name, and so may payloads
+/// that delegate, because each call permits only one of them.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

@@ -16,7 +16,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId}
 pub struct Payload {
     pub digest: Digest,
     pub bytes: Arc<str>,
-    /// Length of the recorded payload in bytes; known even while the bytes are not read from the
+    /// Length of the recorded payload in bytes; known even if the bytes were not read from the
     /// journal.
     len: usize,
 }
@@ -43,7 +43,8 @@ impl Payload {
         &self.bytes
     }
 
-    /// Returns the length of the payload in bytes; known even while the bytes are not restored.
+    /// Returns the length of the payload in bytes; known even if the bytes were not read from the
+    /// journal.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -101,7 +102,7 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// How a message relates to calls: it opens one, answers one, or neither.
+/// How a message relates to calls: it opens a call, answers a call, or does neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MessageKind {
     /// The message opens a call; its receiver owes exactly one result.

@@ -1,4 +1,4 @@
-//! Messages: a payload and the envelope that the pump writes around it. Plain values.
+//! Messages: plain values, each with a payload and the envelope that the pump writes around it.
 //!
 //! This module must not know I/O or the state of threads.
 

@@ -6,7 +6,7 @@ use super::{Money, RefusalRule, Spending};
 use crate::ids::{Digest, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// One model call as it is recorded. The agent's outcome carries it, and the core records it.
+/// One model call, as the agent's outcome carries it and the core records it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
@@ -31,16 +31,16 @@ pub struct Turn {
     /// further turns, or if this turn ended the call.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
-    /// Locations of the turn's payloads in the model's text. The record of the turn leaves them
-    /// out, because each refusal has its own location.
+    /// Locations of the turn's payloads in the model's text. The record of the turn omits these
+    /// locations, because each refusal has its own.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
     /// The texts of the model request besides the thread, such as the prompt. The record of the
-    /// turn leaves them out; the journal stores them under the digest that the note contains.
+    /// turn omits these texts; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
     /// Position, in the source of a fork, of the recorded turn that this turn repeats; `None` if a
-    /// model answered. The record of the turn leaves this position out.
+    /// model answered. The record of the turn omits this position.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }

@@ -96,7 +96,7 @@ pub enum RefusalRule {
     /// A process that the organism hosts sent a request that hosted processes may not send.
     #[serde(rename = "hosted-process")]
     HostedProcess,
-    /// The caller's origin is unknown, and the caller has not proved its identity otherwise.
+    /// The caller's origin is unknown, and the caller has not proved its identity in another way.
     #[serde(rename = "unknown-caller")]
     UnknownCaller,
 }
@@ -136,8 +136,7 @@ impl RefusalRule {
         Self::UnknownCaller,
     ];
 
-    /// Whether this rule depends on the text alone, so that the gate refuses the text under any
-    /// config.
+    /// Whether the rule depends on the refused text alone, so that every config refuses the text.
     pub const fn is_of_text(self) -> bool {
         matches!(
             self,
@@ -151,8 +150,8 @@ impl RefusalRule {
         )
     }
 
-    /// Returns the rule for the code of a finding in a model's text. A defect has the same rule on
-    /// every transport.
+    /// Returns the rule for the code of a finding in a model's text. The same defect has the same
+    /// rule on every transport.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -211,8 +210,8 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// Description of the defect and of the expected form. It is the same text for all cases in
-    /// which more detail would reveal the topology.
+    /// Description of the defect and of the expected form. The text is uniform wherever more detail
+    /// would reveal the topology.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
@@ -254,13 +253,13 @@ impl Refusal {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }
 
-    /// Returns the refusal of the same payload by another rule.
+    /// Returns a refusal of the same payload under another rule.
     pub fn instead(&self, rule: RefusalRule, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the payload, which the gate had passed.
+    /// Adds the name of a payload that passed the gate and was then refused by the pump.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -65,11 +65,11 @@ pub struct Reservation {
     /// Maximum tokens and money, including everything that earlier requests of the same attempt
     /// used.
     pub spending: Spending,
-    /// Whether the tokens of the prompt were counted exactly. Otherwise their number is an upper
+    /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.
     pub counted: bool,
     /// Number of the request in its attempt, from 1; 0 if the sender does not number its requests.
-    /// By this number the pump recognizes a repeated reservation of the same request.
+    /// The pump recognizes a repeated reservation of the same request by this number.
     pub request: u32,
     /// Limit of the request's route, if the config limits the route.
     pub route: Option<RouteLimit>,

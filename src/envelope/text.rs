@@ -43,7 +43,7 @@ pub fn write_message(out: &mut String, message: &Message) {
     message_body(out, message, false, None);
 }
 
-/// Opens a delivery frame. Messages follow, then [`close_delivery`].
+/// Opens a delivery frame. The caller writes the messages next, and then calls [`close_delivery`].
 pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     let DeliveryHead { listener, call, thread, attempt, timeout, trace, after, .. } = head;
     put(
@@ -84,7 +84,7 @@ pub fn close_delivery(out: &mut String, head: &DeliveryHead<'_>) {
 }
 
 /// Returns the name of the frame's element. A preview request has an element name of its own, so
-/// that a program without previews cannot mistake it for the call.
+/// that a program without previews cannot mistake the request for the call.
 fn frame_name(head: &DeliveryHead<'_>) -> &'static str {
     if head.asks_preview { "preview" } else { "delivery" }
 }

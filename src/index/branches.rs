@@ -30,8 +30,8 @@ pub struct ThreadBranch {
     pub held: u64,
 }
 
-/// Builds the query for the sums of the threads that `picked` selects, each with everything beneath
-/// it. The ids beneath a thread sort between `id.` and `id/`.
+/// Builds the query for the threads that `picked` selects. The sums of each thread include all
+/// threads beneath it, whose ids sort between `id.` and `id/`.
 fn branch_sql(picked: &str) -> String {
     format!(
         "SELECT t.id, CASE WHEN t.n = t.tree THEN r.status WHEN t.open_calls > 0 THEN 'running' \

@@ -19,7 +19,7 @@ pub struct CallWork {
     pub payload: String,
     /// Position of the record that opened the call.
     pub position: Position,
-    /// The call in which a listener opened this one; `None` if a client opened it.
+    /// The call in which a listener opened this call; `None` if a client opened it.
     pub opener: Option<MessageId>,
     /// How the call ended; `None` while it is open.
     pub outcome: Option<String>,
@@ -42,7 +42,7 @@ pub struct CallWork {
 pub struct TurnWork {
     /// Id of the note that records the turn.
     pub note: MessageId,
-    /// Position of the record with the note, which also opens the calls that the turn made.
+    /// Position of the record that contains the note and opens the calls that the turn made.
     pub position: Position,
     /// Number of the turn in its thread, from 1.
     pub number: u64,
@@ -86,20 +86,21 @@ impl WorkKind {
     }
 }
 
-/// Messages of a thread from one sequence number up to, but not including, another.
+/// Messages of a thread whose sequence numbers are at least `from_seq` and less than `end_seq`.
 struct MessageWindow {
     thread: i64,
     from_seq: i64,
     end_seq: i64,
-    /// Position of the first message, and position of the first message after the window.
+    /// Position of the first message of the window.
     from: i64,
+    /// Position of the first message after the window.
     end: i64,
 }
 
 impl IndexReader {
-    /// Returns the calls that the messages of a range opened or belong to. The range contains the
-    /// sequence numbers from `from_seq` up to `end_seq`, or up to the last message. Each call has
-    /// the work on it within the range.
+    /// Returns the calls that the messages of a range opened or belong to, each with the work on
+    /// the call within the range. The range contains the sequence numbers from `from_seq` up to
+    /// `end_seq`, or up to the last message.
     ///
     /// # Errors
     ///
@@ -232,7 +233,7 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the model's time of each turn. This time ends when the turn is recorded.
+    /// Adds the model time of each turn: the time from the request until the turn is recorded.
     fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
         let sql = "SELECT u.call, u.failovers, m.id, u.position, u.turn, u.tokens_in, \
                    u.tokens_out, u.time - u.latency, u.time FROM message_row m \

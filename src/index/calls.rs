@@ -47,9 +47,10 @@ pub struct CallRow {
     /// Time at which the call last became ready for delivery.
     pub ready: i64,
     pub attempts: i64,
-    /// Time and manner of the call's end.
+    /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Number of the payload name of the core's message that ended the call.
+    /// Number, in the table of names, of the payload name of the message with which the core ended
+    /// the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -214,8 +215,8 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
     })
 }
 
-/// Returns the static text of a word. The words of these columns are a closed list, so that rows in
-/// memory need no copies.
+/// Returns the static text that equals `text`, so that rows in memory need no copies. The columns
+/// contain only a few fixed words.
 fn known(text: &str) -> &'static str {
     let words = ["approval", "answer", "completed", "failed", "cancelled"];
     words.into_iter().find(|word| *word == text).unwrap_or("unknown")

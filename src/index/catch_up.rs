@@ -38,8 +38,8 @@ impl<'d> IndexWriter<'d> {
         Ok(Self { path, db, journal, fold, end: None, uncommitted: 0 })
     }
 
-    /// Folds and commits the records up to `last`. Passes the number of finished records, and the
-    /// number of all records, to `progress`.
+    /// Folds and commits the records up to `last`. Reports to `progress` the number of folded
+    /// records and the total number of records.
     pub fn catch_up(
         &mut self,
         last: Position,
@@ -99,8 +99,8 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Fails if an operator redacted payloads that the index has already read, because their words
-    /// must not remain anywhere in its file.
+    /// Fails if an operator redacted payloads after the index had read them, because the words of
+    /// redacted payloads must not remain in the file of the index.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -125,8 +125,8 @@ impl<'d> IndexWriter<'d> {
     }
 }
 
-/// Folds the records up to `last` into `db`. Passes the number of finished records, and the number
-/// of all records, to `progress`.
+/// Folds the records up to `last` into `db`. Reports to `progress` the number of folded records and
+/// the total number of records.
 pub fn catch_up(
     path: &Path,
     db: &Connection,
@@ -137,7 +137,7 @@ pub fn catch_up(
     IndexWriter::new(path, db, journal)?.catch_up(last, progress)
 }
 
-/// Completes the index at `path` up to `last`. Makes a damaged index again.
+/// Brings the index at `path` up to `last`. Rebuilds a damaged index.
 pub fn update(
     path: &Path,
     journal: &JournalReader,

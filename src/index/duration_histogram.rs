@@ -17,7 +17,7 @@ pub struct DurationHistogram {
 }
 
 impl DurationHistogram {
-    /// Counts a duration. A negative one, caused by a clock that was set back, counts as zero.
+    /// Counts a duration. A negative duration, caused by a clock that was set back, counts as zero.
     pub fn count(&mut self, micros: i64) {
         self.count_in(bucket(micros), 1);
     }
@@ -55,8 +55,8 @@ impl DurationHistogram {
     }
 }
 
-/// Returns the bucket of a duration. Bucket 0 is for durations up to a microsecond, bucket n for
-/// those up to the ratio to the power of n.
+/// Returns the bucket of a duration in microseconds. Bucket 0 is for durations up to 1 µs, bucket n
+/// for durations up to [`BUCKET_RATIO`] to the power of n.
 fn bucket(micros: i64) -> u16 {
     if micros <= 1 {
         return 0;
@@ -64,8 +64,8 @@ fn bucket(micros: i64) -> u16 {
     (micros as f64).log(BUCKET_RATIO).ceil() as u16
 }
 
-/// Returns the bounds of a bucket in microseconds: its durations are above the first, and at most
-/// the second.
+/// Returns the lower bound of a bucket, which is exclusive, and the upper bound, which is
+/// inclusive, in microseconds.
 pub fn bucket_bounds(bucket: u16) -> (u64, u64) {
     let upper = |bucket: u16| BUCKET_RATIO.powi(i32::from(bucket)) as u64;
     let above = bucket.checked_sub(1).map_or(0, upper);

@@ -1,5 +1,5 @@
-//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`). With these counts,
-//! a page of a long thread can state how many entries follow, without reading them.
+//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`), so that a page of
+//! a long thread can state how many entries follow without reading those entries.
 
 use crate::envelope::RefusalRule;
 use crate::ids::CallId;
@@ -7,9 +7,9 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the number of the thread to whose timeline a record's entries belong, unless a fact
-/// names another thread. Must be called before the facts of the record are applied, because the
-/// facts may close the call.
+/// Returns the number of the thread to whose timeline a record adds entries. Entries of facts that
+/// name a thread belong to that thread instead. Must be called before the facts of the record are
+/// applied, because they may close the call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }

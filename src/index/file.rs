@@ -20,7 +20,7 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, hours, views};
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of a file by which a reader requests that the writer makes a damaged index again.
+/// Suffix of the file with which a reader requests that the writer rebuilds a damaged index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The right to write the index. The operating system releases it when the process ends.
@@ -39,8 +39,8 @@ pub enum LockResult {
 }
 
 impl IndexLock {
-    /// Takes the lock. Waits up to `wait` for another writer, but not longer than until `is_enough`
-    /// returns true.
+    /// Takes the lock. While another writer holds the lock, waits until `wait` has passed or
+    /// `is_enough` returns true.
     pub fn take(
         data: &Path,
         wait: Duration,
@@ -174,7 +174,7 @@ pub fn position(db: &Connection) -> rusqlite::Result<Position> {
     Ok(Position(text.and_then(|text| text.parse().ok()).unwrap_or_default()))
 }
 
-/// Whether this is an index of `journal` in the present format.
+/// Whether `db` is an index of `journal` in the present format.
 pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
     let read = |key: &str| meta(db, key).map_err(failed(path));
     let is_format = read("format")?.as_deref() == Some(FORMAT_VERSION.to_string().as_str())
@@ -194,7 +194,7 @@ pub struct IndexEnd {
     hash: String,
 }
 
-/// Reads the last record in one statement, because the writer may go on between two.
+/// Reads the last record in one statement, because the writer may commit between two statements.
 pub fn end(db: &Connection) -> rusqlite::Result<IndexEnd> {
     let sql = "SELECT max(iif(key = 'position', value, NULL)), max(iif(key = 'hash', value, NULL))
                FROM meta WHERE key IN ('position', 'hash')";
@@ -214,7 +214,7 @@ pub fn is_end_of(end: &IndexEnd, journal: &JournalReader) -> Result<bool, Error>
     Ok(record.is_some_and(|record| record.hash.to_string() == end.hash))
 }
 
-/// State of a file that changes whenever something is written to the file.
+/// Metadata of a file. Two reads of the metadata differ if the file was written in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileState {
     inode: u64,
@@ -231,11 +231,12 @@ impl FileState {
     }
 }
 
-/// State of each small index file when this process last found its structure sound. A page of the web
-/// view must not check an unchanged file again.
+/// State of each small index file when this process last found its structure sound, so that a page
+/// of the web view need not check an unchanged file again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
-/// Checks the structure of a small index, unless it was found sound and its file is unchanged.
+/// Whether the structure of a small index is sound. Does not check an index again that was found
+/// sound and whose file has not changed since.
 fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     let state = FileState::of(path);
     let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
@@ -280,7 +281,8 @@ fn remove_renamed(path: &Path) -> Result<(), Error> {
     gone(path, std::fs::remove_file(with_suffix(path, RENAMED)))
 }
 
-/// Maps the removal of a file that does not exist to success.
+/// Returns success if `result` failed because the file at `path` does not exist; otherwise, returns
+/// `result`.
 fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(source) if source.kind() != ErrorKind::NotFound => {

@@ -324,8 +324,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Returns the number of the message that caused another, or the id of a cause that is not on
-    /// record.
+    /// Returns the number of the message that caused `message`, or the id of the cause if the cause
+    /// is not on record.
     fn cause_of(&self, message: &Message) -> rusqlite::Result<Option<Value>> {
         let Some(cause) = message.cause else { return Ok(None) };
         // Most causes opened a call that is still open, so the number is in memory.
@@ -439,7 +439,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the words of the present text to the full-text table.
+    /// Adds the words of `self.text` to the full-text table, for the message or refusal with the
+    /// number `n`.
     fn add_text(&self, n: i64) -> rusqlite::Result<()> {
         let sql = "INSERT INTO word(rowid, text) VALUES (?1, ?2)";
         self.db.prepare_cached(sql)?.execute((n, &self.text))?;
@@ -512,8 +513,8 @@ impl<'d> IndexFold<'d> {
     }
 }
 
-/// Whether an attempt of the call has failed in this record. If so, the end of the call is not a
-/// further failure.
+/// Whether an attempt of the call failed in this record. If so, the index does not count the end of
+/// the call as another failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

@@ -1,9 +1,9 @@
 //! Keeps an index up to date while its journal grows.
 //!
-//! A session holds the lock of the index, so that no other process writes. Between commits, it
-//! keeps the rows of open calls and of recent threads in memory. A session ends when the journal is
-//! quiet, so that commands find the lock free and can make a deleted or damaged index again
-//! themselves.
+//! A session holds the lock of the index, so that no other process writes the index. Between
+//! commits, the session keeps the rows of open calls and of recent threads in memory. A session
+//! ends when the journal is quiet, so that commands find the lock free and can rebuild a deleted or
+//! damaged index themselves.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -38,9 +38,9 @@ enum RoundsEnd {
     Unusable,
 }
 
-/// Brings the index of the journal in `data` to one position after another, as `next` returns them.
-/// Waits a short time for another writer, unless `is_stopped` returns true. If the index is deleted
-/// or damaged meanwhile, makes it again.
+/// Brings the index of the journal in `data` up to each position that `next` returns. Waits a short
+/// time for another writer, or until `is_stopped` returns true. Rebuilds the index if it is deleted
+/// or damaged meanwhile.
 ///
 /// # Errors
 ///
@@ -109,7 +109,8 @@ fn inode(path: &Path) -> Option<u64> {
     path.metadata().ok().map(|file| file.ino())
 }
 
-/// Closes a connection without changing any file, because another database may now be at its path.
+/// Closes a connection without changing any file, because `path` may now be the path of another
+/// database.
 fn abandon(path: &Path, db: Connection) -> Result<(), Error> {
     let config = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     db.set_db_config(config, true).map_err(failed(path))?;

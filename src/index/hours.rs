@@ -1,5 +1,5 @@
-//! Roll-ups: counts, sums and durations of the events in each hour in UTC, by agent, model,
-//! listener and rule. Statistics about a time range read these instead of every event.
+//! Aggregates: counts, sums and durations of the events in each hour in UTC, by agent, model,
+//! listener and rule. Statistics about a time range read the aggregates instead of every event.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,8 @@ pub const HOUR_MICROS: i64 = 3_600_000_000;
 /// Number that stands for a key that an event does not have.
 pub const NO_NAME: i64 = -1;
 
-/// Numbers of the names by which an event is counted; [`NO_NAME`] if it has none.
+/// Numbers of the names by which an event is counted. A number is [`NO_NAME`] if the event has no
+/// such name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventNames {
     /// The agent of a model call, or the sender of a refused payload.
@@ -44,7 +45,7 @@ impl EventNames {
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
-    /// Number of requests to a model that failed before another one answered.
+    /// Number of failed requests to models, each before another request that was answered.
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
@@ -107,8 +108,8 @@ impl Measure {
     }
 }
 
-/// Row numbers of the events of one hour. With these, a query for a part of the hour reads no other
-/// rows.
+/// Row numbers of the events of one hour. A query for a part of the hour reads only rows with these
+/// numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourSpan {
     /// Lowest and highest row number of turns and refusals.
@@ -136,7 +137,7 @@ pub struct AttemptTimes {
     pub is_handled: bool,
 }
 
-/// Figures of one model call, which are added to the sums of the hour in which it was made.
+/// Figures of one model call. They are added to the sums of the hour of the call.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnUsage {
     pub failovers: i64,
@@ -164,7 +165,7 @@ impl<'d> HourRows<'d> {
         self.sums(time, names).add_turn(turn);
     }
 
-    /// Counts refusals. `n` is the row number of a refusal that is recorded individually.
+    /// Counts `count` refusals. `n` is the row number of a refusal that has a row of its own.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {
@@ -291,7 +292,8 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Passes the sums of each of these hours to `take`. Several sums may have the same names.
+/// Passes the sums of each of these hours to `take`. Several sums of one hour may have the same
+/// names.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,

@@ -16,7 +16,7 @@ use super::search::HitCount;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// All hexadecimal digits of a message's id, or only the first ones.
+/// All hexadecimal digits of a message's id, or its first digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageSelector {
     first: Uuid,
@@ -240,7 +240,8 @@ impl IndexReader {
         self.rows(&sql, &[&first, &last, &limit], message)
     }
 
-    /// Returns the messages that caused this one, from its direct cause up to the client's message.
+    /// Returns the chain of causes of a message, from the direct cause up to the message of a
+    /// client.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!("{MESSAGE} WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
@@ -253,15 +254,16 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the first call of the chain of causes of a message, usually the request of a client.
-    /// This is the message itself if no call led to it. Returns `None` if the index does not have
-    /// the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the first call in the chain of causes of a message, usually the request of a client.
+    /// If the message itself is the first call, returns that message. Returns `None` if the index
+    /// does not have the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
 
-    /// Returns the first message with this payload name in the chain of causes of a message, as
-    /// [`Self::first_call_of`] does.
+    /// Returns the first message with the payload name `name` in the chain of causes of a message.
+    /// The chain contains the message itself. Returns `None` if the chain has
+    /// [`limits::CAUSES_MAX`] causes or more.
     pub fn first_cause_named(
         &self,
         of: MessageId,
@@ -270,8 +272,9 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Returns the first message of the chain of causes of a message that meets the condition,
-    /// which names the row `k`. The chain contains the message itself.
+    /// Returns the first message in the chain of causes of a message for which the SQL condition
+    /// holds. The condition refers to a message of the chain as `k`. The chain contains the message
+    /// itself.
     fn first_cause(
         &self,
         of: MessageId,
@@ -293,8 +296,8 @@ impl IndexReader {
         Ok(self.rows(&sql, &values, message)?.pop())
     }
 
-    /// Returns the first and the last messages that this one caused, up to `limit` together, and
-    /// the number of all of them.
+    /// Returns messages that `of` caused: the first and the last ones, together up to `limit`, and
+    /// the number of all.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -321,7 +324,8 @@ impl IndexReader {
         Ok((messages, count))
     }
 
-    /// Returns the previews of a held call. They are notes that the call's message caused.
+    /// Returns the previews of a held call: the notes named `name` that the message of the call
+    /// caused.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!(
             "{MESSAGE} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
@@ -344,8 +348,9 @@ impl IndexReader {
         Ok(self.rows(sql, &[&of.n], call)?.pop())
     }
 
-    /// Returns the newest attempts of the call that a message opened. If the message opened no
-    /// call, returns the attempts that delivered it. Returns at most [`limits::MESSAGE_ROWS_MAX`].
+    /// Returns the newest attempts of the call that a message opened, at most
+    /// [`limits::MESSAGE_ROWS_MAX`]. If the message opened no call, returns the attempts that
+    /// delivered the message.
     pub fn attempts(&self, of: &IndexedMessage) -> Result<Vec<IndexedAttempt>, Error> {
         let is_request = of.call == Some(of.id);
         let first = if is_request { Position(0) } else { of.position };
@@ -419,7 +424,8 @@ impl IndexReader {
         Ok((records, count.first().copied().unwrap_or_default()))
     }
 
-    /// Returns the start or reload of the pump whose config was in force at `position`.
+    /// Returns the position of the start or reload of the pump whose config was in force at
+    /// `position`.
     pub fn boot_before(&self, position: Position) -> Result<Option<Position>, Error> {
         let sql = "SELECT position FROM config_row WHERE position <= ?1 \
                    ORDER BY position DESC LIMIT 1";

@@ -1,5 +1,5 @@
-//! The rows of messages. A message is written at the end of its batch, usually with its
-//! disposition.
+//! The rows of messages. The row of a message is written at the end of its batch, and usually has a
+//! disposition by then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::limits;
 pub struct UnwrittenMessage {
     pub n: i64,
     pub message: Arc<Message>,
-    /// Number of the message that caused this one, or the id of a cause that is not on record.
+    /// Number of the message that caused this one, or the id of the cause if the cause is not on
+    /// record.
     pub cause: Option<Value>,
     pub thread: i64,
     pub sender: i64,
@@ -44,7 +45,8 @@ impl<'d> MessageRows<'d> {
         self.new.push(row);
     }
 
-    /// Records a disposition. Returns the thread of the message, if it is on record.
+    /// Records a disposition. Returns the number of the message's thread; `None` if the message is
+    /// not on record.
     pub fn dispose(
         &mut self,
         id: MessageId,
@@ -66,7 +68,7 @@ impl<'d> MessageRows<'d> {
         Ok(Some(thread))
     }
 
-    /// Returns the thread of a recorded message.
+    /// Returns the number of the thread of a message; `None` if the message is not on record.
     pub fn thread_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
         if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
             return Ok(Some(row.thread));
@@ -74,7 +76,7 @@ impl<'d> MessageRows<'d> {
         Ok(self.stored(id)?.map(|(_, thread)| thread))
     }
 
-    /// Returns the number of a recorded message.
+    /// Returns the number of a message; `None` if the message is not on record.
     pub fn number_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
         if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
             return Ok(Some(row.n));

@@ -31,7 +31,7 @@ impl<'d> NameTable<'d> {
         Ok(n)
     }
 
-    /// Returns the number of a name like [`NameTable::number`], or `None` for a missing name.
+    /// Returns the number of a name as [`NameTable::number`] does; `None` if `text` is `None`.
     pub fn optional(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
         text.map(|text| self.number(text)).transpose()
     }
@@ -54,7 +54,8 @@ impl<'d> NameTable<'d> {
         insert.insert((text, local))
     }
 
-    /// Removes names beyond the maximum from memory. They are read again when they are used.
+    /// Removes names from memory if there are too many. A removed name is read again when it is
+    /// used.
     pub fn trim(&mut self) {
         if self.texts.len() + self.payloads.len() > limits::INDEX_ROWS_KEPT {
             self.texts.clear();

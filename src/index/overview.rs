@@ -28,8 +28,9 @@ pub struct ListedAction {
     pub time: Time,
     pub action: String,
     pub person: String,
-    /// User of the command and its host, if the host states them.
+    /// User who ran the command, if the record states the user.
     pub login: Option<String>,
+    /// Host on which the command ran, if the record states the host.
     pub host: Option<String>,
     pub is_signed: bool,
     /// Whether the organism carried the action out.
@@ -41,7 +42,7 @@ pub struct ListedAction {
     pub details: Option<String>,
 }
 
-/// The number of failures of one kind at one listener.
+/// Number of failures of one kind at one listener.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ErrorCount {
     pub kind: String,
@@ -86,7 +87,7 @@ impl IndexReader {
         Ok(found.first().copied())
     }
 
-    /// Returns the number of threads in a tree that were opened up to a record.
+    /// Returns how many threads of a tree were opened by records up to `up_to`.
     pub fn threads_in_tree(&self, root: &ThreadId, up_to: Position) -> Result<u64, Error> {
         let sql = "SELECT count(*) FROM thread_row \
                    WHERE tree = (SELECT n FROM thread_row WHERE id = ?1) AND position <= ?2";
@@ -127,7 +128,7 @@ impl IndexReader {
         })
     }
 
-    /// Returns all pairs of a caller and a listener that it has called, with their calls.
+    /// Returns the calls between each caller and each listener that the caller has called.
     pub fn called_peers(&self) -> Result<Vec<CalledPeer>, Error> {
         let sql = "SELECT c.text, l.text, count(*), count(*) - count(r.closed) FROM call_row r \
                    JOIN name c ON c.n = r.caller JOIN name l ON l.n = r.listener GROUP BY 1, 2";

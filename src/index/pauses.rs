@@ -15,10 +15,12 @@ pub struct IndexedPause {
     /// Target of the pause: `all`, `listener NAME` or `thread ID`.
     pub target: String,
     pub since: Time,
-    /// Name under which the pause is on record: `operator`, or that of the operator who signed.
+    /// Name of the person on record: the operator who signed the pause, or `operator` without a
+    /// signature.
     pub person: String,
-    /// User of the command and its host, if the host states them.
+    /// User who ran the command, if the record states the user.
     pub login: Option<String>,
+    /// Host on which the command ran, if the record states the host.
     pub host: Option<String>,
     pub note: String,
 }

@@ -46,8 +46,9 @@ impl IndexReader {
         &self.journal
     }
 
-    /// Whether the journal and the index are still in the files that this reader has open. An operator
-    /// may have restored a journal meanwhile, and a damaged index is made again in a new file.
+    /// Whether the journal and the index are still in the files that this reader has open. They are
+    /// not if an operator has restored the journal meanwhile, or if a damaged index was rebuilt in
+    /// a new file.
     pub(super) fn has_present_files(&self) -> bool {
         self.files.iter().all(Option::is_some) && self.files == files(&self.path, &self.journal)
     }
@@ -99,9 +100,9 @@ pub fn read<T>(
     }
 }
 
-/// Answers a query from the index, like [`read`], if the index lacks only a few records, so that
+/// Answers a query from the index as [`read`] does, but only if the index lacks so few records that
 /// updating it is faster than reading the journal. Otherwise, or if the index is unusable, returns
-/// `None`, and the caller must read the journal.
+/// `None`; the caller must then read the journal.
 pub fn read_if_current<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
@@ -117,7 +118,7 @@ pub fn read_if_current<T>(
 }
 
 /// Opens the index if a short update completes it, or if this process cannot lock it. Otherwise
-/// returns `None`, and the caller must make or update the index.
+/// returns `None`; the caller must then make or update the index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),
@@ -125,7 +126,8 @@ pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error>
     }
 }
 
-/// Deletes the index if the answer shows that it is damaged. The caller must then make it again.
+/// Deletes the index if `answer` is an error that shows damage. The caller must then rebuild the
+/// index.
 pub(super) fn discard_if_damaged<T>(
     data: &Path,
     answer: Result<Option<T>, Error>,
@@ -139,7 +141,7 @@ pub(super) fn discard_if_damaged<T>(
     }
 }
 
-/// Opens the index if another process has its lock, or if this process may not write in its
+/// Opens the index if another process holds its lock, or if this process may not write in its
 /// directory. Returns `None` if this process can take the lock.
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
@@ -236,8 +238,8 @@ fn current(
 }
 
 /// Whether an index is complete up to `last`. Opens no file, because a waiting reader calls this
-/// every few milliseconds. If the writer replaces the file meanwhile, `db` is still the old file,
-/// so the reader waits until its time is over.
+/// every few milliseconds. If the writer replaces the file meanwhile, `db` remains the old file, so
+/// the reader waits until its time limit.
 fn has_reached(db: &Connection, last: Position) -> bool {
     file::position(db).is_ok_and(|position| position >= last)
 }
@@ -270,8 +272,8 @@ fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
 }
 
-/// Deletes a damaged index. If another process has the lock, requests that the other process makes
-/// the index again.
+/// Deletes a damaged index. If another process has the lock, requests that this other process
+/// rebuilds the index.
 fn discard(data: &Path) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
     match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {

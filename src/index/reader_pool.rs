@@ -1,5 +1,5 @@
-//! Keeps readers of indexes open between the queries of a web view, because opening one takes longer
-//! than most queries.
+//! Keeps readers of indexes open between the queries of a web view, because opening a reader takes
+//! longer than most queries.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use super::reader::{self, IndexReader};
 use super::{Error, file};
 use crate::limits;
 
-/// Readers that no query uses just now.
+/// Index readers that stay open while no query uses them.
 #[derive(Debug, Default)]
 pub struct IndexReaderPool {
     /// Lock: held only to take or add a reader, never during a query.
@@ -18,8 +18,8 @@ pub struct IndexReaderPool {
 
 impl IndexReaderPool {
     /// Answers a query from the index of the journal in `data`, like [`read`](super::read). Returns
-    /// `None` if this process must first make the index or add many records to it. The caller must
-    /// then use [`read`](super::read).
+    /// `None` if this process would first have to make the index or add many records to it; the
+    /// caller must then use [`read`](super::read).
     ///
     /// # Errors
     ///
@@ -60,8 +60,8 @@ impl IndexReaderPool {
     }
 }
 
-/// Prepares a reader for another query. Returns false if a new reader must be opened instead: the
-/// files were replaced, or no other process completes the index.
+/// Prepares a reader for another query. Returns false if a new reader must be opened, because the
+/// files were replaced or no other process completes the index.
 fn renew(reader: &mut IndexReader) -> bool {
     if !reader.has_present_files() || file::is_rebuild_requested(&reader.path) {
         return false;

@@ -31,8 +31,8 @@ pub struct RetryFilter {
     pub listener: Option<String>,
     /// The rule of a refusal, or the code of a failure.
     pub reason: Option<String>,
-    /// If true, the filter selects requests whose retry can never succeed, because the record lacks
-    /// their payload or every gate refuses their text. If false, it selects all other requests.
+    /// Whether to select requests that no retry can help, because the record lacks their payload or
+    /// every gate refuses their text. If false, the filter selects all other requests.
     pub is_unretriable: bool,
 }
 
@@ -47,8 +47,8 @@ fn refused(rows: &str) -> String {
     )
 }
 
-/// Rules whose refusals need no retry by an operator, because the client itself repeats the
-/// submission or has already repeated it.
+/// Rules whose refusals no operator needs to retry, because the client repeats the submission
+/// itself or has already repeated it.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -56,8 +56,8 @@ const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.messag
 
 impl IndexReader {
     /// Returns the first `most` failed or refused requests of clients, oldest first. Leaves out
-    /// requests that an operator has retried. Leaves out calls of listeners, because their callers
-    /// handle the results.
+    /// requests that an operator has already retried. Leaves out calls of listeners, because their
+    /// callers handle the failures.
     pub fn retry_candidates(
         &self,
         filter: &RetryFilter,
@@ -107,7 +107,7 @@ impl IndexReader {
     }
 }
 
-/// The rules by which every gate refuses a text, as literals of SQL.
+/// Returns the rules by which every gate refuses a text, as literals of SQL.
 fn text_rules() -> String {
     let rules = RefusalRule::ALL.into_iter().filter(|rule| rule.is_of_text());
     rules.map(|rule| format!("'{}'", rule.code())).collect::<Vec<_>>().join(", ")

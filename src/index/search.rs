@@ -13,37 +13,38 @@ use super::{Error, IndexReader};
 /// Properties that messages and refusals must have to be found.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
-    /// Words of the text. A word that ends with `*` matches all words with that beginning. Quoted
-    /// words must follow each other.
+    /// Words that the text must contain. A word that ends with `*` matches all words with that
+    /// beginning. Quoted words must follow each other.
     pub words: String,
     /// Local name or `{namespace}local` of the payload.
     pub payload: Option<String>,
     pub from: Option<String>,
-    /// Recipient of the message. Refusals have none.
+    /// Recipient that a message must have. Excludes all refusals, because they have no recipient.
     pub to: Option<String>,
-    /// Kind of the message, or `refusal`.
+    /// Kind that a message must have, or `refusal` to find only refusals.
     pub kind: Option<String>,
-    /// Disposition of the message. Refusals have none.
+    /// Disposition that a message must have. Excludes all refusals, because they have no
+    /// disposition.
     pub disposition: Option<String>,
-    /// Rule of the refusal. Messages have none.
+    /// Rule that a refusal must have. Excludes all messages, because they have no rule.
     pub rule: Option<String>,
     pub since: Option<Time>,
     pub until: Option<Time>,
-    /// Thread in which, or beneath which, the search looks.
+    /// Thread to which the search is limited, together with all threads beneath it.
     pub within: Option<ThreadId>,
-    /// Id of a message.
+    /// Id that a message must have.
     pub id: Option<MessageId>,
 }
 
 /// A message or a refusal that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchHit {
-    /// Number among all messages and refusals, in the order of the journal.
+    /// Number of the hit among all messages and refusals, in the order of the journal.
     pub n: i64,
     pub position: Position,
     /// Id of the message; `None` for a refusal.
     pub message: Option<MessageId>,
-    /// Index of a refusal among the refusals of its record.
+    /// Index of the refusal among the refusals of its record; unused for a message.
     pub refusal: usize,
 }
 
@@ -51,9 +52,9 @@ pub struct SearchHit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitCount {
     Exact(u64),
-    /// Counting stopped at this number.
+    /// The number exceeds this one, at which counting stopped.
     MoreThan(u64),
-    /// Not all candidates were examined.
+    /// The number is at least this one. Not all candidates were examined.
     AtLeast(u64),
 }
 
@@ -68,7 +69,7 @@ impl HitCount {
         matches!(self, Self::Exact(_))
     }
 
-    /// Returns the count of two searches together.
+    /// Returns the sum of two counts.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         let all = self.number().saturating_add(other.number());
@@ -115,7 +116,7 @@ impl SearchFilter {
             && (self.since.or(self.until), self.id) == (None, None)
     }
 
-    /// Whether the filter can match a message. If not, it matches only refusals.
+    /// Whether the filter can match a message. If false, the filter matches only refusals.
     fn has_messages(&self) -> bool {
         self.rule.is_none() && self.kind.as_deref() != Some("refusal")
     }
@@ -187,9 +188,10 @@ impl SearchFilter {
 
 /// The part of an index that a search covers.
 struct SearchScope {
-    /// First and last number of the messages and refusals.
+    /// First and last number of the messages and refusals to search.
     range: (i64, i64),
-    /// Number of the tree that contains the search; 0 if there is no such tree.
+    /// Number of the tree to which the search is limited; 0 if there is no such tree; `None` for
+    /// all trees.
     tree: Option<i64>,
 }
 
@@ -203,7 +205,7 @@ impl SearchScope {
         })
     }
 
-    /// Whether the query of the full-text table finds only matches inside the wanted threads.
+    /// Whether the query of the full-text table alone limits the matches to the wanted threads.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -354,7 +356,8 @@ impl IndexReader {
     }
 
     /// Returns the first and the last number of messages and refusals in a tree, up to `last`. A
-    /// query need not examine numbers outside this range, because numbers rise with positions.
+    /// query need not examine numbers outside this range, because later positions have higher
+    /// numbers.
     fn range_of(&self, thread: &ThreadId, last: i64) -> Result<(i64, i64), Error> {
         // `min(n)` would read all messages after the position.
         let sql = "SELECT \

@@ -1,4 +1,4 @@
-//! Runs SQL statements of people. They can only read, and end in bounded time.
+//! Runs SQL statements of people. A statement can only read, and ends in bounded time.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ pub enum SqlValue {
     Blob(Vec<u8>),
 }
 
-/// Receives the names of the columns: first alone, then with each row. Returns whether to continue.
+/// Function that receives a result: first the names of the columns alone, then the names with each
+/// row. Returns whether to continue.
 pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 'v;
 
 /// Number of SQLite instructions between two checks of the clock.

@@ -19,14 +19,14 @@ pub struct ThreadPageRows {
     pub opened_at: Position,
     /// Sequence number at which the page begins.
     pub from_seq: u64,
-    /// Sequence number at which the next page begins, if there is one.
+    /// Sequence number at which the next page begins; `None` on the last page.
     pub next_seq: Option<u64>,
-    /// Sequence number at which the previous page begins, if there is one.
+    /// Sequence number at which the previous page begins; `None` on the first page.
     pub previous_seq: Option<u64>,
     /// Positions of the page's messages, refusals, errors, decisions and openings of subthreads, in
     /// order.
     pub positions: Vec<Position>,
-    /// Whether the journal has events between these messages that `positions` omits.
+    /// Whether `positions` omits events between these messages, because a page shows no more.
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
@@ -158,11 +158,11 @@ impl IndexReader {
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
-    /// Returns the positions of records with refusals, errors, decisions and openings of subthreads
-    /// of a thread, and whether there are more than fit on a page. `span` contains the first and
-    /// the last number of messages and refusals, and the first and the last position. The
-    /// organism's own thread also has the refusals of payloads for threads that do not exist, and
-    /// the counts of `busy` refusals.
+    /// Returns the positions of a thread's records with refusals, errors, decisions and openings of
+    /// subthreads, and whether there are more than fit on a page. `span` contains the first and the
+    /// last number of messages and refusals, and the first and the last position. The organism's
+    /// own thread also has the refusals of payloads for threads that do not exist, and the counts
+    /// of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,

@@ -94,7 +94,7 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
-    /// Names that are already stored for the tree.
+    /// Names that the index already stores for the tree.
     names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
@@ -182,7 +182,7 @@ impl<'d> ThreadRows<'d> {
         Ok(n)
     }
 
-    /// Counts a record of the tree.
+    /// Counts a record in the row of the record's tree.
     pub fn count_record(&mut self, record: &Record) -> rusqlite::Result<()> {
         let root = self.number(&record.tree, None, record)?;
         if let Some(tree) = self.tree(root)? {

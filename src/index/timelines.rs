@@ -1,4 +1,4 @@
-//! Totals of threads' timelines, and positions of their messages. With these, a page of a long
+//! Totals of threads' timelines, and positions of their messages, from which a page of a long
 //! thread can be made without reading the whole thread.
 
 use rusqlite::{OptionalExtension as _, Row, ToSql};
@@ -62,8 +62,8 @@ impl IndexReader {
         Ok(self.one(&sql, &[&thread.as_str()], |_| Ok(()))?.is_some())
     }
 
-    /// Returns the position of the first model call with a currency, in the thread or else beneath
-    /// it.
+    /// Returns the position of the first model call with a currency in the thread, or else in a
+    /// thread beneath it.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \
@@ -73,7 +73,8 @@ impl IndexReader {
         self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
     }
 
-    /// Returns the position of the message with this index among the messages of a thread, from 0.
+    /// Returns the position of the message with the index `at`, from 0, among the messages of a
+    /// thread.
     pub fn message_at(&self, thread: &ThreadId, at: u64) -> Result<Option<Position>, Error> {
         let sql = "SELECT m.position FROM thread_row t CROSS JOIN message_row m ON m.thread = t.n \
                    WHERE t.id = ?1 ORDER BY m.seq LIMIT 1 OFFSET ?2";

@@ -28,9 +28,9 @@ pub struct TreeFilter {
     pub payload: Option<String>,
     /// Amount that the cost of the tree's model calls must exceed.
     pub cost_over: Option<Money>,
-    /// Whether an attempt or a call in the tree must have failed.
+    /// Whether to select only trees in which an attempt or a call has failed.
     pub has_errors: bool,
-    /// Whether a call in the tree must wait for a person.
+    /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
     /// Words that one message of the tree must contain.
     pub words: String,
@@ -88,7 +88,7 @@ const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.message
 struct TreeConditions {
     text: String,
     values: Vec<Value>,
-    /// Whether a condition selects so few trees that they can be collected and sorted. Otherwise,
+    /// Whether a condition selects so few trees that they can be collected and sorted. If false,
     /// trees are tested one after another, newest first, until enough match.
     is_rare: bool,
 }
@@ -126,8 +126,8 @@ impl IndexReader {
         listed().map_err(|error| self.failed(error))
     }
 
-    /// Returns the `limit` trees whose model calls have cost most, the costliest first. Reads no
-    /// other trees.
+    /// Returns the `limit` trees whose model calls have cost most, the costliest first. Reads only
+    /// the rows of these trees.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl IndexReader {
         Ok(all)
     }
 
-    /// Adds the condition that a tree has a name in this role.
+    /// Adds the condition that a name has this role in the tree.
     fn add_name(
         &self,
         all: &mut TreeConditions,

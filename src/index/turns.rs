@@ -13,7 +13,7 @@ use super::fold::IndexFold;
 use super::hours::{EventNames, TurnUsage};
 use super::threads::TreeNameRole;
 
-/// Local name of the note, in the namespace of the core.
+/// Local name of the note that records a turn, in the namespace of the core.
 pub const NOTE: &str = "model-turn";
 
 const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agent, turn, provider, \

@@ -6,7 +6,8 @@ pub const SCHEMA_VERSION: u32 = 2;
 
 const VIEWS: &str = include_str!("views.sql");
 
-/// Abbreviations in the text of the views. `?` stands for the column.
+/// Abbreviations in the text of the views, with the SQL that replaces them. In the SQL, `?` stands
+/// for the column.
 const ABBREVIATIONS: [(&str, &str); 5] = [
     (
         "@uuid(",
@@ -42,7 +43,8 @@ fn expand(text: &str, short: &str, long: &str) -> String {
     expanded
 }
 
-/// Splits a text at the parenthesis that closes the abbreviation.
+/// Splits a text at the parenthesis that closes an abbreviation: into the column before, and the
+/// rest after.
 fn column_and_rest(part: &str) -> (&str, &str) {
     let mut depth = 1_u32;
     for (at, char) in part.char_indices() {

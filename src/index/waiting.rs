@@ -13,7 +13,7 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingTree {
     pub root: ThreadId,
-    /// Position of the record that opened the first of these calls.
+    /// Position of the record that opened the first of the waiting calls.
     pub first: Position,
 }
 
@@ -101,7 +101,7 @@ impl IndexReader {
     }
 }
 
-/// Returns the hold that a word of the index stands for.
+/// Converts the index's word for a hold into the hold; `None` for any other word.
 pub(super) fn hold_of(word: &str) -> Option<Hold> {
     [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
 }

@@ -31,7 +31,7 @@ pub fn first_words(payload: &Payload) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Adds words of an element to `words` until there are enough.
+/// Adds words of an element to `words`, until `words` is long enough.
 fn collect(element: &Element, words: &mut String) {
     for node in &element.content {
         match node {
@@ -138,7 +138,7 @@ pub fn add_words(text: &str, out: &mut String) {
 }
 
 /// Returns the character of the reference at the beginning of `text`, and the length of the
-/// reference. All named references are for characters that separate words.
+/// reference. Each named reference stands for a character that separates words.
 fn reference(text: &str) -> Option<(char, usize)> {
     let (name, _) = text.strip_prefix('&')?.split_once(';')?;
     let length = name.len() + 2;
@@ -154,7 +154,8 @@ fn reference(text: &str) -> Option<(char, usize)> {
     Some((char::from_u32(number)?, length))
 }
 
-/// Adds the groups of a run without spaces. From each character, a group of up to three begins.
+/// Adds the groups of a run without spaces. Each character begins a group of up to three
+/// characters.
 fn add_groups(run: &mut Vec<char>, out: &mut String) {
     if run.is_empty() {
         return;
@@ -239,8 +240,8 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     }
 }
 
-/// Adds the term for a run without spaces: its groups must follow each other. A run that is shorter
-/// than a group matches the beginning of a group.
+/// Adds the term for a run without spaces, which matches the groups of the run one after another. A
+/// run that is shorter than a group matches the beginning of a group.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

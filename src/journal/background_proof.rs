@@ -69,13 +69,13 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the first record that the start itself proved. Returns `None` once the records
-    /// before it are proved, too.
+    /// Returns the first record that the start itself proved; `None` once this proof has covered
+    /// the records before that one.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
 
-    /// Returns the last record that this proof has proved so far.
+    /// Returns the last record that the background proof has covered so far.
     pub fn proved(&self) -> Position {
         Position(self.proved.load(Ordering::Relaxed))
     }
@@ -91,7 +91,7 @@ impl ProofProgress {
     }
 }
 
-/// The claim of a snapshot about the records before it.
+/// The claim of a snapshot about the records before the snapshot.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,

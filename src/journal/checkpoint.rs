@@ -28,8 +28,8 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// First record that the signing run had proved, if the run began from a snapshot and the
-    /// earlier records were not proved yet. `None` if the run had proved the whole journal.
+    /// The first record that the signing run had proved, if the run began from a snapshot and had
+    /// not yet proved the records before it; `None` if the run had proved the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -53,7 +53,8 @@ impl Checkpoint {
         claim
     }
 
-    /// Whether the signature covers the content of this checkpoint and is made with the named key.
+    /// Whether the signature covers the content of this checkpoint and is made with the key that
+    /// the checkpoint names.
     pub fn is_genuine(&self) -> bool {
         is_signed_by(&self.key, &self.claim(), &self.signature)
     }
@@ -90,8 +91,8 @@ impl CheckpointKey {
         }
     }
 
-    /// Creates the key file with a new key. Writes it under another name first, so that a crash
-    /// leaves no half-written key.
+    /// Creates the key file with a new key. Writes the file under another name first, so that a
+    /// crash leaves no half-written key.
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
         let unfinished = path.with_extension("new");
@@ -171,7 +172,7 @@ impl CheckpointFile {
     }
 
     /// Returns all checkpoints of the file, oldest first; none if the file does not exist. Ignores
-    /// an incomplete last line, which a crash leaves and nothing relies on.
+    /// an incomplete last line that a crash has left.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
         let bytes = durable_file::read(&self.path).map_err(Error::io(context()))?;
@@ -204,7 +205,7 @@ impl CheckpointFile {
     }
 
     /// Moves the checkpoints after `last` into a separate file, because an operator accepted the
-    /// loss of their records.
+    /// loss of the records that they cover.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.

@@ -37,7 +37,7 @@ impl CheckpointCopies {
     }
 
     /// Reads the copies of `journal` in `directory`; none if the file does not exist yet. `Err`
-    /// explains why they cannot be read, or that reading took longer than
+    /// explains why the copies cannot be read, or that reading took longer than
     /// [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
@@ -65,8 +65,8 @@ impl CheckpointCopies {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// Returns the copied checkpoints at one position. There are several if the journal was
-    /// rewritten after the first one was copied.
+    /// Returns the copied checkpoints at one position. More than one checkpoint was copied if the
+    /// journal was rewritten in between.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -114,7 +114,7 @@ pub struct CheckpointCopier {
     file: PathBuf,
     /// Queue to the thread that writes copies; `None` once the thread must end.
     lines: Option<Sender<Checkpoint>>,
-    /// Closed when the thread that writes copies ends.
+    /// Channel that closes when the thread that writes copies ends.
     ended: Receiver<()>,
     counts: Arc<SharedCounts>,
 }
@@ -162,8 +162,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits until all queued checkpoints are copied, but only for a short time. The next start
-    /// copies those that are left.
+    /// Waits a short time for the queued checkpoints to be copied. The next start copies those that
+    /// remain.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

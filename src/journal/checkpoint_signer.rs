@@ -26,8 +26,8 @@ pub struct CheckpointSigner {
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// Time of the last checkpoint of this run or, before the first checkpoint, of the run's first
-    /// record. `None` before that record.
+    /// Time of this run's last checkpoint. Before the first checkpoint, the time of the run's first
+    /// record; before that record, `None`.
     pub checked_at: Option<Time>,
     /// The proof of the records before a snapshot; `None` if the start proved every record.
     pub proof: Option<Arc<ProofProgress>>,
@@ -42,8 +42,8 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. The checkpoint does not cover the records of
-    /// the commit that appends it.
+    /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may
+    /// contain further records, which the checkpoint does not cover.
     pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();
@@ -71,8 +71,8 @@ impl CheckpointSigner {
         self.copying.copy(self.journal, [checkpoint]);
     }
 
-    /// Writes pending checkpoints to the file outside the journal. A failure is logged and retried
-    /// with the next checkpoint. It does not affect the journal itself.
+    /// Writes pending checkpoints to the file outside the journal. A failure does not affect the
+    /// journal itself; it is logged, and the writing is retried with the next checkpoint.
     pub fn write_outside(&mut self) {
         if self.unwritten.is_empty() {
             return;

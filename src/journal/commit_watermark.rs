@@ -13,8 +13,8 @@ use super::{Error, durable_file};
 const WATERMARK: &str = "watermark";
 
 /// The last acknowledged record, noted outside the journal after its commit was durable. If an
-/// older copy replaces the journal, the watermark reveals that records are lost. The watermark
-/// itself is not synced. After a power cut, it may name an earlier record than the last one, but
+/// older copy replaces the journal, the watermark reveals the loss of records. The watermark itself
+/// is not synced, so after a power cut it may name a record before the last acknowledged one, but
 /// never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
@@ -51,7 +51,7 @@ impl CommitWatermark {
         Self::read_at(data.join(WATERMARK))
     }
 
-    /// Removes the watermark beside the journal, once it was moved to the state directory.
+    /// Removes the watermark beside the journal, after its move to the state directory.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
         match std::fs::remove_file(&path) {

@@ -8,16 +8,16 @@ use super::checkpoint::CheckpointFile;
 use super::checkpoint_copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
-/// Checkpoints of a journal after the last copied checkpoint. They are found while the journal's
-/// records are read.
+/// Checkpoints of a journal after the last copied checkpoint, collected while the journal's records
+/// are read.
 #[derive(Debug, Default)]
 pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
 }
 
 impl UncopiedCheckpoints {
-    /// Reads the checkpoint `line` at the last record of `heads`. Keeps it if it was not copied and
-    /// matches the records up to there.
+    /// Keeps the checkpoint `line` if it was not copied and matches the records up to the last
+    /// record of `heads`. If it was copied, drops all checkpoints that were kept before.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -48,7 +48,8 @@ impl CopyDirectory {
         Self { directory, due, given_up, copier: None }
     }
 
-    /// Queues these checkpoints to be copied, after all that are due already. Returns immediately.
+    /// Queues these checkpoints to be copied after the checkpoints that are already due. Returns
+    /// immediately.
     pub fn copy(&mut self, journal: Uuid, lines: impl IntoIterator<Item = Checkpoint>) {
         let Some(directory) = &self.directory else { return };
         self.due.extend(lines);

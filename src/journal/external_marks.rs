@@ -18,8 +18,8 @@ use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// Returns advice to an operator for a journal with missing records. With `with_key`, the remaining
-/// records carry MACs of another host's key.
+/// Returns advice to an operator for a journal with missing records. `with_key` states that the
+/// MACs of the remaining records are made with another host's key.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -40,8 +40,8 @@ pub(super) struct ExternalMarks {
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory.
     pub latest: Option<Checkpoint>,
-    /// Another journal that was in the directory before this one, with the last acknowledged record
-    /// of that journal.
+    /// The journal that was in the directory before this journal, with the last acknowledged record
+    /// of the earlier journal.
     pub before: Option<(Uuid, Position)>,
     /// Signers of the checkpoints of a journal that follows a stream.
     pub signers: CheckpointSigners,
@@ -111,7 +111,7 @@ impl ExternalMarks {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
     }
 
-    /// Returns the last of the records that the marks name.
+    /// Returns the latest position that one of the marks names.
     pub fn acknowledged(&self) -> Position {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
@@ -191,7 +191,7 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks of records whose loss a recorded action accepts. Such marks exist if the
+    /// Removes the marks of records whose loss a recorded action accepts. Such marks remain if the
     /// pump died after it recorded the action and before it updated the marks. Returns the last
     /// record that the action kept.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
@@ -286,8 +286,8 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     })
 }
 
-/// Returns the journal that was in `data` before `journal`, with the last acknowledged record of
-/// that earlier journal. Returns `None` if it had no acknowledged records.
+/// Returns the journal that was in `data` before `journal`, with its last acknowledged record.
+/// Returns `None` if the earlier journal had no acknowledged records, or if there was none.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -307,15 +307,16 @@ pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone")
 }
 
-/// Returns the error for a missing journal in `data`, or in a directory of a partition there.
+/// Returns the error for a missing journal in `data`, or in a partition's directory inside `data`.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     let partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
     let mut places = std::iter::once(data.to_owned()).chain(partitions);
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Turns `error`, for an unreadable or missing journal, into the error for lost records. Does so
-/// only if the directory held a journal with acknowledged records.
+/// Returns the error for lost records in place of `error` if `error` reports an unreadable or
+/// missing journal and the directory held a journal with acknowledged records. Otherwise returns
+/// `error`.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
@@ -345,8 +346,8 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns the error for a journal that replaced the journal `journal` in its directory. Of the
-/// replaced journal, the records up to `records` were acknowledged.
+/// Returns the error for a journal that replaced the journal `journal`, whose records up to
+/// `records` were acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)
 }

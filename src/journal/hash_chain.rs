@@ -1,4 +1,4 @@
-//! The hash chain: each record's hash covers the hash of the record before it in its tree.
+//! The hash chain: the hash of each record covers the hash of the previous record in the same tree.
 
 use super::HeadMac;
 use crate::clock::Time;
@@ -14,8 +14,8 @@ pub struct HashedRecord {
     pub mac: Option<HeadMac>,
 }
 
-/// All columns of a record's row except its text. They place the record in the journal and in its
-/// tree.
+/// All columns of a record's row except its text. The columns place the record in the journal and
+/// in its tree.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordHeader<'r> {
     pub position: Position,
@@ -37,9 +37,9 @@ impl<'r> From<&'r Record> for RecordHeader<'r> {
     }
 }
 
-/// Returns the hash of a record. The hash covers the previous record's hash in the same tree, the
-/// record's own header, and the record's text. A tree's name contains no brace and the text begins
-/// with one, so the parts stay distinct.
+/// Returns the hash of a record. The hash covers the hash of the previous record in the same tree,
+/// the record's own header, and the record's text. The header ends with the name of the tree, which
+/// contains no brace, and the text begins with a brace, so the two stay distinct.
 pub fn record_hash(header: &RecordHeader<'_>, text: &[u8]) -> Digest {
     Digest::of_parts(&[
         &header.previous_hash.0,

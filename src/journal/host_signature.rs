@@ -10,7 +10,7 @@ use crate::limits;
 /// First line of the bytes that a host signs. No signed checkpoint begins with this line.
 const SCHEME: &str = "organism host statement 1\n";
 
-/// A host's signature over a statement. The key of the signature also signs the host's journals.
+/// A host's signature over a statement, made with the key that also signs the host's journals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSignature {
     /// Public key of the host, in hexadecimal.
@@ -35,8 +35,8 @@ impl HostSignature {
         Ok(Some(Self { key: key.public(), time, signature }))
     }
 
-    /// Whether the named key has signed exactly this statement, recently enough to be accepted at
-    /// `now`.
+    /// Whether the key that this signature names has signed exactly `statement`, recently enough to
+    /// be accepted at `now`.
     pub fn holds(&self, statement: &str, now: Time) -> bool {
         let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
         let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);

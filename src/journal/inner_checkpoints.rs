@@ -5,7 +5,8 @@ use crate::ids::Position;
 use super::external_marks::agree;
 use super::{Checkpoint, Error, TreeHeads};
 
-/// Checkpoints inside a journal, each compared with the journal's records when these are read.
+/// Checkpoints inside a journal. Each is compared with the journal's records when the records are
+/// read.
 #[derive(Debug, Clone, Default)]
 pub struct InnerCheckpoints {
     /// Checkpoints that are not compared yet, in descending order of position.
@@ -13,15 +14,15 @@ pub struct InnerCheckpoints {
 }
 
 impl InnerCheckpoints {
-    /// Keeps the checkpoints of `lines` after `position`. `lines` must be in order of position.
+    /// Returns the checkpoints of `lines` after `position`. `lines` must be in order of position.
     pub fn after(position: Position, mut lines: Vec<Checkpoint>) -> Self {
         lines.retain(|line| line.position > position);
         lines.reverse();
         Self { lines }
     }
 
-    /// Returns the checkpoint at `position`, which is the last record of `heads`; `None` if there
-    /// is none. Refuses a checkpoint that covers other records than `heads` does.
+    /// Returns the checkpoint at `position`, the last record of `heads`; `None` if no checkpoint is
+    /// there. Refuses a checkpoint that covers other records than `heads` does.
     pub fn agreed(
         &mut self,
         position: Position,

@@ -53,7 +53,7 @@ pub(super) struct ProvedFile {
     pub coverage: MacCoverage,
     /// Checkpoints of the file that the state directory lacks.
     pub unwritten: Vec<Checkpoint>,
-    /// Checkpoints of the file after the last copied one.
+    /// Checkpoints of the file after the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
     /// Copies of checkpoints over records whose loss an operator accepts now.
     pub given_up: Vec<Checkpoint>,
@@ -66,9 +66,9 @@ pub(super) struct ProvedFile {
 }
 
 impl ProvedFile {
-    /// Refuses a journal that contradicts the marks outside its file, unless an operator accepts
-    /// the contradiction now, or a recorded action accepts it. Returns the loss that the operator
-    /// accepts now, and the repair of the tables that this loss requires.
+    /// Refuses a journal that contradicts the marks outside its file. Accepts a contradiction that
+    /// an operator accepts now, or has accepted in a recorded action. Returns the loss that the
+    /// operator accepts now, and the repair of the tables that this loss requires.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -124,7 +124,7 @@ impl ProvedFile {
     }
 
     /// Refuses a journal whose file lacks the last checkpoint of the state directory, or of the
-    /// copies. Does not refuse it if the repair restores that checkpoint now.
+    /// copies. Accepts a missing checkpoint that the repair restores now.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -148,8 +148,8 @@ impl ProvedFile {
         Ok(())
     }
 
-    /// Whether the journal ends with a MAC of another key, or no MAC of this host covers any
-    /// record.
+    /// Whether the journal ends with a MAC of another key, or has no record that a MAC of this host
+    /// covers.
     pub fn is_under_another_key(&self, key: &CheckpointKey, accept: OperatorAcceptance) -> bool {
         let judged = self.judge_end(Path::new(""), key, accept, false);
         matches!(

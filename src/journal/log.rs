@@ -1,8 +1,8 @@
 //! The log of a journal: groups are appended to a log and read from it after a position. Module
 //! `writer` stamps the records, in the same way for every log.
 //!
-//! There are two logs: a file, and a stream with a file beside it as its projection. `sqlite::scan`
-//! reads the file, and `jetstream::stream_reader` the stream.
+//! A log is either a file, or a stream that has a file as its projection. `sqlite::scan` reads the
+//! file, and `jetstream::stream_reader` the stream.
 
 use std::fmt;
 use std::str::FromStr;
@@ -54,7 +54,7 @@ impl<'g> LogGroup<'g> {
     }
 }
 
-/// An entry of a group that was read from a stream.
+/// An entry of a group, as read from a stream.
 pub enum StreamItem<'r> {
     Step(StoredRow<'r>),
     Blob(Digest, &'r [u8]),
@@ -112,9 +112,9 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Appends a group durably after all earlier groups, unless another pump leads. A repeated
-    /// append of the same group before [`Log::confirm`] stores it once. `heads` are the heads
-    /// before the group.
+    /// Appends a group durably after all earlier groups, but only if no other pump leads. If the
+    /// same group is appended again before [`Log::confirm`], the log still stores it once. `heads`
+    /// are the heads before the group.
     fn append(
         &mut self,
         group: &LogGroup<'_>,
@@ -122,6 +122,6 @@ pub trait Log: fmt::Debug + Send {
         heads: &mut TreeHeads,
     ) -> Result<LogMark, Error>;
 
-    /// Marks the group at `mark` as appended: the journal now ends at this record.
+    /// Marks the group at `mark` as appended: the journal now ends at the record `last`.
     fn confirm(&mut self, _mark: LogMark, _journal: Uuid, _last: Position, _hash: Digest) {}
 }

@@ -1,10 +1,10 @@
-//! The MAC over the journal's head. The commit that appends records also carries the MAC, so no
-//! record is ever without one.
+//! The MAC over the journal's head. The commit that appends records also carries their MAC, so
+//! every record has one from the start.
 //!
 //! The last record of each commit carries the MAC. A chained MAC covers the previous MAC and the
-//! hashes of the records since. A base MAC covers the heads of all trees. It begins a chain where
-//! this host cannot continue one: in a new journal, after records of another host, or after an
-//! operator's decision. The key is derived from the signing key, so that write access to `data`
+//! hashes of the records since. A base MAC covers the heads of all trees. A base MAC begins a chain
+//! where this host cannot continue one: in a new journal, after records of another host, or after
+//! an operator's decision. The key is derived from the signing key, so that write access to `data`
 //! alone does not suffice to make a MAC.
 
 use std::collections::BTreeSet;
@@ -177,13 +177,14 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
-    /// Notes that the commit with this MAC is durable, so that the next MAC continues its chain.
+    /// Notes that the commit with the MAC `mac` is durable. The next MAC continues the chain of
+    /// `mac`.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
     }
 }
 
-/// Tracks, while a journal's records are read, up to which record MACs cover them.
+/// Tracks, while the records of a journal are read, up to which record MACs cover the journal.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -215,8 +216,8 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// Returns the state after the record at `at`. Returns `None` unless a MAC of this host's key
-    /// covers that record.
+    /// Returns the state after the record at `at`; `None` if no MAC of this host's key covers that
+    /// record.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {
@@ -310,16 +311,16 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns the first record with a wrong MAC of this host's key that no later MAC covers. If
-    /// later MACs cover every record with a wrong MAC, returns one of these records.
+    /// Returns a record with a wrong MAC of this host's key: the first such record that no later
+    /// MAC covers, or any such record if later MACs cover all of them.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first record of an unproved end of the journal, whose last record is `last`. No
-    /// MAC covers the records of such an end, or MACs of this host's key contradict them. If the
-    /// journal has no MAC at all, returns its first record, unless the journal may be older than
-    /// MACs (`is_old`).
+    /// Returns the first record of an unproved end of the journal, which no MAC covers or MACs of
+    /// this host's key contradict. `last` is the last record of the journal. If the journal has no
+    /// MAC, its whole length is unproved, except if `is_old` states that the journal may be older
+    /// than MACs.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

@@ -62,7 +62,7 @@ pub const FORMAT: u32 = 2;
 pub trait Journal: Send {
     fn id(&self) -> Uuid;
 
-    /// Returns the epoch of this pump. Every start has a higher epoch than the one before.
+    /// Returns the epoch of this pump. Every start has a higher epoch than all earlier starts.
     fn epoch(&self) -> u32;
 
     /// Returns the position of the next record.
@@ -86,25 +86,26 @@ pub trait Journal: Send {
     /// shows whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
-    /// Makes the records of the last write readable, if they are not yet. Must follow each
-    /// [`Journal::write`], with the same records; returns the same errors.
+    /// Makes the records of the last write readable, if a write does not do so already. Must follow
+    /// each [`Journal::write`], with the same records. Returns the same errors as
+    /// [`Journal::write`].
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
         Ok(())
     }
 
     /// Verifies that no other pump has taken over the journal. An embedded journal has nothing to
-    /// verify: its lock is held as long as the process lives, even a frozen one.
+    /// verify: a process holds the journal's lock as long as it lives, even while it is frozen.
     fn verify_lead(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Signs and records a checkpoint if one is due. A pump without new records calls this
-    /// regularly, too, and so notices the loss of its journal.
+    /// Signs and records a checkpoint if one is due. A pump without new records also calls this
+    /// function regularly, and so notices the loss of its journal.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// Returns the time of the last checkpoint of this run or, before the first checkpoint, of the
-    /// run's first record. Returns `None` before that record.
+    /// Returns the time of this run's last checkpoint. Before the first checkpoint, returns the
+    /// time of the run's first record; before that record, returns `None`.
     fn checked_at(&self) -> Option<Time>;
 
     /// Returns the position of the last checkpoint.
@@ -184,14 +185,14 @@ pub enum Error {
     /// A permission is missing; retrying does not help.
     #[error(transparent)]
     Denied(nats::PermissionError),
-    /// The path or stream holds another journal than this one, or another kind of data.
+    /// The path or stream holds another journal, or another kind of data.
     #[error("{path} {detail}")]
     ForeignJournal { path: String, detail: String },
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
-    /// The config has another number of partitions than the journal. Threads would be searched in
-    /// the wrong partition.
+    /// The config has another number of partitions than the journal, so threads would be searched
+    /// in the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
@@ -333,14 +334,14 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
 }
 
-/// Returns the flags of `organism repair` that accept another key, and a loss of records as well if
-/// records are `lost`.
+/// Returns the flags of `organism repair` that accept another key and, if `lost` is set, also a
+/// loss of records.
 fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for records from `first` on that no MAC covers. If `first` is the first record of
-/// the journal, no covered record remains to continue from.
+/// Returns advice for a journal whose records from `first` on no MAC covers. If `first` is the
+/// first record of the journal, no covered record remains to continue from.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

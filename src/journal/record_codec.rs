@@ -19,7 +19,8 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Ends of one encoded row in the buffers for bodies and payloads, with the row's hash.
+/// Offsets at which one encoded row ends in the buffers for bodies and payloads, with the row's
+/// hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,

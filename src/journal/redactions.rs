@@ -49,8 +49,8 @@ impl RedactedRecords {
     }
 }
 
-/// Refuses the record at `first`, if there is one: its payload is blanked, and no recorded action
-/// accepts the redaction. Refuses nothing while an operator accepts damage.
+/// Refuses the record at `first`, whose blanked payload no recorded action accepts. Refuses nothing
+/// if `first` is `None`, or while an operator accepts damage.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -32,14 +32,14 @@ struct RecordedTrust {
     #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of the action. A later checkpoint does not
-    /// count, because a pump with an unknown key could record the action and leave its checkpoint
-    /// to the next pump.
+    /// count: a pump with an unknown key could record the action, and the next pump would sign the
+    /// later checkpoint.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }
 
 impl CheckpointSigners {
-    /// Records the trust that a record's operator action grants to a key, if it grants any.
+    /// If a record is an operator's action that trusts a key, records that trust.
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
         let trusted = action.trusted_key().map(|key| RecordedTrust {

@@ -39,7 +39,7 @@ pub struct JournalWriter<L> {
     pub(super) owed: Option<Checkpoint>,
     /// A group that is in the log but not in its projection yet.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
-    /// Reason why the journal accepts no further records; `None` while it does.
+    /// Reason why the journal accepts no further records; `None` while it accepts records.
     pub(super) stopped: Option<String>,
     /// Proves the records before a snapshot. `None` if the start proved every record.
     pub(super) proof: Option<BackgroundProof>,
@@ -134,7 +134,7 @@ impl<L: Log> JournalWriter<L> {
         Ok(Some(StampedGroup { rows, mac, checkpoint }))
     }
 
-    /// Advances to a group of records that is durable and readable.
+    /// Updates this writer after a group of records has become durable and readable.
     fn advance(&mut self, records: &[Record], stamped: StampedGroup) -> Result<(), Error> {
         failpoint("after-commit");
         let StampedGroup { rows, mac, checkpoint } = stamped;
@@ -172,9 +172,10 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is also due if
-    /// any record is not covered by one. Returns false if the log is full or unreachable. The
-    /// records stay durable then, and the checkpoint follows later.
+    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is due as soon as
+    /// the last one does not cover all records. Returns false if no checkpoint is due, or if the
+    /// log is full or unreachable; in the latter case the records stay durable and the checkpoint
+    /// follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off =
             |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");
@@ -199,8 +200,8 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the checkpoint that is not acknowledged yet, if there is one. Must run before
-    /// anything else is appended.
+    /// Appends the checkpoint whose append was not acknowledged yet, if there is one. Must run
+    /// before anything else is appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();

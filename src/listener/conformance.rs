@@ -177,7 +177,7 @@ impl ConformanceCheck {
 enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),
     Heartbeat,
-    /// The program sent an answer that names another delivery than the one in progress.
+    /// The program sent an answer that names another delivery than the delivery in progress.
     Stray(String),
     Left(String),
 }
@@ -416,7 +416,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to a call that is delivered twice, as happens after a lost answer.
+    /// Checks the answer to a call that is delivered a second time, as a pump does after a lost
+    /// answer.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -428,7 +429,8 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Delivers this call once more, with `results` results of other calls, and checks the answer.
+    /// Delivers the call `call` again, with `results` results of other calls, and checks the
+    /// answer.
     async fn of_call(
         &mut self,
         call: CallId,
@@ -491,8 +493,8 @@ impl ListenerTrial {
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
-    /// Checks that the program exits when it should. Waits for an answer first, so that the program
-    /// is running by then.
+    /// Checks that the program exits within the time limit when the host ends it. Waits for an
+    /// answer first, so that the program is surely running.
     async fn ended(
         &mut self,
         request: &TrialRequest,

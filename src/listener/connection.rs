@@ -1,8 +1,8 @@
 //! The pipes between a child process and the pump: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! One thread reads deliveries, handles them and answers. The thread checks for a cancel only when
-//! the handler requests that, so no second thread wakes up for a delivery.
+//! One thread reads deliveries, handles them and answers. It checks for a cancel only when the
+//! handler requests a check, so no second thread has to wake up for each delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -78,8 +78,8 @@ impl KitConnection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. All frames stay
-    /// in the queue.
+    /// Whether a frame that satisfies `wanted` has arrived, or the input has ended. Removes no
+    /// frame from the queue.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
         while input.is_ready()? {

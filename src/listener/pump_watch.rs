@@ -1,4 +1,4 @@
-//! Ends this program when its pump ends while a handler works. Then no pump can take the handler's
+//! Ends this program when its pump ends while a handler runs. Then no pump can take the handler's
 //! answer, and the next pump delivers the call again.
 //!
 //! The pump has ended if both pipes have lost their other end. The end of standard input alone does

@@ -84,9 +84,9 @@ impl Listener {
         self
     }
 
-    /// Sets the handler that shows what a call would do while the call waits for a person. A
-    /// listener whose config declares `previews = true` needs this handler. It must change nothing.
-    /// The handler that carries out the call must check [`Request::holds`] before it acts.
+    /// Sets the handler that shows what a call would do while the call waits for a person. The
+    /// handler must change nothing. A listener whose config declares `previews = true` needs such a
+    /// handler. The handler that carries out the call must check [`Request::holds`] before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
@@ -95,7 +95,7 @@ impl Listener {
         self
     }
 
-    /// Serves standard input until the pump closes it. If the pump dies while a handler works, ends
+    /// Serves standard input until the pump closes it. If the pump dies while a handler runs, ends
     /// the program. If the environment sets [`NatsEndpoint::URL`], serves NATS instead, until a
     /// signal ends the program.
     ///

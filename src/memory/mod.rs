@@ -30,7 +30,7 @@ pub trait ThreadHistory: Send + Sync {
     ) -> Result<Vec<Record>, journal::Error>;
 
     /// Returns every record that concerns `thread` after the position `after`, oldest first.
-    /// Returns no records if the history has nothing beyond the thread in the present delivery.
+    /// Returns no records if the history contains nothing beyond the present delivery.
     fn records_since(
         &self,
         thread: &ThreadId,

@@ -1,7 +1,8 @@
-//! The positions of a tree's records, by the threads that they concern.
+//! The positions of a tree's records, by the threads that the records concern.
 //!
-//! The index covers one stretch of the tree's hash chain. It grows at its newer end by new records.
-//! It grows at its older end when a thread is read whose records begin before the stretch.
+//! The index covers one stretch of the tree's hash chain. New records extend the stretch at its
+//! newer end. If a thread is read whose records begin before the stretch, older records extend the
+//! stretch at its older end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -54,9 +55,9 @@ impl TreeIndex {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
-    /// Returns the fork's source if the history of `thread` includes records of that source. This
-    /// is so if the fork has taken over the thread, and if the index reaches back to the beginning
-    /// of the tree.
+    /// Returns the fork's source if the history of `thread` includes records of that source. The
+    /// history includes such records if the fork has taken over the thread and the index reaches
+    /// back to the beginning of the tree.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
@@ -89,8 +90,8 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records up to `up_to` that are newer than the index. If the index is empty, it
-    /// begins with the opening of `thread`, or with the first record after `after`.
+    /// Adds the records up to `up_to` that are newer than the index. An empty index begins with the
+    /// opening of `thread`, or with the first record after `after`.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -181,8 +182,8 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record of `sealed`, which was read a second time. Returns an error if its hash is
-/// not `hash`, the hash from the chain.
+/// Returns the record of `sealed`, which was read a second time. Returns an error if the hash of
+/// `sealed` is not `hash`, the hash from the chain.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);

@@ -24,7 +24,8 @@ pub enum AnswerChunk<'a> {
     Restart,
 }
 
-/// A complete native call of a model. A call that the end of a stream cut off is never returned.
+/// A complete native call of a model. A call that was cut off at the end of a stream is never
+/// returned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
     /// Id that the provider gave the call.

@@ -13,7 +13,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// A trial without a budget sends no request to a model.
+    /// The record has no answer to a prompt of a trial, and a trial without a budget sends no
+    /// request to a model.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"

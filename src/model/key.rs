@@ -95,7 +95,7 @@ impl fmt::Display for KeySource {
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// End of the text so far that may be the beginning of the key. It is held back.
+    /// End of the text so far, held back because the key may begin in it.
     held: String,
 }
 

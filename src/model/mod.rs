@@ -44,13 +44,13 @@ pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 
 
 /// Decides for each request of a model call, before it is sent, whether it may be sent.
 pub trait CallAdmission: Send + Sync {
-    /// Requests permission to send a request to `route`. The router calls that route `name` and
-    /// tries it at most `most` times.
+    /// Requests permission to send a request to `route`, which the router calls `name` and tries at
+    /// most `most` times.
     ///
     /// # Errors
     ///
-    /// [`Error::Exhausted`] if the route has already been tried that often. [`Error::NoBudget`] and
-    /// [`Error::NoPump`] if this call may send no request at all.
+    /// [`Error::Exhausted`] if the route has already been tried `most` times. [`Error::NoBudget`]
+    /// and [`Error::NoPump`] if this call may send no request at all.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 }
 

@@ -58,16 +58,16 @@ pub struct ModelRequest {
     /// Whether the model may, must or must not call a tool. Sent only together with tools. `None`
     /// leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Requests at most one call in the answer. Sent only together with tools, and only to
-    /// providers that are known to accept this key. For other providers, only the prompt states the
-    /// limit.
+    /// Whether to request at most one call in the answer. The limit is sent only together with
+    /// tools, and only to providers that are known to accept it. For other providers, only the
+    /// prompt states the limit.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens.
     pub max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
-    /// The tool choice to send. It is sent only together with tools, because providers refuse a
+    /// Returns the tool choice to send; `None` without tools, because providers refuse a tool
     /// choice without tools.
     pub fn sent_tool_choice(&self) -> Option<ToolChoice> {
         self.tool_choice.filter(|_| !self.tools.is_empty())
@@ -79,8 +79,8 @@ impl ModelRequest {
         self.one_call && !self.tools.is_empty()
     }
 
-    /// Maximum tokens of the answer: the smaller one of the bounds of the request and of the
-    /// config.
+    /// Returns the maximum tokens of the answer: the smaller of the request's bound and the
+    /// configured bound.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()
     }

@@ -71,8 +71,8 @@ impl TokenizerFamily {
         }
     }
 
-    /// Counts the tokens of a request, separately for the part that every turn sends anew and for
-    /// the part from the thread.
+    /// Counts the tokens of a request in two parts: the part that every turn sends anew, and the
+    /// part from the thread.
     pub fn size(self, request: &ModelRequest) -> RequestSize {
         let blocks = request.messages.iter().flat_map(|message| &message.blocks);
         let payload = blocks.map(|block| self.block(block)).sum();
@@ -115,8 +115,8 @@ impl RequestSize {
     }
 }
 
-/// Returns an upper bound of a request's tokens. It is computed from the number of bytes, because
-/// no token is shorter than a byte.
+/// Returns an upper bound of a request's tokens, computed from the number of bytes, because no
+/// token is shorter than a byte.
 pub fn at_most(request: &ModelRequest) -> u64 {
     let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
     bytes.saturating_add(framing(request))

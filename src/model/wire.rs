@@ -1,6 +1,6 @@
 //! Writes the body of a request in the wire format of its provider.
 //!
-//! The settings of a turn are recorded with it, so that the body can be rebuilt later, byte for
+//! Each turn is recorded with its settings, so that its request body can be rebuilt later, byte for
 //! byte, even if the config has changed.
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::{anthropic, openai};
 /// Settings that a route adds to a request: wire format, model, and settings of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireSettings {
-    /// Name of the provider, as in the blocks that only this provider can read.
+    /// Name of the provider, as stored with the blocks that only this provider can read.
     #[serde(rename = "provider")]
     pub provider: String,
     /// Name of the model at its provider.

@@ -120,7 +120,7 @@ impl BlockingClient {
     }
 
     /// Sends a request to all subscribers of a subject. The receiver gets each response until the
-    /// timeout, or until it is dropped.
+    /// timeout has passed or the receiver is dropped.
     pub fn request_from_all(&self, question: NatsRequest) -> mpsc::Receiver<ReplyBytes> {
         self.gather(question, |_| false)
     }

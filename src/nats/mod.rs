@@ -1,8 +1,8 @@
 //! The connection to a NATS cluster: connecting, credentials, permission errors, and blocking
 //! requests.
 //!
-//! Must not know the content of NATS messages: `journal` and `bus` define the subjects and their
-//! meaning.
+//! This module must not know the content of NATS messages: `journal` and `bus` define the subjects
+//! and their meaning.
 
 mod blocking_client;
 mod permission_errors;
@@ -179,7 +179,7 @@ fn explain_failure(detail: &str, options: &Options) -> String {
 const ROUNDS_TO_SETTLE: u32 = 3;
 
 /// Waits until the servers have processed everything that this client has sent so far. Then
-/// `denials` contains all permission errors that this caused. Gives up after a timeout.
+/// `denials` contains all permission errors of the sent messages. Gives up after a timeout.
 pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {

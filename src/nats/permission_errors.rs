@@ -78,11 +78,11 @@ pub struct PermissionErrors(Arc<SharedErrors>);
 struct SharedErrors {
     who: Arc<str>,
     /// Lock: the connection's task adds errors while threads that wait for a response search them.
-    /// It is never held across an await. The list is valid after a panic, since each change is one
-    /// call.
+    /// The lock is never held across an await. The list is valid after a panic, since each change
+    /// is one call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
-    /// Number of errors so far. Incremented after the error was added to `recent`, so that a woken
-    /// task finds the error there.
+    /// Number of errors so far. The number rises only after the error was added to `recent`, so
+    /// that a woken task finds the error in `recent`.
     count: watch::Sender<u64>,
 }
 
@@ -102,7 +102,7 @@ impl PermissionErrors {
         Self(Arc::new(SharedErrors { who: who.into(), recent: Mutex::default(), count }))
     }
 
-    /// Records a server's error if it is a permission error, and returns it in that case.
+    /// If a server's error is a permission error, records and returns the permission error.
     pub(super) fn note(&self, server_error: &str) -> Option<PermissionError> {
         let denied = PermissionError {
             who: Arc::clone(&self.0.who),

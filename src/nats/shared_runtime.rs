@@ -21,15 +21,15 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking calls that have begun so far. The background thread compares it with an
-    /// earlier number to notice a caller that came and left while the thread slept.
+    /// Number of blocking calls that have begun so far. The background thread compares this number
+    /// with an earlier one to notice a caller that came and left while the thread slept.
     begun: AtomicUsize,
     /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,
     /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
-    /// Makes the background thread stop driving the runtime. A wake-up that comes before the thread
-    /// waits for it is kept, so that no wake-up is lost.
+    /// Signal by which the background thread stops driving the runtime. A signal that comes before
+    /// the thread waits for it is kept, so that no signal is lost.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }
@@ -39,7 +39,7 @@ impl SharedRuntime {
     ///
     /// # Errors
     ///
-    /// Returns the error of the operating system if it starts no thread.
+    /// Returns the error of the operating system if the thread cannot be started.
     pub fn start() -> std::io::Result<Self> {
         let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);
         let handle = runtime.handle().clone();

@@ -33,8 +33,8 @@ use crate::telemetry::SpanExporter;
 use crate::thread::Record;
 use crate::trace::SpanTracer;
 
-/// Reason why an agent cannot be hosted apart from the pump. `names` lists the agents for which
-/// this is possible.
+/// Reason why an agent cannot be hosted apart from the pump. `names` lists the agents that can be
+/// hosted apart.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config has `nats = true`, so there is no agent to host")]
@@ -55,7 +55,8 @@ pub enum NotHosted {
 ///
 /// # Errors
 ///
-/// Returns [`NotHosted`] if `only` contains another name, or if no agent runs apart from the pump.
+/// Returns [`NotHosted`] if `only` contains the name of anything else, or if no agent runs apart
+/// from the pump.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
@@ -176,8 +177,8 @@ impl HostedAgents {
         })
     }
 
-    /// Loads the config file again, and uses it for deliveries from now on. Deliveries in flight
-    /// keep the configs with which they began. Applies either all differences or none.
+    /// Loads the config file again, and uses the new config for deliveries from now on. Deliveries
+    /// in flight keep the configs with which they began. Applies either all differences or none.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let mut config = self.config.lock().await;
         let before = Arc::clone(&config);
@@ -317,8 +318,8 @@ impl<'c> HostedAgentFactory<'c> {
     }
 }
 
-/// Refuses a connection that lacks permissions. Otherwise, the agent would wait forever, or its
-/// deliveries would be repeated although it is alive.
+/// Refuses a connection that lacks permissions. Without this check, the agent would wait forever,
+/// or the pump would repeat deliveries of an agent that is alive.
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,
@@ -331,15 +332,15 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent on another machine than the pump. Before each turn, it downloads from the pump what is
-/// new in the thread.
+/// An agent on another machine than the pump. Before each turn, the agent downloads the new part of
+/// the thread from the pump.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,
 }
 
-/// A thread history that contains no records. The journal is on the machine of the pump, which
-/// transfers the threads.
+/// A thread history that contains no records. The journal is on the machine of the pump, and the
+/// pump transfers the threads.
 struct NothingRecorded;
 
 impl ThreadHistory for NothingRecorded {

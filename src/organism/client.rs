@@ -43,8 +43,9 @@ impl From<Organism> for OrganismClient {
 }
 
 impl OrganismClient {
-    /// Connects to the running organism of this config, or starts one. If an organism is starting
-    /// or stopping, waits for it. An organism with several partitions is never started here.
+    /// Connects to the running organism of this config, or starts an organism for this client.
+    /// Waits for an organism that is starting or stopping. Never starts an organism with several
+    /// partitions.
     pub async fn open(config: Config) -> Result<Self, Error> {
         let socket = SocketTransport::new(&config.data, Handshake::of(&config));
         Self::open_over(socket, config, limits::ANNOUNCED_TIMEOUT).await

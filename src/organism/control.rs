@@ -51,7 +51,8 @@ pub struct ControlContext {
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether the connection exceeds the bound. If so, its requests are answered with `busy`.
+    /// Whether the connection exceeds the bound on connections. If so, its requests are answered
+    /// with `busy`.
     is_busy: bool,
 }
 
@@ -91,8 +92,8 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the bound. A request on it is still read, with a
-    /// short time-out, so that the client gets a fitting response.
+    /// Makes the context for a connection beyond the bound. A request on such a connection is still
+    /// read, with a short time-out, so that the client gets a fitting response.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
@@ -382,7 +383,7 @@ struct ControlConnection {
     writer: ResponseWriter,
     /// While the connection holds this sender, an orderly stop waits for the connection.
     serving: Option<mpsc::Sender<()>>,
-    /// Turns true when the socket is closed. Then no further request is read.
+    /// Turns true when the socket is closed. From then on, no further request is read.
     closed: watch::Receiver<bool>,
 }
 
@@ -415,7 +416,7 @@ impl ControlConnection {
         Ok(())
     }
 
-    /// Responds to one request. Returns whether the connection takes another one.
+    /// Responds to one request. Returns whether the connection takes a further request.
     async fn respond(
         &mut self,
         line: &[u8],
@@ -447,7 +448,7 @@ impl ControlConnection {
     }
 }
 
-/// Whether a request is a query with which commands begin.
+/// Whether a request is one of the queries that a command sends first.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -478,8 +479,9 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client leaves. Once the client has left, waits only until
-    /// the request is carried out and not for its results, so that the connection becomes free.
+    /// Carries out a request, even if its client leaves. If the client leaves, waits until the
+    /// request is carried out, but not for the results of calls, so that the connection becomes
+    /// free.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,

@@ -1,7 +1,7 @@
 //! Searches the sources of forks for the results of calls, outside of the pump's thread.
 //!
-//! The n-th call of a fork to a listener with the same payload bytes gets the result of the
-//! source's n-th such call after the fork point.
+//! Calls to one listener with the same payload bytes are numbered. The n-th such call of a fork
+//! gets the result of the n-th such call of the source after the fork point.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ impl SourceSearch {
     }
 
     /// Finds the result that the source has for a call of a fork. Returns `None` if the source has
-    /// no result for it.
+    /// no such result.
     fn find(&mut self, order: &RecallOrder) -> Result<Option<CallRecollection>, Error> {
         let reader = JournalReader::open(&self.data)?;
         let key = (order.listener.clone(), order.payload);
@@ -127,7 +127,8 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// Reads the calls of a tree whose records come after a position.
+    /// Returns the calls of a tree that are on record after the position `after`. Reads only
+    /// records that were not read before.
     fn calls(
         &mut self,
         reader: &JournalReader,

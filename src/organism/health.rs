@@ -158,7 +158,8 @@ impl HealthMonitor {
         }
     }
 
-    /// Returns all reasons why the organism accepts no submissions. Empty if it accepts them.
+    /// Returns all reasons why the organism accepts no submissions. Empty if the organism accepts
+    /// submissions.
     pub fn problems(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
             WatchedPumps::One(watched) => {

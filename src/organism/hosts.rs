@@ -31,7 +31,7 @@ pub(super) struct HostFactory {
     pub prompts: PromptConfig,
 }
 
-/// The hosts in use. A reload replaces them. `None` once the pump has taken them to end them.
+/// The hosts in use. A reload replaces them. `None` once the pump has taken the hosts to end them.
 #[derive(Clone, Default)]
 pub(super) struct SharedHosts(Arc<Mutex<Option<Vec<HostedListener>>>>);
 
@@ -50,8 +50,8 @@ impl SharedHosts {
         found.map(|(_, host)| Arc::clone(host))
     }
 
-    /// Puts these hosts in use. If the pump has already ended the hosts in use, returns the given
-    /// ones, which must end at once, too.
+    /// Puts these hosts in use. If the pump has already ended the hosts in use, returns `hosts`
+    /// unused; the caller must then end them at once.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         match &mut *self.all() {
             Some(in_use) => {
@@ -62,7 +62,7 @@ impl SharedHosts {
         }
     }
 
-    /// Returns those of the given hosts that are not in use.
+    /// Returns the hosts among `hosts` that are not in use.
     pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         let in_use = self.all();
         let is_used =

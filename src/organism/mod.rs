@@ -1,4 +1,4 @@
-//! One organism, from its config to its last record: the order of start and stop.
+//! One organism: the order in which its parts start and stop, from the config to the last record.
 //!
 //! This module must not know terminals or browsers.
 
@@ -132,13 +132,13 @@ pub enum Error {
     )]
     NotReloadable,
     /// Another process announced that it starts the organism, and did not open the socket in time.
-    /// This command has done nothing.
+    /// The command ends without an effect.
     #[error(
         "{process} has announced that it starts this organism and has not opened its socket within \
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent can be hosted apart from the pump, or the named agent cannot.
+    /// No agent can be hosted apart from the pump, or the named agent cannot be hosted apart.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
     /// A hosted process tried to start an organism of its own.
@@ -342,7 +342,7 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// For each agent that a workflow may send goals to, adds the schema of these goals.
+/// Adds the schemas of goals: one for each agent that a workflow may send goals to.
 fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for agent in config.contracts.agents_with_goals() {

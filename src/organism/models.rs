@@ -134,8 +134,9 @@ impl ConfiguredModels {
     }
 }
 
-/// Finds a model without a price among the network models that calls of the models in `names` may
-/// reach. The cost of such a model's calls is unknown, so no amount of money can bound them.
+/// Finds a network model without a price among the models that calls of the models in `names` may
+/// reach. The cost of calls to such a model is unknown, so no amount of money can bound these
+/// calls.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -57,7 +57,7 @@ fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
     contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
-/// Returns the agents that run on other machines. Each comes with the settings of its host.
+/// Returns the agents that run on other machines, each with the settings of its host.
 fn remote_agents(
     config: &Config,
     memory: &Arc<JournalMemory>,

@@ -54,8 +54,8 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
 }
 
 /// Records an action while no pump runs. Takes the journal's lock, opens the journal, appends one
-/// record, and closes the journal with a checkpoint. `accepts` is the id of another host's journal
-/// on JetStream that is adopted.
+/// record, and closes the journal with a checkpoint. If the action adopts another host's journal on
+/// JetStream, `accepts` is the id of that journal.
 pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
@@ -108,8 +108,8 @@ fn adopted(
     Ok(journal)
 }
 
-/// Opens the embedded journal for an operator who accepts damage. A start would refuse the journal
-/// because of this damage.
+/// Opens an embedded journal that a start refuses because of damage, for an operator who accepts
+/// the damage.
 pub(super) fn open_accepting(
     config: &Config,
     core: &mut ResidentCore,

@@ -57,8 +57,8 @@ pub struct PartitionedOrganism {
     control: Option<control::ControlServer>,
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
-    /// Responder that reports positions of the local projections to other processes. It also
-    /// reports those of broken partitions.
+    /// Responder that reports positions of the local projections, including those of broken
+    /// partitions, to other processes.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.
@@ -68,7 +68,7 @@ pub struct PartitionedOrganism {
 impl PartitionedOrganism {
     /// Starts in this order: locks the directory, connects to NATS, starts a worker for each of the
     /// given partitions, opens the control socket. Each worker verifies and follows the journal of
-    /// its partition. Once a worker holds the lease, it starts the hosts and the pump, and
+    /// its partition. Once it holds the lease, the worker starts the hosts and the pump, and
     /// subscribes to the subject of the partition.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
@@ -162,7 +162,8 @@ impl PartitionedOrganism {
         )
     }
 
-    /// Whether every worker has ended. A worker ends by itself only if its partition is broken.
+    /// Whether every worker has ended. Unless it is stopped, a worker ends only if its partition is
+    /// broken.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }

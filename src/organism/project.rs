@@ -56,7 +56,7 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether the organism could have a directory of its own beside that of the owner.
+        /// Whether the organism could have a separate directory beside the directory of the owner.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -128,8 +128,8 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
     )
 }
 
-/// Returns the part of an advice that says how to begin a journal. The advice is for a config whose
-/// directory belongs to another project.
+/// Returns how to begin a new journal, as a part of the advice for a config whose directory belongs
+/// to another project.
 fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
@@ -156,7 +156,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
 }
 
 /// Binds the directories of a config to the config's project before a start, if they belong to no
-/// project. With `anew`, a new journal begins beside those of other projects with the same name.
+/// project. With `anew`, a new journal begins beside the journals of other projects with the same
+/// name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -188,9 +189,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is `file` by the project path that
-/// they contain. Needed if the config no longer names them. Returns `None` if several directories
-/// match.
+/// Finds the default directories of the project whose config is `file`, by the project path that
+/// each directory contains. Needed if the config no longer names the directories. Returns `None` if
+/// several directories match.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -256,14 +257,14 @@ pub struct AdoptedProject {
     pub stream: Option<Uuid>,
 }
 
-/// Adopts the journal of another path for this project, and records that as an operator's action.
-/// Returns `None` if there is nothing to adopt. The stored path is replaced last, so that the next
-/// call completes an interrupted adoption.
+/// Adopts, for this project, a journal that belongs to a project at another path, and records the
+/// adoption as an operator's action. Returns `None` if there is nothing to adopt. The stored path
+/// is replaced last, so that the next call completes an interrupted adoption.
 ///
 /// `from` selects the journal, either by its directory or by the absolute path of its project's
 /// config. `from` is required if several journals match, or if the config of the previous project
-/// still exists. `accepted` lists damage because of which a start would refuse the journal. The
-/// damage is accepted by a separate action in the same commit.
+/// still exists. `accepted` lists damage because of which a start would refuse the journal. A
+/// separate action in the same commit accepts the damage.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -390,10 +391,10 @@ fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail
     details
 }
 
-/// Takes over the default state directory of the previous project. A directory that is named after
-/// the project's path belongs to that project alone and is renamed. A directory that is named after
-/// the organism alone, as in earlier versions, may contain keys of other projects, so it is copied
-/// and stays.
+/// Takes over the default state directory of the previous project. Renames a directory that is
+/// named after the project's path, because it belongs to that project alone. Copies a directory
+/// that is named after the organism alone, as in earlier versions, because it may contain keys of
+/// other projects.
 fn take_state(
     project: &ProjectPaths,
     state: &Path,
@@ -420,8 +421,8 @@ fn take_state(
     Ok(())
 }
 
-/// Finds the directory that `from` selects by its own path or by that of its project. Without
-/// `from`, returns the only candidate.
+/// Finds the directory that `from` selects, by the directory's own path or by the path of its
+/// project. Without `from`, returns the only candidate.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,

@@ -14,7 +14,8 @@ pub enum PromotionResult {
     Moved(PromotedJournal),
     /// The journal is already on JetStream.
     NothingToDo,
-    /// The config does not state JetStream for the journal, so there is no stream to promote it to.
+    /// The config does not place the journal on JetStream, so no stream exists to which the journal
+    /// could be promoted.
     NowhereToGo,
 }
 

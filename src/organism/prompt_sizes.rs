@@ -36,7 +36,7 @@ impl PromptSize {
 }
 
 /// Measures the prompt of each agent. If tasks of several kinds have different prompts, the largest
-/// one counts.
+/// prompt counts.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Messages between the processes of an organism over NATS: requests to the pump of a partition,
-//! which [`NatsTransport`] sends, announcements of processes, and positions of projections.
+//! Messages between the processes of an organism over NATS: requests to the pump of a partition
+//! (sent by [`NatsTransport`]), announcements of processes, and positions of projections.
 
 mod projection_positions;
 mod server;

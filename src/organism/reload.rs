@@ -2,7 +2,7 @@
 //!
 //! The file is loaded and checked as at a start. Either all differences are applied or none.
 //!
-//! **Invariant:** the config in force is the one of the last boot or reload on record.
+//! **Invariant:** the config in force is the config of the last boot or reload on record.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -59,7 +59,7 @@ impl SharedRules {
 pub struct ReloadService(Arc<ReloadState>);
 
 struct ReloadState {
-    /// Lock: held during a whole reload, so that one reload is served after the other.
+    /// Lock: held during a whole reload, so that reloads are served one after another.
     reloading: AsyncMutex<()>,
     /// The pumps that run in this process, by partition. An organism without partitions has one
     /// pump. The value is `None` for a pump that cannot reload.
@@ -108,9 +108,9 @@ impl ReloadService {
         self.0.config.subscribe()
     }
 
-    /// Adds the pump of a partition, which started with `config`. If a reload came since then, the
-    /// pump takes the config in force. Returns false if the pump cannot take that config; the pump
-    /// must then end and start again.
+    /// Adds the pump of a partition. `config` is the config with which the pump started. If a
+    /// reload came since then, the pump takes the config in force. Returns false if the pump cannot
+    /// take that config; the pump must then end and start again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -231,10 +231,11 @@ impl ReloadState {
         Ok(())
     }
 
-    /// Returns the pumps that have not taken a config yet. If there are none, puts the config in
-    /// force.
+    /// Returns the pumps that have not taken the config `config` yet. If all pumps have taken it,
+    /// puts the config in force and returns `None`.
     ///
-    /// A pump that cannot reload and joined since the reload began keeps its config up to its end.
+    /// A pump that cannot reload, and that joined after the reload began, keeps its config until
+    /// the pump ends.
     fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
         let pumps = self.pumps();
         let lacking = pumps.iter().filter_map(|(partition, pump)| {

@@ -49,8 +49,8 @@ impl AcceptedDamage {
     }
 }
 
-/// Result of a repair: the journal as the repair found it, with the records that were taken out of
-/// it.
+/// Result of a repair: the journal as the repair found it, and the records that the repair took
+/// out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
@@ -59,9 +59,9 @@ pub struct RepairedJournal {
     pub redacted: Vec<Position>,
 }
 
-/// Accepts damage of a journal. A start of `config` is refused because of this damage. Each kind is
-/// recorded as an action. All actions go into one commit, which a checkpoint follows, and take
-/// effect with that commit. Returns `None` and changes nothing if there is no damage of these
+/// Accepts the damage because of which a start of `config` is refused. Records each kind of damage
+/// as an action. All actions go into one commit, which a checkpoint follows, and take effect with
+/// that commit. Returns `None` and changes nothing if the journal has no damage of the accepted
 /// kinds.
 pub fn repair(
     config: &Config,

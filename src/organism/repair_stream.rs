@@ -19,7 +19,8 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// Without `from`, only publishes records again that a projection still has, and accepts no loss.
+/// Without `from`, accepts no loss: publishes again those records that a projection still has, and
+/// does nothing else.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -68,9 +69,9 @@ pub struct AcceptedPartition {
     pub damage: StreamDamage,
 }
 
-/// Accepts damage of partitions' streams. A start refuses such a stream. Nothing can be removed
-/// from a stream, so the records stay, and an action in that partition records which of them are
-/// not proved. A checkpoint follows. Returns the partitions with damage of these kinds.
+/// Accepts the damage of streams that a start refuses. Nothing can be removed from a stream, so the
+/// records stay. In each damaged partition, an action records which records are not proved, and a
+/// checkpoint follows. Returns the partitions with damage of the accepted kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

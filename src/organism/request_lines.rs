@@ -29,7 +29,8 @@ impl LineBuffer {
         &mut self.bytes
     }
 
-    /// Takes the next line, including its line feed. Returns `None` if its end has not arrived.
+    /// Takes the next line, including its line feed. Returns `None` if the end of the line has not
+    /// arrived.
     pub fn take_line(&mut self) -> Option<Vec<u8>> {
         let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
         let Some(end) = memchr::memchr(b'\n', unsearched) else {

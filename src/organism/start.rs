@@ -76,8 +76,8 @@ impl Organism {
         Self::start_as(config, HashMap::new(), StartPurpose::Command).await
     }
 
-    /// Starts as [`Organism::start`] does. For the listeners in `natives`, handlers of the
-    /// embedding program run instead of processes.
+    /// Starts as [`Organism::start`] does. Handlers of the embedding program run in place of
+    /// processes for the listeners in `natives`.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
@@ -169,8 +169,8 @@ impl Organism {
     }
 }
 
-/// Starts to report projection positions as soon as NATS is reachable. Without this, a pump that
-/// starts on another host knows less about how far the stream had reached.
+/// Starts to report projection positions as soon as NATS is reachable. From these reports, a pump
+/// that starts on another host learns how far the stream had reached.
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();

@@ -1,8 +1,8 @@
 //! Rebuilds the requests of turns on record, byte for byte.
 //!
-//! A turn stores the inputs that it sent besides the thread by their digests. So its request is
-//! rebuilt without a config. If the stored config of that turn renders the same request, the config
-//! explains the request.
+//! A turn records the digests of all inputs of its request besides the thread, and the journal
+//! stores these inputs. So the request can be rebuilt without a config. If the stored config of the
+//! turn renders the same request, this config explains the request.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub struct TurnOnRecord {
 }
 
 impl TurnOnRecord {
-    /// Finds turn number `turn` of `agent` in a thread, from 1. Returns `None` if the journal has
-    /// no such turn.
+    /// Finds a turn of `agent` in a thread by its number `turn`, which counts from 1. Returns
+    /// `None` if the journal has no such turn.
     pub fn find(
         reader: JournalReader,
         agent: &ListenerName,
@@ -74,8 +74,8 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Self::preview`] and [`Self::preview_with`]. A config that is not
-    /// stored, or cannot be read, is an error only if the turn stored no inputs.
+    /// Returns the errors of [`Self::preview`] and [`Self::preview_with`]. For a turn that stored
+    /// its inputs, a missing or unreadable stored config is no error.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
@@ -99,7 +99,7 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// [`StoredConfigError::NotStored`] for a turn from before configs were stored.
+    /// [`StoredConfigError::NotStored`] if the turn is older than the storing of configs.
     pub fn config(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let Some(boot) = &self.boot else {
             let config = Digest::ZERO;
@@ -108,13 +108,13 @@ impl TurnOnRecord {
         StoredConfig::read(&self.reader, boot)?.extract()
     }
 
-    /// Rebuilds the request of the turn from the stored inputs of the turn. `config` is the config
-    /// of that turn, if it is known.
+    /// Rebuilds the request of the turn from the turn's stored inputs. `config` is the config in
+    /// force at the turn, if it is known.
     ///
     /// # Errors
     ///
-    /// [`Error::Preview`] if the turn has no stored inputs, or if the result is not the request
-    /// that the turn recorded.
+    /// [`Error::Preview`] if the turn has no stored inputs, or if the rebuilt request differs from
+    /// the request that the turn recorded.
     pub fn preview(&self, config: Option<&Config>) -> Result<PromptPreview, Error> {
         let PastTurn { agent, turn, .. } = &self.note;
         let Some(stored) = self.note.inputs else {
@@ -156,7 +156,7 @@ impl TurnOnRecord {
     }
 
     /// Renders the request of a turn that has no stored inputs, with the config `config`. Returns
-    /// the result only if its digest is the one that the turn recorded.
+    /// the result only if it has the digest that the turn recorded.
     ///
     /// # Errors
     ///
@@ -175,8 +175,8 @@ impl TurnOnRecord {
         Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
     }
 
-    /// Returns the messages before the turn that the turn's request does not show. `None` for a
-    /// turn that stored no inputs.
+    /// Returns the earlier messages of the thread that the turn's request does not show, or `None`
+    /// if the turn stored no inputs.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl TurnOnRecord {
         JournalMemory::new(self.reader.data().to_owned())
     }
 
-    /// Returns an error if the digest of a rebuilt request is not the recorded one.
+    /// Returns an error if the digest of a rebuilt request differs from the recorded digest.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {
@@ -293,7 +293,8 @@ fn config_of_turn(
     Ok(at_answer.cloned())
 }
 
-/// Compares a request that was sent with the same request as the stored config renders it again.
+/// Compares the request `sent` of a turn with `again`, the request that the stored config renders
+/// for the same turn.
 fn compare(sent: &ModelRequest, again: &ModelRequest) -> PromptComparison {
     let parts = [
         ("system prompt", sent.system == again.system),

@@ -32,10 +32,11 @@ use runner::CaseRunner;
 
 pub use written::{CaseWriteError, write_case};
 
-/// Runs a case, and returns a problem for each difference between the run and the case. Uses a
-/// temporary journal, and none of the config's models and listeners except the programs that the
-/// case names. Returns `None` if `interrupted` completed before the run. In either case, nothing
-/// remains of the run.
+/// Runs a case, and returns a problem for each difference between the run and the case. Returns
+/// `None` if `interrupted` completes before the run.
+///
+/// Uses a temporary journal, which is removed afterwards. Calls no models, and starts only those
+/// listener programs that the case names.
 pub async fn run_case(
     config: &Config,
     case: &WorkflowCase,
@@ -71,7 +72,7 @@ pub async fn run_case(
     Ok(Some(problems))
 }
 
-/// Returns the thread id that the run of a case has, the same for each case.
+/// Returns the id of the thread in which a case runs. All cases have the same thread id.
 fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }

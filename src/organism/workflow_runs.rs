@@ -1,9 +1,10 @@
 //! Definitions of open runs, read from the journal.
 //!
-//! A run finishes on the definition that it began with. At the start, the definitions of all open
-//! runs are read from the journal. A workflow that the config no longer has keeps a contract until
-//! its runs have ended. By this contract, it accepts no payloads, and addresses those of its peers
-//! that still exist. The definition of an ended run is read when a retry continues the run.
+//! A run ends with the definition with which it began. At the start of an organism, the definitions
+//! of all open runs are read from the journal. A workflow that was removed from the config keeps a
+//! contract until its runs have ended: the workflow then accepts no payloads, and addresses only
+//! those of its peers that still exist. The definition of an ended run is read when a retry
+//! continues that run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -123,8 +124,8 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
     WorkflowRuns { config, definitions }
 }
 
-/// Returns each definition that open runs have recorded and `definitions` lacks, as its workflow
-/// and its digest.
+/// Returns the workflow and the digest of each definition that open runs have recorded and that
+/// `definitions` lacks.
 fn open_digests(
     core: &Core,
     definitions: &BTreeMap<ListenerName, RunDefinitions>,
@@ -142,8 +143,8 @@ fn open_digests(
     recorded.filter(|(name, digest)| !is_known(name, *digest)).collect()
 }
 
-/// Reads definitions from the journal. Logs and leaves out definitions that cannot be read; their
-/// runs fail.
+/// Reads definitions from the journal. If a definition cannot be read, logs the error and leaves
+/// the definition out, so that its runs fail.
 fn recorded(config: &Config, wanted: BTreeSet<(ListenerName, Digest)>) -> RecordedDefinitions {
     let mut found = RecordedDefinitions::new();
     if wanted.is_empty() {
@@ -180,8 +181,9 @@ fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefiniti
     read_compiled(&text).map_err(|error| error.to_string())
 }
 
-/// Extends the config by what open runs on the recorded definitions need, one definition after
-/// another. Returns the definitions that fit to the config, and leaves out all others.
+/// Extends the config by everything that open runs need, one recorded definition after another.
+/// Returns the extended config and the definitions that fit this config; definitions that do not
+/// fit are left out.
 fn extended_as_far_as_possible(
     config: &Arc<Config>,
     recorded: RecordedDefinitions,

@@ -4,7 +4,8 @@
 //! the core's own. The cost of a check is bounded. The first broken rule decides. The checked bytes
 //! are recorded and delivered unchanged.
 //!
-//! This module must not know the state of threads: the pump applies the rules that depend on it.
+//! This module must not know the state of threads: the pump applies the rules that depend on that
+//! state.
 
 mod gates_of_earlier_configs;
 mod primitive;
@@ -51,7 +52,7 @@ pub struct Checked {
     name: PayloadName,
     meaning: Meaning,
     payload: Payload,
-    /// The primitive that the payload is, if it is one.
+    /// The primitive, if the payload is one.
     primitive: Option<Primitive>,
     /// The payload inside a `spawn-thread` or `send-to-thread`, checked with the same sender.
     inner: Option<Box<Checked>>,
@@ -140,8 +141,8 @@ impl Gate {
         Ok(Checked { name: element.name, meaning, payload, primitive, inner })
     }
 
-    /// Returns the listeners that may write the result of a call to `listener`: itself, and all
-    /// listeners to which it forwards, directly or through others.
+    /// Returns the listeners that may write the result of a call to `listener`: `listener` itself,
+    /// and all listeners to which it forwards calls, directly or through others.
     pub fn result_senders(&self, listener: &ListenerName) -> Vec<ListenerName> {
         let mut senders = vec![listener.clone()];
         let mut at = 0;
@@ -272,10 +273,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves a bare name inside a primitive that was itself written with a bare name. By the
-    /// rules of XML the inner name is in the core's namespace, which the sender never means. The
-    /// gate looks the name up among the names that the sender may call, like any bare name of an
-    /// agent.
+    /// Resolves the bare name of a payload inside a primitive that has a bare name itself. By the
+    /// rules of XML, the inner name would be in the core's namespace, which the sender never means.
+    /// So the gate searches for the inner name among the names that the sender may write, like any
+    /// bare name of an agent.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -293,7 +294,8 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks a payload inside a primitive by the rules of all payloads. It must also open a call.
+    /// Checks a payload inside a primitive by the rules of all payloads, and refuses a payload that
+    /// would open no call.
     fn check_inner(
         &self,
         sender: &ListenerName,

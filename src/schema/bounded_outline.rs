@@ -17,7 +17,7 @@ const NOTE_CHARS: usize = 120;
 const CHOICES: usize = 12;
 /// Bytes that are reserved in an outline for its statement about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Number of parameters that certainly exceeds the room in an outline.
+/// Number of parameters for which an outline certainly has no room.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload with as many levels of parameters as fit into the bound.
@@ -128,7 +128,7 @@ fn shorten_content(content: &mut TextContent) {
     cut(&mut content.kind, 2 * NOTE_CHARS);
 }
 
-/// Cuts a text for display to `most` characters.
+/// Cuts a text to `most` characters, for display.
 fn cut(text: &mut String, most: usize) {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);

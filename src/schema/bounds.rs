@@ -94,8 +94,8 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// Weight of each named group; `None` while it is being computed, so that a cycle of groups
-    /// ends.
+    /// Weight of each named group; `None` while it is being computed, so that the computation ends
+    /// even if groups form a cycle.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

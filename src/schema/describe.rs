@@ -99,18 +99,18 @@ pub struct PayloadParameter {
     pub default: Option<String>,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
-    /// The parts of the parameter that are not described.
+    /// The parts of the parameter that the description leaves out.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
 }
 
-/// Names of the parts of an element that are not described.
+/// Names of those parts of an element that a description leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct UndescribedParts {
-    /// The first names of parts that are not described.
+    /// The first names of left-out parts.
     #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Number of further names that `names` leaves out.
+    /// Number of left-out parts that `names` does not contain.
     #[serde(rename = "more_undescribed", skip_serializing_if = "is_zero")]
     pub more: usize,
 }
@@ -122,7 +122,7 @@ impl UndescribedParts {
         Self { names: shown, more: names.count() }
     }
 
-    /// Returns the parts in prose. `None` if everything is described.
+    /// Returns the left-out parts in prose; `None` if nothing is left out.
     pub fn in_prose(&self) -> Option<String> {
         let shown = self.names.join(", ");
         match self.more {
@@ -187,7 +187,7 @@ pub struct DescribedModel<'a> {
     depth: usize,
     /// Number of parameters whose parts may still be described.
     left: Cell<usize>,
-    /// Whether the wording is that of prompts before the eighth renderer version.
+    /// Whether to use the wording that prompts had before the eighth renderer version.
     is_early: bool,
 }
 
@@ -313,7 +313,8 @@ fn parameters(
     out
 }
 
-/// The place of a particle in its content model.
+/// Occurrence of a particle in its content model: required, repeated, or one of several
+/// alternatives.
 #[derive(Clone, Copy)]
 struct ParticlePlace {
     required: bool,

@@ -1,4 +1,4 @@
-//! One schema file that is known to compile. It validates on any thread.
+//! One schema file that is known to compile, and that validates texts on any thread.
 
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
@@ -26,8 +26,8 @@ use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// Searches for the part that the names of all attributes share with which a text hints at its
-/// schema. Created once, because creating a searcher costs more than a search in a short text.
+/// Searches for `chemaLocation`, a text in the name of every attribute that states the location of
+/// a schema. Created once, because creating a searcher costs more than a search in a short text.
 static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.
@@ -76,8 +76,9 @@ impl SchemaFile {
         SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
     }
 
-    /// Loads a shipped schema by its name, such as `organism:actions.xsd`. The journal stores its
-    /// text like that of a file, because another version of the program may ship another text.
+    /// Loads a shipped schema by its name, such as `organism:actions.xsd`. The journal stores the
+    /// text of the schema like the text of a file, because another version of the program may ship
+    /// another text.
     pub fn shipped(name: &str) -> Result<Self, Vec<SchemaProblem>> {
         let Some(schema) = shipped::schema(name) else {
             let message = "there is no shipped schema of this name";
@@ -235,12 +236,14 @@ impl SchemaFile {
         json::early_schema(self.model(), name)
     }
 
-    /// Returns the property of a native call for the content of the payload, if there is one.
+    /// Returns the name of the property that holds the content of the payload in a native call;
+    /// `None` if there is no such property.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         json::content_key(self.model(), name)
     }
 
-    /// Returns the property of a native call for a child, by the child's local name.
+    /// Returns the name of the property that holds a child in a native call, by the child's local
+    /// name.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         json::child_key(self.model(), name, child)
     }
@@ -255,7 +258,7 @@ impl SchemaFile {
         json::to_xml(self.model(), name, arguments)
     }
 
-    /// Converts a payload to the arguments of the native call that would produce it.
+    /// Converts a payload to the arguments of the native call that would produce the payload.
     ///
     /// # Errors
     ///

@@ -127,7 +127,8 @@ impl ParsedDocument {
         unsafe { !self.doc.as_ref().intSubset.is_null() }
     }
 
-    /// Whether the root element is `local` in `namespace`. An empty namespace stands for none.
+    /// Whether the root element is `local` in `namespace`. An empty `namespace` stands for no
+    /// namespace.
     pub fn root_is(&self, namespace: &str, local: &str) -> bool {
         self.with_root(|ns, name| {
             ns.unwrap_or_default() == namespace.as_bytes() && name == local.as_bytes()
@@ -288,8 +289,9 @@ impl CaughtMessages {
 
 type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 
-/// Returns the error handler in the type that the bindings expect. From libxml2 2.12 on, its second
-/// argument is a pointer to a constant. The two types differ in Rust but not in the machine code.
+/// Returns the error handler in the type that the bindings expect. From libxml2 2.12 on, the second
+/// argument of the handler is a pointer to a constant. The two types differ in Rust but not in the
+/// machine code.
 fn handler<T: Copy>() -> T {
     const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
     let ours: ErrorHandler = record_error;
@@ -329,7 +331,7 @@ unsafe extern "C" fn record_error(_: *mut c_void, error: c::xmlErrorPtr) {
 
 /// Copies an error of libxml2 as a diagnostic.
 ///
-/// SAFETY: `error` is one that libxml2 is reporting right now.
+/// SAFETY: libxml2 is reporting `error` right now.
 unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
     let number = |n: c_int| u32::try_from(n).unwrap_or_default();
     let domain = match number(error.domain) {

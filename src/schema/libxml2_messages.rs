@@ -130,7 +130,7 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
 }
 
 /// Whether a diagnostic describes the state of libxml2 instead of the text. Decides mainly by level
-/// and code, because a message may quote the sender.
+/// and code, because a message may quote a text of the sender.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -140,9 +140,10 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether a message with the code of a violated key reports that libxml2 has no value to compare.
-/// Such a value is invalid and has its own diagnostic. Every other message with this code ends in
-/// the quoted name of the key, so a sender's value cannot imitate the message for a missing value.
+/// Whether a message about a violated key reports that libxml2 found no value to compare. In this
+/// case the field of the key has an invalid value, which has its own diagnostic. Every other
+/// message about a violated key ends in the quoted name of the key, so a sender's text cannot
+/// imitate this message.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
@@ -237,7 +238,7 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(detail))
 }
 
-/// Whether the message names the same element as found and as expected.
+/// Whether the message names one element both as found and as expected.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {

@@ -1,10 +1,12 @@
 //! Warnings about valid but risky schemas, such as a wildcard that switches validation off.
 //!
-//! libxml2 deviates from XSD in four known cases, and this module warns about each. libxml2 ignores
-//! `fixed` on a reference to an attribute. It ignores child elements where an element of mixed
-//! content is `fixed`. It does not check that a restriction permits only what its base permits. And
-//! it refuses white space around some numbers and dates, which XSD permits: the warning stands only
-//! at elements with attributes, because almost every schema has such values elsewhere.
+//! libxml2 deviates from XSD in four known cases, and this module warns about each:
+//!
+//! - libxml2 ignores `fixed` on a reference to an attribute.
+//! - libxml2 accepts child elements where an element of mixed content is `fixed`.
+//! - libxml2 does not check that a restriction permits only what its base permits.
+//! - libxml2 refuses white space around some numbers and dates, which XSD permits. This warning
+//!   concerns only elements with attributes, because almost every schema has such values elsewhere.
 
 use std::collections::{HashMap, HashSet};
 
@@ -82,7 +84,8 @@ impl<'a> SchemaComponent<'a> {
         QName::new(Some(self.namespace), local.trim())
     }
 
-    /// Returns the name in an attribute that refers to a component.
+    /// Returns the qualified name to which `attribute` refers; `None` if the attribute is missing
+    /// or has an unknown prefix.
     fn name(self, attribute: &str) -> Option<QName> {
         let name = self.element.resolve(self.element.attribute(attribute)?)?;
         if name.namespace.is_none() && self.is_adopted {
@@ -184,7 +187,7 @@ const WITHOUT_WHITE_SPACE: [&str; 17] = [
     "gDay",
 ];
 
-/// Names that a search has visited, so that it follows each of them once.
+/// Names that a search has visited. The search follows each name once.
 #[derive(Default)]
 struct Visited {
     types: HashSet<QName>,

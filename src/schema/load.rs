@@ -76,8 +76,8 @@ impl SchemaBundle {
         self.sources.first()
     }
 
-    /// Returns indices of the first document and of all documents that it includes. They share its
-    /// namespace.
+    /// Returns the indices of the first document and of all documents that it includes. All of
+    /// these documents have the same namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
     }
@@ -242,7 +242,7 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// Returns the real path of `location`. The path must be inside the folder or the catalogue,
+    /// Returns the real path of `location`. Refuses a path outside of the folder and the catalogue,
     /// however `location` is written.
     fn inside(
         &self,
@@ -281,7 +281,7 @@ impl BundleLoader {
         if is_inside(&real) { Ok(real) } else { Err(outside()) }
     }
 
-    /// Finds a file in the catalogue folders. Its name is the last part of `location`, which may be
+    /// Finds a file in the catalogue folders by the last part of `location`, which may be a path or
     /// an address. Does not search subfolders.
     fn in_catalogue(&self, location: &str) -> Option<PathBuf> {
         let name = location.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..")?;
@@ -355,8 +355,8 @@ fn lexical(path: &Path) -> PathBuf {
     out
 }
 
-/// Returns the digest of all documents in the order in which they were found. Independent of their
-/// paths.
+/// Returns the digest of all documents in the order in which they were found. The digest does not
+/// depend on the paths of the documents.
 fn digest(sources: &[SchemaDocument]) -> Digest {
     let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
     match each.as_slice() {

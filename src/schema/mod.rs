@@ -92,8 +92,8 @@ impl Schemas {
         self.add_file_with(&mut SchemaCompiler::default(), path)
     }
 
-    /// Loads and registers a schema file like [`Schemas::add_file`], with a given compiler. One
-    /// compiler for several files is faster.
+    /// Loads and registers a schema file like [`Schemas::add_file`], with the given compiler.
+    /// Several files load faster with one compiler.
     pub fn add_file_with(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -221,7 +221,8 @@ impl Schemas {
         parse_check(text)
     }
 
-    /// Returns the description of a payload. Empty for a payload name without a schema.
+    /// Returns the description of a payload. For a payload name without a schema, the description
+    /// is empty.
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.describe(name),
@@ -274,12 +275,14 @@ impl Schemas {
         }
     }
 
-    /// Returns the property of a native call for the content of a payload, if there is one.
+    /// Returns the name of the property that holds the content of a payload in a native call;
+    /// `None` if there is no such property.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.content_key(name)
     }
 
-    /// Returns the property of a native call for a child of a payload, by the child's local name.
+    /// Returns the name of the property that holds a child of a payload in a native call, by the
+    /// child's local name.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         self.by_name.get(name)?.child_key(name, child)
     }

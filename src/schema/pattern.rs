@@ -113,7 +113,7 @@ impl CharacterClass {
     }
 }
 
-/// Whether `c` belongs to the predefined class with this letter.
+/// Whether `c` belongs to the predefined class `name`, such as `d` for digits.
 fn known(name: char, c: char) -> bool {
     let start = c.is_alphabetic() || c == '_' || c == ':';
     match name {

@@ -197,7 +197,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Returns the type of an element or attribute: a named type, an inline type, or none.
+    /// Returns the type of an element or attribute: a named type, an inline type, or no type.
     fn kind(&self, element: &Element) -> TypeRef {
         if let Some(name) = self.name(element, "type") {
             return TypeRef::Named(name);

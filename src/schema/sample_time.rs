@@ -16,7 +16,7 @@ pub fn usual(builtin: &str) -> Option<&'static str> {
     all_usual(builtin).first().copied()
 }
 
-/// Returns usual texts of a built-in type. Empty for a type of another kind.
+/// Returns usual texts of a built-in type; empty if the type is no date, time or duration.
 fn all_usual(builtin: &str) -> &'static [&'static str] {
     match builtin {
         "date" => &["2026-01-31", "2026-01-31Z", "2026-01-31+00:00"],
@@ -41,7 +41,7 @@ fn all_usual(builtin: &str) -> &'static [&'static str] {
 }
 
 /// Returns texts that may fit the facets: the inclusive bounds, usual texts, and texts next to the
-/// bounds. Empty for a type without dates, times and durations.
+/// bounds. Empty if the type is no date, time or duration.
 pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     let usual = all_usual(builtin);
     if usual.is_empty() {
@@ -154,7 +154,7 @@ fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     Some((DateTime::from_parts(date, time), zone))
 }
 
-/// Returns the index of the first field of a type in a date and time.
+/// Returns the index in [`FIELDS`] of the first field that a text of this type has.
 fn first_field(builtin: &str) -> usize {
     match builtin {
         "gMonthDay" | "gMonth" => 1,

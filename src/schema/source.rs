@@ -20,7 +20,7 @@ pub struct SchemaDocument {
     pub label: String,
     /// Path of the file; `None` for a built-in or generated document.
     pub path: Option<PathBuf>,
-    /// Whether the journal stores the text. True unless the document is part of the program.
+    /// Whether the journal stores the text. False for a document that is part of the program.
     pub is_recorded: bool,
     pub text: String,
     pub root: Element,

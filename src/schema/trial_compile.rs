@@ -64,8 +64,8 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Must be dropped last. Fields are dropped in order, so this field is declared after the
-    /// child.
+    /// Registration of the child process. Must be dropped after `child`, and is therefore declared
+    /// after `child`, because fields are dropped in order.
     _owned: OwnedChild,
 }
 
@@ -316,8 +316,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
 }
 
 /// Returns the path of the `organism` command: the configured path, else this program if it is the
-/// command, else a command in the folder of this program or in the folder above it. Cargo places
-/// the command there for tests.
+/// command, else a command in the folder of this program or in the folder above. For tests, Cargo
+/// places the command in one of these folders.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

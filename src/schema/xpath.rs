@@ -63,8 +63,8 @@ pub enum XPathError {
 }
 
 impl XPathDocument {
-    /// Builds a document whose root `root` contains `children`. If a child contains a payload, the
-    /// local name of the payload stands beside the child.
+    /// Builds a document with a root named `root` that contains `children`. Each child comes with
+    /// the local name of the payload that it contains, if it contains one.
     ///
     /// # Errors
     ///
@@ -193,7 +193,8 @@ fn checked(expression: &str) -> Result<CString, XPathError> {
 }
 
 /// Returns a copy of `element` with all names reduced to local names. If several attributes have
-/// the same local name, keeps the one without a namespace, or else the first.
+/// the same local name, keeps the attribute without a namespace, or else the first of these
+/// attributes.
 fn without_namespaces(element: &Element) -> Element {
     let mut copy = Element::local(element.local_name());
     let (bare, prefixed): (Vec<_>, Vec<_>) =
@@ -247,8 +248,8 @@ fn number_text(number: f64) -> String {
     if number == 0.0 { "0".to_owned() } else { number.to_string() }
 }
 
-/// XPath function `last-line(x)`: the last line that is not blank, in lower case, without white
-/// space, Markdown marks and punctuation at its ends.
+/// Computes the XPath function `last-line(x)`: the last line that is not blank, in lower case,
+/// without white space, Markdown marks and punctuation at its ends.
 pub fn last_line(text: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || c.is_ascii_punctuation() || is_punctuation(c);
     let lines = text.lines().rev().map(|line| line.trim_matches(is_mark));
@@ -256,7 +257,7 @@ pub fn last_line(text: &str) -> String {
     found.map(|(_, line)| line.to_lowercase()).unwrap_or_default()
 }
 
-/// Whether `c` is punctuation outside ASCII with which models end lines.
+/// Whether `c` is a punctuation character outside ASCII that models write at the ends of lines.
 fn is_punctuation(c: char) -> bool {
     matches!(
         c,
@@ -276,7 +277,8 @@ fn is_punctuation(c: char) -> bool {
     )
 }
 
-/// XPath function `has-word(x, 'SHIP')`: whether the text contains the word outside of code fences.
+/// Computes the XPath function `has-word(x, 'SHIP')`: whether the text contains the word outside of
+/// code fences.
 pub fn has_word(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;

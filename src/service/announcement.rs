@@ -98,7 +98,7 @@ impl CommandPresence {
     }
 }
 
-/// Whether a command has an organism of its own on this directory, or is about to start one.
+/// Whether a command runs an organism of its own on the directory `data`, or is about to start one.
 pub fn is_used_by_command(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))

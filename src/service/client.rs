@@ -44,8 +44,8 @@ pub struct ServiceClient {
 }
 
 enum Transports {
-    /// The transport to one running organism. The client does not look for another organism if that
-    /// one ends.
+    /// The transport to one running organism. The client does not look for another organism after
+    /// that organism has ended.
     One(ServiceTransport),
     /// The transports to the partitions of an organism. Because partitions move, the client chooses
     /// a transport for each attempt: the socket of an organism on this host or, without such an
@@ -54,7 +54,8 @@ enum Transports {
 }
 
 impl ServiceClient {
-    /// Creates a client of the organism behind `transport`, whose journal is in `data`.
+    /// Creates a client of the organism that `transport` reaches. The organism's journal is in
+    /// `data`.
     pub fn new(data: &Path, transport: ServiceTransport) -> Self {
         Self { data: data.to_owned(), transports: Transports::One(transport) }
     }
@@ -301,7 +302,8 @@ impl ServiceClient {
         held.map(Some).ok_or(error)
     }
 
-    /// Returns all held calls of a partition, the call that has been held longest first.
+    /// Returns all held calls of a partition, ordered by the time at which they were held, earliest
+    /// first.
     pub async fn held_calls(&self, partition: u32) -> Result<Vec<HeldCall>, Error> {
         self.held(partition, None).await
     }
@@ -556,7 +558,7 @@ fn unexpected(response: &ServiceResponse) -> Error {
     Error::failed(format_args!("unexpected response: {response:?}"))
 }
 
-/// The responses to a submission that have not arrived yet.
+/// The responses for which a submission still waits.
 enum ExpectedReplies {
     Receipt { wait: bool },
     Results(usize),

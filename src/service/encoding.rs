@@ -1,8 +1,8 @@
 //! The encoding of requests and responses: the version of the protocol and JSON on one line, such
 //! as `organism/2 {"do":"status"}`. The control socket and the pumps on NATS use the same encoding.
 //!
-//! A line without a version has version 1. Client and organism refuse every version but their own,
-//! because both should be the same program.
+//! A line without a version has version 1. Client and organism refuse every version other than
+//! their own, because both should be the same program.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,8 +54,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of version `theirs`. The sender of the request can
-/// read the form of this response.
+/// Encodes the response that refuses a request of version `theirs`. A program of that version can
+/// read the form of the response.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

@@ -28,7 +28,8 @@ pub enum Error {
         "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
     )]
     NoPump { partition: u32, detail: String },
-    /// The socket belongs to a process that does not hold the journal. No request was sent to it.
+    /// The socket belongs to a process that does not hold the journal. No request was sent to that
+    /// process.
     #[error(
         "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
          sent. End process {server} unless you know it, remove the socket, and restart the organism",

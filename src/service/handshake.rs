@@ -18,7 +18,8 @@ pub struct Handshake {
     /// Path of the sender's project; `None` if the project is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// Digest of the sender's config; `None` if the config does not load or the request needs none.
+    /// Digest of the sender's config; `None` if the config does not load or the request needs no
+    /// config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Digest>,
 }

@@ -3,8 +3,9 @@
 //! control socket, and travel as [`chunks`](super::chunks).
 //!
 //! The client receives responses on its own inbox. A pump that serves a request sends a heartbeat
-//! every second, so that the client notices its death. The transport uses core NATS only: a client
-//! repeats a lost request, and the client key of a submission makes the repetition safe.
+//! every second, so that the client notices when the pump has died. The transport uses core NATS
+//! only: a client repeats a lost request, and the client key of a submission makes the repetition
+//! safe.
 
 use futures_util::StreamExt as _;
 use tokio::time::timeout;

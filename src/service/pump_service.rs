@@ -44,7 +44,7 @@ impl PumpService {
         Self { pump, data, waiters }
     }
 
-    /// Carries out a request on the pump. Continues to do so if the client leaves.
+    /// Carries out a request on the pump, and continues even if the client leaves.
     pub async fn respond(
         &self,
         request: ServiceRequest,
@@ -125,8 +125,8 @@ impl PumpService {
         })
     }
 
-    /// Forks a thread. Reads the fork point from the journal and trusts no statement of the request
-    /// about it.
+    /// Forks a thread. Reads the fork point from the journal, and does not trust what the request
+    /// states about the fork point.
     async fn fork(&self, request: ForkRequest) -> Result<ServiceResponse, Error> {
         let ForkRequest { thread, source, message, record, client, payload, live, .. } = request;
         let ForkRequest { allotment, origin, unpinned, .. } = request;
@@ -237,8 +237,8 @@ impl PumpService {
     }
 
     /// Sends the results of calls that the pump accepted earlier. Reads the results of finished
-    /// calls from the journal, in one pass. Sends the result of an open call when it completes.
-    /// Until then, reports the waits of `watch`.
+    /// calls from the journal, in one pass. Sends the result of each open call when the call
+    /// completes, and reports the waits of `watch` until then.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -377,7 +377,7 @@ pub fn journal_in(data: &Path) -> Result<Uuid, Error> {
     Ok(JournalReader::open(data)?.about()?.journal)
 }
 
-/// Returns the recorded result of a call; `None` if the journal contains none.
+/// Returns the recorded result of a call; `None` if the journal contains no result.
 async fn recorded(
     data: &Path,
     thread: &ThreadId,

@@ -23,14 +23,14 @@ pub enum ServiceRequest {
     Cancel {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// Name that the sender claims to have. The pump does not trust it, and records the name
-        /// from the signature.
+        /// Name that the sender claims to have. The pump does not trust the claim, and records the
+        /// name from the signature.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The operator and the operator's note. The control socket adds the user according to the
-        /// operating system.
+        /// The operator and the operator's note. The control socket adds the user whom the
+        /// operating system reports.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -86,7 +86,7 @@ pub enum ServiceRequest {
     /// Requests that the organism loads its config file again and puts it in force.
     #[serde(rename = "reload")]
     Reload {
-        /// The operator's note. The control socket adds the user according to the operating system.
+        /// The operator's note. The control socket adds the user whom the operating system reports.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -119,20 +119,20 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client whose own thread is watched, if a client watches. An entry point removes the name
-    /// if an operator watches.
+    /// The client that watches its own thread. An entry point removes the name if an operator
+    /// watches.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. Absent if something else proves the
     /// identity.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The operator who watches. It has a signature unless something else proves the operator's
+    /// The operator who watches. Contains a signature if nothing else proves the operator's
     /// identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// Extent of the events that an entry point has granted to the reader. An entry point ignores
-    /// the value that a client sends, and grants by its own rules. It keeps a value that another
+    /// Extent of the events that an entry point has granted to the reader. An entry point grants by
+    /// its own rules: it ignores an extent that a client sends, and keeps an extent that another
     /// pump of the organism has granted.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
@@ -167,8 +167,8 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Writes the judgement of an entry point as a statement that its host signs. The statement
-    /// names the organism, because a host may use the same key in several organisms.
+    /// Writes the judgement of an entry point as a statement for the signature of the host. The
+    /// statement names the organism, because a host may use the same key in several organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);
@@ -199,7 +199,7 @@ pub struct SubmitRequest {
     /// The payload byte for byte as received, so that the gate can report every defect.
     #[serde(rename = "payload", with = "in_base64")]
     pub payload: Vec<u8>,
-    /// Whether the client waits for the results as well.
+    /// Whether the client waits for the results, and not only for the receipt.
     #[serde(rename = "wait")]
     pub wait: bool,
     /// The trace to which the submission belongs.
@@ -220,8 +220,8 @@ pub struct PauseRequest {
     pub target: PauseTarget,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The operator and the operator's note. The control socket adds the user according to the
-    /// operating system.
+    /// The operator and the operator's note. The control socket adds the user whom the operating
+    /// system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -230,7 +230,7 @@ pub struct PauseRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkRequest {
     /// Id of the fork, which belongs to the partition of the source. The sender of the request
-    /// chooses it, so that a repeated request makes no second fork.
+    /// chooses the id, so that a repeated request makes no second fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Root thread of the source.
@@ -239,7 +239,7 @@ pub struct ForkRequest {
     /// The message of the fork point.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record that contains this message.
+    /// Position of the record that contains the message of the fork point.
     #[serde(rename = "record")]
     pub record: Position,
     /// The client to which the results go.
@@ -249,7 +249,7 @@ pub struct ForkRequest {
     /// or, if the fork begins at a turn, the message that replaces the turn.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Listeners that receive those calls of the fork that do not occur in its source.
+    /// Listeners that receive those calls of the fork that do not occur in the source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     /// Whether new runs of workflows use the definitions of the config. Otherwise they use the
@@ -258,8 +258,8 @@ pub struct ForkRequest {
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
-    /// The operator and the operator's note. The control socket adds the user according to the
-    /// operating system.
+    /// The operator and the operator's note. The control socket adds the user whom the operating
+    /// system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -290,24 +290,24 @@ pub struct RetryRequest {
     /// The call that failed, or the submission that was refused.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record that contains this message.
+    /// Position of the record that contains the failed call or the refused submission.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Root of the tree that contains the record with this message.
+    /// Root of the tree whose record contains the failed call or the refused submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
     /// The new root thread for a submission that was refused before it had a thread. Its id is
     /// derived from the message, so that two requests make only one thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Partition whose journal contains the record with this message.
+    /// Partition whose journal contains the record of the failed call or the refused submission.
     #[serde(rename = "partition", default)]
     pub partition: u32,
     /// Whether the operator has confirmed that the work may be done a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
-    /// The operator and the operator's note. The control socket adds the user according to the
-    /// operating system.
+    /// The operator and the operator's note. The control socket adds the user whom the operating
+    /// system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -320,14 +320,14 @@ pub struct DecisionRequest {
     /// Partition of the call's thread; `None` if the organism has one partition.
     #[serde(rename = "partition", default)]
     pub partition: Option<u32>,
-    /// Name that the sender claims to have. The pump does not trust it, and records the name from
-    /// the signature.
+    /// Name that the sender claims to have. The pump does not trust the claim, and records the name
+    /// from the signature.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// The operator and the reason. The control socket adds the user according to the operating
-    /// system.
+    /// The operator and the reason. The control socket adds the user whom the operating system
+    /// reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }

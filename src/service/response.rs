@@ -50,8 +50,8 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// Some journal of this host can be read up to this position. The response names the partition
-    /// of the journal.
+    /// A journal of this host can be read up to this position. The response names the partition of
+    /// the journal.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -120,7 +120,7 @@ pub enum RetryReport {
 /// Result of a pause or a resume in one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseReport {
-    /// Whether the action was recorded. It is not recorded if the target was already in the
+    /// Whether the action was recorded. An action is not recorded if the target was already in the
     /// requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,

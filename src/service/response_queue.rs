@@ -1,4 +1,5 @@
-//! The queue between a pump, or a connection to one, and the client that sent a request.
+//! The queue of the responses to one request. It leads to the client from the pump, or from the
+//! connection to a pump elsewhere.
 
 use tokio::sync::mpsc;
 
@@ -38,7 +39,7 @@ impl ResponseSender {
 }
 
 impl ResponseReceiver {
-    /// Returns the next response, or `None` after the last one. Cancel-safe.
+    /// Returns the next response, or `None` after the last response. Cancel-safe.
     pub async fn recv(&mut self) -> Option<ServiceResponse> {
         self.0.recv().await.map(|response| *response)
     }

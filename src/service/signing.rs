@@ -1,5 +1,5 @@
-//! The key with which an operator signs decisions. A file stores it, encrypted with a passphrase
-//! (PKCS #8, which OpenSSL reads).
+//! The key with which an operator signs decisions. The key is stored in a file, encrypted with a
+//! passphrase (PKCS #8, which OpenSSL reads).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};

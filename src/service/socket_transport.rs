@@ -58,7 +58,8 @@ pub struct SocketTransport {
     data: PathBuf,
     path: PathBuf,
     handshake: Handshake,
-    /// Open connections that carry no request at present. Clones of the transport share them.
+    /// Open connections that carry no request at present. Clones of the transport share these
+    /// connections.
     idle: Arc<Mutex<Vec<IdleConnection>>>,
 }
 
@@ -109,7 +110,7 @@ impl SocketTransport {
         Self { handshake, ..self }
     }
 
-    /// Whether an organism accepts requests now. Checks an open connection, or makes a new one.
+    /// Whether an organism accepts requests now. Checks an open connection, or opens a connection.
     /// Returns the same errors as [`SocketTransport::find`].
     pub async fn locate(&self) -> Result<bool, Error> {
         let found = match self.take_idle() {

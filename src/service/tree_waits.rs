@@ -1,6 +1,6 @@
-//! Reports to a waiting client why its thread tree makes no progress. A held call is reported at
-//! once, a model call when it takes long, and a call that is not handed over when a query to the
-//! pump finds it.
+//! Reports to a waiting client why its thread tree makes no progress. Held calls are reported at
+//! once. Model calls are reported when they take long. Ready calls that are not handed over are
+//! reported when a query to the pump finds them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -47,8 +47,8 @@ pub enum WaitKind {
         #[serde(rename = "target")]
         target: String,
     },
-    /// No process of the listener takes calls. The call fails at this time unless a process takes
-    /// it.
+    /// No process of the listener takes calls. If no process takes the call before this time, the
+    /// call fails.
     #[serde(rename = "absent")]
     Absent {
         #[serde(rename = "until")]
@@ -62,17 +62,17 @@ pub struct TreeWatch {
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls, whose receipt already states whether a call waits for an approval.
+    /// The accepted calls. Their receipt already states which of them wait for an approval.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
 }
 
-/// Schedule and results of the looks for calls that are ready and not handed over.
+/// Schedule and results of the queries for calls that are ready and not handed over.
 struct StalledLooks {
     next: Instant,
     interval: Duration,
-    /// The stalled calls that the last look found.
+    /// The stalled calls that the last query found.
     known: Vec<CallWait>,
     /// Reports of stalled calls that [`TreeWatch::next`] has not returned yet.
     unreported: VecDeque<TreeWait>,
@@ -83,7 +83,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Time after which the next report is due, since the call entered its present state.
+    /// Time from the beginning of the model call's present state to the next report.
     due: Duration,
 }
 
@@ -108,7 +108,7 @@ impl TreeWatch {
         self.known.extend_from_slice(calls);
     }
 
-    /// Returns the next report. Waits for ever if there is none. Cancel-safe.
+    /// Returns the next report. Waits for ever if no report comes. Cancel-safe.
     pub async fn next(&mut self) -> TreeWait {
         loop {
             self.look_for_stalled_calls().await;
@@ -131,8 +131,8 @@ impl TreeWatch {
         }
     }
 
-    /// Queries the pump for stalled calls if a look is due. A call is reported once for each
-    /// reason. It is reported again if the look before did not find it.
+    /// Queries the pump for stalled calls if a query is due. Reports a call once for each reason,
+    /// and again if the previous query did not find the call.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;

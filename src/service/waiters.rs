@@ -1,5 +1,5 @@
-//! Clients that wait for the completion of a call that was accepted earlier. A client does so, for
-//! example, after it repeated a key.
+//! Clients that wait for the completion of a call that was accepted earlier, for example after a
+//! submission with a repeated client key.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
 /// The waiters of one pump, by call. The pump itself has at most one waiter for each call, even if
-/// many clients wait for the call. It has none once all of these clients have left.
+/// many clients wait for the call, and no waiter after the last of these clients has left.
 ///
 /// The table is concurrent, because each client registers and leaves in a task of its own.
 #[derive(Clone)]
@@ -76,8 +76,8 @@ impl CallWaiters {
     }
 }
 
-/// The entry of one client in the table. It is removed when the client gets the completion or
-/// leaves.
+/// The entry of one client in the table. The entry is removed when the client gets the completion
+/// or leaves.
 struct RegisteredWaiter<'t> {
     table: &'t CallWaiters,
     call: CallId,

@@ -21,7 +21,7 @@ impl ShippedListener {
         self.files
     }
 
-    /// Returns the files of the listener, with the manifest as the last.
+    /// Returns the files of the listener. The manifest is the last file.
     pub fn written_files(&self) -> Vec<WrittenFile> {
         let manifest = WrittenFile {
             path: MANIFEST.to_owned(),

@@ -49,7 +49,7 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether a text is the file of another program that uses the same file name.
+    /// Whether a text belongs to another program that has a file with the name of the manifest.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

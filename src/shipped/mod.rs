@@ -1,7 +1,7 @@
 //! Files that the program carries with it: schemas, listeners, and projects to start from.
 //!
-//! Everything here is available after an installation without the source tree. This module must not
-//! know what the files mean.
+//! All these files are available after an installation without the source tree. This module must
+//! not know what the files mean.
 
 mod listeners;
 mod manifest;
@@ -21,7 +21,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A file of a project or of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct ShippedFile {
-    /// Path relative to the directory that it is written to.
+    /// Path of the file, relative to the directory of the project or listener.
     pub path: &'static str,
     pub text: &'static str,
     pub is_executable: bool,
@@ -37,10 +37,10 @@ impl ShippedFile {
     }
 }
 
-/// A file as it is written out.
+/// A file with the path and text that are written to disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenFile {
-    /// Path relative to the directory that it is written to.
+    /// Path of the file, relative to the directory of the project or listener.
     pub path: String,
     pub text: String,
     pub is_executable: bool,

@@ -44,7 +44,7 @@ pub const SCHEMAS: &[ShippedSchema] = &[
     schema!("workflow.xsd", "schemas/workflow.xsd", core),
 ];
 
-/// Returns the shipped schema with this name, which begins with the prefix.
+/// Returns the shipped schema with this name. The name includes the prefix `organism:`.
 pub fn schema(name: &str) -> Option<&'static ShippedSchema> {
     SCHEMAS.iter().find(|schema| schema.name == name)
 }

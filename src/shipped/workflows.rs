@@ -7,7 +7,8 @@ use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// Name of the crew workflow, whose files are a project that refers to no source tree.
+/// Name of the crew workflow. Its files need no change, because they already form a project that
+/// does not refer to the source tree.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.
@@ -16,7 +17,7 @@ pub struct WorkflowProject {
     pub name: &'static str,
     pub description: &'static str,
     files: &'static [ShippedFile],
-    /// Listener that is written out with the project, if it needs one.
+    /// Listener that is written out with the project, if the project needs a listener.
     listener: Option<&'static str>,
     /// Replacements for texts of this example, besides the replacements for all examples.
     replaced: &'static [(&'static str, &'static str)],
@@ -109,7 +110,7 @@ pub fn workflow(name: &str) -> Option<&'static WorkflowProject> {
 }
 
 impl WorkflowProject {
-    /// Returns the files of the project, with those of its listener.
+    /// Returns the files of the project and of its listener.
     pub fn written_files(&self) -> Vec<WrittenFile> {
         let own = self.files.iter().map(|file| {
             let mut written = WrittenFile::from(file);
@@ -159,7 +160,8 @@ impl WorkflowProject {
         out
     }
 
-    /// Returns the commands that the head of the config names, as they are typed.
+    /// Returns the commands in the comment at the beginning of the project's config, as a user
+    /// types them.
     pub fn commands(&self) -> Vec<String> {
         let files = self.written_files();
         let config = files.iter().find(|file| file.path == "organism.toml");

@@ -1,4 +1,4 @@
-//! The payload `alert`: an event of a cause that an operator must know of.
+//! The payload `alert`: a report about a cause that an operator must know of.
 
 use std::fmt;
 
@@ -53,11 +53,11 @@ pub enum AlertEvent {
     /// The cause ended.
     #[serde(rename = "ended")]
     Ended,
-    /// The alert command accepted the oldest report that it had not yet accepted for this alert.
+    /// The alert command accepted the oldest pending report of this alert.
     #[serde(rename = "sent")]
     Sent,
-    /// The alert command failed for the oldest report that it had not yet accepted for this alert.
-    /// That report is not repeated.
+    /// The alert command failed for the oldest pending report of this alert. This report is not
+    /// repeated.
     #[serde(rename = "not-sent")]
     NotSent,
 }
@@ -80,7 +80,7 @@ impl AlertEvent {
     }
 }
 
-/// Identifies an alert: one for each cause.
+/// Id of an alert. Each cause has an alert with an id of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AlertId {
     pub kind: AlertKind,

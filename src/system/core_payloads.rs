@@ -129,7 +129,7 @@ pub enum CorePayload {
     /// A report about an alert.
     Alert(AlertReport),
     OperatorAction(ActionReport),
-    /// The thread continues the history of another one.
+    /// The thread continues the history of another thread.
     Fork {
         /// Root of the source.
         thread: ThreadId,
@@ -150,7 +150,7 @@ pub enum CorePayload {
     ScheduleEvent {
         schedule: ScheduleName,
         event: ScheduleEvent,
-        /// The next time of the schedule; `None` if none is planned by this event.
+        /// The next time of the schedule; `None` if this event plans no time.
         next: Option<Time>,
     },
     /// A complete `model-turn` payload, as the agent's host wrote it.
@@ -163,7 +163,7 @@ pub struct DecisionPayload {
     pub message: MessageId,
     pub digest: Digest,
     pub by: ListenerName,
-    /// The person's reason; empty if none was given.
+    /// The person's reason; empty if the person gave no reason.
     pub reason: String,
 }
 
@@ -224,7 +224,8 @@ impl CorePayload {
     }
 
     /// Writes the payload as XML. A payload that contains other payloads has a prefix, because a
-    /// default namespace would change the meaning of their unqualified children.
+    /// default namespace would change the meaning of the unqualified children of these other
+    /// payloads.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 

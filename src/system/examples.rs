@@ -57,7 +57,7 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
 
 /// Returns an example of the core payload `local` with its namespace. `inner` creates the payload
 /// inside the example. Returns `None` if only the core writes `local`, or if the example needs an
-/// inner payload and `inner` returns none.
+/// inner payload and `inner` returns `None`.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = if template.contains(OWN) {

@@ -14,7 +14,7 @@ pub struct Huh {
     pub attempt: Option<String>,
 }
 
-/// Maximum number of characters that the feedback repeats of a refused payload.
+/// Maximum number of characters of a refused payload that the feedback repeats.
 const ATTEMPT_CHARS: usize = 400;
 
 impl Huh {

@@ -11,8 +11,8 @@ pub enum ScheduleEvent {
     Planned { times: String },
     /// A run begins for the time `due`.
     Started { due: Time, thread: ThreadId },
-    /// The schedule missed `count` planned times. The first one was `due`; the last one was
-    /// `until`, which is `None` if only one was missed.
+    /// The schedule missed `count` planned times, the first at `due` and the last at `until`.
+    /// `until` is `None` if only one time was missed.
     Missed { due: Time, until: Option<Time>, count: u64, policy: &'static str },
     /// The time `due` came while the maximum number of earlier runs was still open. `thread` is the
     /// thread of the oldest open run.

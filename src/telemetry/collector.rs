@@ -19,7 +19,7 @@ pub(super) struct SpanCollector {
 /// Result of an export request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportVerdict {
-    /// The collector accepted the spans, except the `rejected` ones.
+    /// The collector accepted the spans, except for `rejected` spans.
     Taken { rejected: u64, why: String },
     /// The collector refused the request temporarily, so a retry may succeed.
     Later { why: String, after: Option<Duration> },

@@ -1,6 +1,6 @@
 //! Exports spans to a collector, as OTLP over HTTP.
 //!
-//! This module must not know the meaning of spans. No other module waits for this one. If the
+//! This module must not know the meaning of spans. No other module waits for this module. If the
 //! collector is slow or unreachable, spans that do not fit into the queue are lost and counted.
 
 mod collector;

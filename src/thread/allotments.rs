@@ -30,14 +30,14 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time at which the thread's time limit stopped running, because a pause keeps one of its
-    /// calls back.
+    /// Time at which the thread's time limit stopped running, because a pause keeps a call of the
+    /// thread back.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
 
-/// Allotment that a fork takes over for a thread of its source. No tokens or money of it are used
-/// yet.
+/// Allotment that a fork takes over for a thread of its source. The fork has not used any tokens or
+/// money of the allotment yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]

@@ -174,8 +174,8 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Finishes the latest record of `tree`, after all its facts are applied: sets its position,
-    /// and stops or restarts the times of the tree.
+    /// Sets the position of the latest record of `tree`, and stops or restarts the times of the
+    /// tree. Must be called after all facts of the record are applied.
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
@@ -201,10 +201,10 @@ impl State {
         }
     }
 
-    /// Moves deadlines later by uncounted time. `stood` is the time in which the pump did not run
-    /// or could not continue. It moves only the time-outs of calls and holds. `stepped` is the
-    /// amount by which the system's clock was set forward. It also moves wall times, time limits of
-    /// threads, and all timers except those for a clock time.
+    /// Moves deadlines later by uncounted time. `stood`, the time in which the pump did not run or
+    /// could not continue, moves only the time-outs of calls and holds. `stepped`, the amount by
+    /// which the system's clock was set forward, also moves wall times, time limits of threads, and
+    /// all timers except those for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -511,7 +511,7 @@ impl Tree {
         }
     }
 
-    /// Frees the memory of the call tables if no call is open, which is so in most trees.
+    /// Frees the memory of the call tables if the tree has no open call, like most trees.
     fn rest(&mut self) {
         if self.calls.is_empty() && self.in_flight.is_empty() {
             self.calls.shrink_to_fit();
@@ -519,8 +519,8 @@ impl Tree {
         }
     }
 
-    /// Records a failed attempt. A failure that does not state what the attempt used leaves the
-    /// attempt's reservation in place until the reservation is charged.
+    /// Records a failed attempt. If the failure does not state what the attempt used, the attempt's
+    /// reservation stays in place until a later fact charges it.
     fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;

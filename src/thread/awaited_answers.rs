@@ -13,7 +13,7 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 use crate::system::WaitFor;
 
-/// A message of a call that waits for its delivery.
+/// A message that a call has received and that is not delivered yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingMessage {
     #[serde(rename = "slot")]
@@ -102,8 +102,8 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Inserts an answer to the last outcome among the pending ones, in the order of the outcome's
-    /// actions.
+    /// Inserts an answer to the last outcome among the pending messages, in the order of the
+    /// outcome's actions.
     pub(super) fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {

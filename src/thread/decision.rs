@@ -12,7 +12,7 @@ use crate::ids::ListenerName;
 pub enum Decision<A> {
     /// Approves the payload that an operator has read. `hash` is the digest of that payload, or the
     /// first digits of the digest. `preview` is the digest of the call's preview, if the operator
-    /// has read one.
+    /// has read a preview.
     #[serde(rename = "approve")]
     Approve {
         #[serde(rename = "hash")]
@@ -61,7 +61,7 @@ impl<A> Decision<A> {
         }
     }
 
-    /// Returns the verb of the command that submits such a decision.
+    /// Returns the verb of the command that submits a decision of this kind.
     pub const fn verb(&self) -> &'static str {
         match self {
             Self::Approve { .. } => "approve",

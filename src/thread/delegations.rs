@@ -39,8 +39,8 @@ impl Tree {
         }
     }
 
-    /// Returns the calls from `call` up to the original goal. Each call is a delegated task of the
-    /// next one. The last call is the original goal.
+    /// Returns the calls from `call` up to the original goal, which is the last one. Each of the
+    /// other calls is a delegated task of the call after it.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

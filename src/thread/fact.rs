@@ -158,14 +158,15 @@ pub enum Fact {
         thread: ThreadId,
         #[serde(rename = "by")]
         by: ListenerName,
-        /// The call that the thread is bound to: its close cancels the thread.
+        /// The call to which the thread is bound. When this call closes, the thread is cancelled.
         #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
         bound: Option<CallId>,
         /// Limits of the thread together with its subthreads.
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
     },
-    /// A root thread begins as a fork: the records of its source up to a position are its history.
+    /// A root thread begins as a fork. The history of the fork consists of the records of its
+    /// source up to a position.
     #[serde(rename = "forked")]
     Forked {
         #[serde(rename = "thread")]
@@ -175,7 +176,7 @@ pub enum Fact {
         by: ListenerName,
         #[serde(rename = "source")]
         source: ForkSource,
-        /// Listeners that handle calls of the fork for which the source has no result.
+        /// Listeners that handle those calls of the fork for which the source has no result.
         #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
         live: Vec<ListenerName>,
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
@@ -189,8 +190,8 @@ pub enum Fact {
     /// accepted the messages of the call, under ids of the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
-    /// A call of a fork gets the recorded result of a call of its source, so no listener handles
-    /// it.
+    /// A call of a fork gets the result that a call of the fork's source has on record, so no
+    /// listener handles the call of the fork.
     #[serde(rename = "recalled")]
     Recalled {
         #[serde(rename = "call")]
@@ -262,7 +263,7 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// An attempt was handed over to its listener, which has it until the end of the attempt is
+    /// An attempt was handed over. The listener has the attempt until the end of the attempt is
     /// recorded. The call may belong to another tree than the record.
     #[serde(rename = "handed-over")]
     HandedOver {
@@ -334,7 +335,7 @@ pub enum Fact {
         kept: u32,
     },
     /// A model call reserved tokens and money. The pump permits the request after this fact is
-    /// durable. The reservation covers this request and all earlier requests of the attempt. It
+    /// durable. The reservation covers this request and all earlier requests of the attempt, and
     /// ends when the actual use is recorded.
     #[serde(rename = "reserved")]
     Reserved {
@@ -351,7 +352,7 @@ pub enum Fact {
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
-        /// Thread of the call, if the thread or one above it has an allotment.
+        /// Thread of the call, if this thread or a thread above it has an allotment.
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },
@@ -382,7 +383,8 @@ pub enum Fact {
         tokens_out: u64,
         #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
-        /// Attempt that made the model call, if its call was closed before the turn was recorded.
+        /// Attempt that made the model call, if the attempt's call was closed before the turn was
+        /// recorded.
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
@@ -396,8 +398,8 @@ pub enum Fact {
         #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
     },
-    /// The preview of a held call was requested from its listener. This is no attempt. The call may
-    /// belong to another tree than the record.
+    /// The preview of a held call was requested from the listener. The request is no attempt. The
+    /// call may belong to another tree than the record.
     #[serde(rename = "preview-requested")]
     PreviewRequested {
         #[serde(rename = "call")]
@@ -444,7 +446,7 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time passed that counts for no time-out: either the pump was stopped, so that no answer
+    /// Time has passed that counts for no time-out: either the pump was stopped, so that no answer
     /// could arrive, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
@@ -469,7 +471,7 @@ pub enum Fact {
         #[serde(rename = "target")]
         target: PauseTarget,
     },
-    /// The signature of this record's decision was verified. It cannot be used again.
+    /// The signature of this record's decision was verified. The signature cannot be used again.
     #[serde(rename = "signed")]
     Signed {
         #[serde(rename = "operator")]
@@ -486,7 +488,7 @@ pub enum Fact {
         #[serde(rename = "budget")]
         budget: String,
     },
-    /// The next time of a schedule is planned. It replaces the previously planned time.
+    /// The next time of a schedule is planned, and replaces the previously planned time.
     #[serde(rename = "schedule-planned")]
     SchedulePlanned {
         #[serde(rename = "schedule")]
@@ -499,7 +501,7 @@ pub enum Fact {
         #[serde(rename = "times")]
         times: String,
     },
-    /// A planned time of a schedule has come. A later step sends the request of its run into
+    /// A planned time of a schedule has come. A later step sends the request of the run into
     /// `thread`.
     #[serde(rename = "schedule-due")]
     ScheduleDue {
@@ -520,8 +522,8 @@ pub enum Fact {
         #[serde(rename = "request")]
         request: MessageId,
     },
-    /// The config no longer has the schedule, so its planned time is cancelled. Its open runs
-    /// continue.
+    /// The config no longer has the schedule, so its planned time is cancelled. Open runs of the
+    /// schedule continue.
     #[serde(rename = "schedule-cancelled")]
     ScheduleCancelled {
         #[serde(rename = "schedule")]

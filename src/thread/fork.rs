@@ -32,37 +32,38 @@ pub struct ForkSource {
     /// Position of the record with the message at which the fork begins.
     #[serde(rename = "record")]
     pub record: Position,
-    /// Hash of the record with the message at which the fork begins. It covers all earlier records
-    /// of the source.
+    /// Hash of the record with the message at which the fork begins. The hash covers all earlier
+    /// records of the source.
     #[serde(rename = "hash")]
     pub hash: Digest,
     /// Position of the last record of the source that is history of the fork; 0 if the fork begins
     /// with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
-    /// Whether new workflow runs use the definitions of the config instead of the definitions that
-    /// their runs in the source recorded.
+    /// Whether new runs of workflows use the definitions of the config. Otherwise they use the
+    /// definitions that the runs in the source recorded.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
-    /// Id of the journal that has the source, if it is not the journal of the fork. Such a fork is
-    /// a trial: no person decides on its calls.
+    /// Id of the journal that has the source, if this journal is not the journal of the fork. The
+    /// fork is then a trial: no person decides on its calls.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
 
-/// A thread that a fork has taken over from its source, under its own root.
+/// A thread that a fork has taken over from its source and keeps beneath the fork's root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedThread {
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "by")]
     pub by: ListenerName,
-    /// The last `seq` of the thread in the history.
+    /// The last `seq` of the thread in the history of the fork.
     #[serde(rename = "seq")]
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// The reopened call whose close cancels the thread.
+    /// The reopened call to which the thread is bound. When this call closes, the thread is
+    /// cancelled.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// Number of items in the prompt of each agent.
@@ -101,7 +102,7 @@ pub struct ForkAction {
     /// The client to which the results of the fork go.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Listeners that handle calls of the fork for which the source has no result.
+    /// Listeners that handle those calls of the fork for which the source has no result.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
@@ -156,8 +157,8 @@ pub fn fork_text(
     text
 }
 
-/// The source of a forked tree, and the listeners that the operator permitted to handle calls for
-/// which the source has no result.
+/// The source of a forked tree, and the listeners that may handle calls for which the source has no
+/// result. The operator has permitted these listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLineage {
     #[serde(rename = "source")]
@@ -201,8 +202,8 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree a fork that begins at `time`. Its root belongs to the client that the fact
-    /// names.
+    /// Makes this tree a fork that begins at `time`. The root thread of the fork belongs to the
+    /// client that `fact` names.
     pub(super) fn fork(&mut self, time: Time, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {

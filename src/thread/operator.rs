@@ -54,7 +54,8 @@ pub struct OperatorIdentity {
 pub struct DecisionOrigin {
     #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
-    /// Note of the operator, which only the journal record shows; empty if none was given.
+    /// Note of the operator, which only the journal record shows; empty if the operator gave no
+    /// note.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Signature of the operator; required if the config names operators.
@@ -95,7 +96,7 @@ pub struct OperatorAction {
     pub by: ListenerName,
     #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
-    /// Note of the operator; empty if none was given.
+    /// Note of the operator; empty if the operator gave no note.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     #[serde(rename = "details", default, skip_serializing_if = "Vec::is_empty")]
@@ -151,7 +152,7 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// Returns the loss that this action accepts, or `None` if it is another kind of action.
+    /// Returns the loss that this action accepts, or `None` if this action accepts no loss.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
             return None;

@@ -1,8 +1,8 @@
 //! Pauses as plain state: what operators have paused, and the times that stand still meanwhile.
 //!
-//! A pause keeps back each call that it covers, unless the listener already works on the call.
-//! While a call is kept back, its own times stand still, and so do the times of its tree and of the
-//! spawned threads that contain it.
+//! A pause keeps back each call that it covers, unless the listener already has the call. While a
+//! call is kept back, its own times stand still, and so do the times of its tree and of the spawned
+//! threads that contain the call.
 
 use std::fmt;
 use std::time::Duration;
@@ -118,7 +118,7 @@ pub struct Pause {
     pub since: Time,
     #[serde(rename = "by")]
     pub by: ListenerName,
-    /// Note of the operator; empty if none was given.
+    /// Note of the operator; empty if the operator gave no note.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -272,7 +272,7 @@ impl Tree {
 }
 
 impl Call {
-    /// Extends the deadlines of this call that run while no listener works on it.
+    /// Extends those deadlines of this call that run while no listener has the call.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

@@ -239,7 +239,7 @@ pub enum Input {
     Recalled {
         #[serde(rename = "call")]
         call: CallId,
-        /// The result; `None` if the source has none.
+        /// The result; `None` if the source has no result for the call.
         #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
         result: Option<RecalledResult>,
     },

@@ -27,7 +27,8 @@ pub enum ReopenedKind {
     /// The call of any other listener begins again, and gets the recorded result of the source.
     #[serde(rename = "again")]
     Again,
-    /// The call belongs to a spawned thread that was still running. It ends immediately.
+    /// The call belongs to a spawned thread that was still running, and ends immediately in the
+    /// fork.
     #[serde(rename = "ended")]
     Ended,
 }
@@ -64,7 +65,7 @@ pub struct ReopenedCall {
     pub shown: u32,
 }
 
-/// A message of a reopened call that waits for its delivery.
+/// A message that a reopened call has received and that is not delivered yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReopenedMessage {
     #[serde(rename = "message")]
@@ -88,10 +89,10 @@ impl ReopenedCall {
 /// The open work of the source at the fork point, with the ids of the fork.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReopenedCalls {
-    /// The calls, each after the call that opened it.
+    /// The reopened calls, each after the call that opened it.
     pub calls: Vec<ReopenedCall>,
-    /// The messages of these calls in the order of acceptance, each with the call that it opens, if
-    /// any. Their `seq` and times are those of the source.
+    /// The messages of the reopened calls in the order of acceptance, each with the call that it
+    /// opens, if any. Each message has the `seq` and the time that it has in the source.
     pub messages: Vec<(Message, Option<Opening>)>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub waiting: Vec<(CallId, WaitFor)>,
@@ -127,7 +128,7 @@ impl ReopenedNames {
         CallId(self.0.get(&call.0).copied().unwrap_or(call.0))
     }
 
-    /// Returns `text` with the ids of the source replaced by those of the fork. Returns `None` if
+    /// Returns `text` with the ids of the source replaced by the ids of the fork. Returns `None` if
     /// `text` contains no id of the source.
     fn in_text(&self, text: &str) -> Option<String> {
         let mut renamed: Option<String> = None;
@@ -173,7 +174,7 @@ impl ReopenedNames {
         message
     }
 
-    /// Replaces the ids of the source in the opening of a call by those of the fork.
+    /// Replaces the ids of the source in the opening of a call by the ids of the fork.
     pub(super) fn rename_opening(&self, opening: &mut Opening, root: &ThreadId) {
         if let Some((group, _)) = &mut opening.group {
             *group = self.call(*group);
@@ -189,7 +190,8 @@ impl ReopenedNames {
 struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
-    /// The reopened calls, each with the way in which the fork continues it.
+    /// The reopened calls. Each has the kind of its continuation in the fork, and its state in the
+    /// source.
     calls: BTreeMap<CallId, (ReopenedKind, &'s Call)>,
 }
 
@@ -235,8 +237,8 @@ impl State {
 }
 
 impl State {
-    /// Returns the listener of the nearest open call, from the call `turn` upwards in the tree of
-    /// `source`, whose listener satisfies `is_answered`.
+    /// Searches the open calls from `turn` upwards in the tree of `source`. Returns the first of
+    /// their listeners for which `is_answered` holds.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -265,7 +267,7 @@ impl Tree {
         is_elsewhere && thread.is_some_and(|thread| thread.bound.is_none())
     }
 
-    /// Restores the state of a reopened call that its messages do not determine.
+    /// Restores those parts of a reopened call's state that the call's messages do not determine.
     pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
         let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
         let Some(call) = self.calls.get_mut(&reopened.call) else { return };

@@ -26,7 +26,7 @@ pub struct ModelReservation {
     /// Number of the model call's latest request within its attempt.
     #[serde(rename = "request")]
     pub request: u32,
-    /// Thread of the call, if the thread or one above it has an allotment.
+    /// Thread of the call, if this thread or a thread above it has an allotment.
     #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
 }
@@ -39,8 +39,9 @@ impl ModelReservation {
 
 /// The reservations of a tree, one for each attempt.
 ///
-/// **Invariant:** `total` is the sum of all `attempts`, `by_agent` has a sum for each agent, and
-/// `by_thread` has for each thread the sum and the number of the attempts in it and its subthreads.
+/// **Invariant:** `total` is the sum of all `attempts`. `by_agent` has the sum for each agent.
+/// `by_thread` has, for each thread, the sum and the number of the attempts in the thread and in
+/// its subthreads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<ModelReservation>", into = "Vec<ModelReservation>")]
 pub struct TreeReservations {
@@ -50,8 +51,8 @@ pub struct TreeReservations {
     by_thread: BTreeMap<ThreadId, (usize, ReservedSum)>,
 }
 
-/// A sum of reservations. Its integers are wider than those of a reservation, so the sum never
-/// saturates and every added amount can be subtracted again.
+/// A sum of reservations. The integers of the sum are wider than the integers of a reservation, so
+/// the sum never saturates and every added amount can be subtracted again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ReservedSum {
     tokens: u128,
@@ -205,7 +206,7 @@ impl Tree {
         sum
     }
 
-    /// Records a reservation. It replaces an earlier reservation of the same attempt.
+    /// Records a reservation, which replaces an earlier reservation of the same attempt.
     pub(super) fn reserve(&mut self, reserved: ModelReservation) {
         self.release_reservation(reserved.call, reserved.attempt);
         self.reserved.get_or_insert_default().insert(reserved);

@@ -111,7 +111,7 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Returns the text of a tree; `None` if it is not in memory.
+    /// Returns the text of a tree; `None` if the tree is not in memory.
     pub fn tree_text(&self, root: &ThreadId) -> Option<String> {
         let tree = self.trees.resident(root)?;
         let leaving = LeavingTree { stepped: self.stepped, tree };

@@ -1,4 +1,5 @@
-//! Schedules as plain state: the next planned time of each schedule, and its runs that may be open.
+//! Schedules as plain state: for each schedule, the next planned time and the runs that may be
+//! open.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,7 @@ pub struct PlannedSchedule {
     /// schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,
-    /// Runs of earlier times. Ended runs are removed when the next run begins.
+    /// The runs of planned times that have come. Ended runs are removed when the next run begins.
     #[serde(rename = "runs", default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<ScheduledRun>,
 }

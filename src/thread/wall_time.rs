@@ -9,12 +9,12 @@ use super::state::Tree;
 use crate::clock::Time;
 use crate::mutant::mutant;
 
-/// First core version that stops wall time only while nothing but people can make the tree
-/// continue. Earlier versions stopped wall time while any call of the tree was held.
+/// First core version that stops wall time only while the tree waits for people and for nothing
+/// else. Earlier versions stopped wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
-/// First core version that also stops wall time while a call is queued behind a call of the same
-/// agent that waits for a person.
+/// First core version that also stops wall time while a call to an agent is queued behind an
+/// earlier call to the same agent, if this earlier call waits for a person.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
@@ -45,7 +45,7 @@ impl Tree {
         }
     }
 
-    /// Whether nothing in the tree can continue until a person decides, answers, or resumes what is
+    /// Whether the tree can continue only after a person decides, answers, or resumes what is
     /// paused. An agent handles one call of a thread at a time. So a queued call waits for people
     /// if an earlier call of the same thread to the same listener waits for people.
     fn waits_for_people_only(&self) -> bool {
@@ -73,8 +73,8 @@ impl Tree {
 }
 
 impl Call {
-    /// Whether the call can continue without a person and without another call: its listener has it
-    /// or will get it, or the call waits for a timer.
+    /// Whether the call can continue without a person and without another call: the listener has
+    /// the call or will get it, or the call waits for a timer.
     fn goes_on(&self) -> bool {
         if self.kept_since.is_some() {
             return false;

@@ -43,8 +43,8 @@ pub type SpanReceiver = mpsc::Receiver<Span>;
 const CHANCE_BITS: u32 = 32;
 
 impl SpanTracer {
-    /// Makes a tracer and the receiver of its spans. `sample` is the share of the traces that begin
-    /// here and are exported, from 0 to 1.
+    /// Makes a tracer and the receiver of its spans. `sample` is the exported share of the traces
+    /// that begin here, from 0 to 1.
     pub fn new(sample: f64) -> (Self, SpanReceiver) {
         let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
         let all = (1u64 << CHANCE_BITS) as f64;

@@ -3,8 +3,8 @@
 //!
 //! The server for health and metrics gets its reports from [`crate::organism`], and must not know
 //! how they are computed. It has no authentication. Therefore it changes nothing, and shows no
-//! threads and no payloads. Only loopback clients get responses, and web pages in a browser get
-//! none (see `only_here`).
+//! threads and no payloads. Only loopback clients get responses, and web pages in a browser get no
+//! response (see `only_here`).
 
 mod connections;
 mod health;
@@ -40,9 +40,9 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Opens the configured address. Returns `None` if the config has none. The server responds
-    /// immediately, and reports that it is not ready until [`WebServer::set_health_source`] is
-    /// called.
+    /// Opens the configured address. Returns `None` if the config has no address. The server
+    /// responds immediately, and reports that it is not ready until
+    /// [`WebServer::set_health_source`] is called.
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(address) = config.http else { return Ok(None) };
         match Self::listen(address).await {
@@ -57,7 +57,7 @@ impl WebServer {
         }
     }
 
-    /// Like [`WebServer::open`], on a given loopback address.
+    /// Opens a server like [`WebServer::open`], at a given loopback address.
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);

@@ -37,7 +37,7 @@ pub enum RunRequest {
     Undo(UndoStep),
 }
 
-/// The threads of a run: requested, open and ended ones, with the run's clock and undo.
+/// The requested, open and ended threads of a run, with the run's clock and undo.
 #[derive(Debug, Clone, Default)]
 pub struct RunThreads {
     /// Goal runs whose thread is requested and not yet open, with the requested labels, in the
@@ -53,7 +53,8 @@ pub struct RunThreads {
     clock: RunClock,
     /// Id of the latest message of the call.
     latest: Option<MessageId>,
-    /// Every thread that was opened by this run, or by the earlier runs that it retries.
+    /// Every thread that this run has opened, or that an earlier run has opened if this run is a
+    /// retry.
     all: Vec<OpenedThread>,
     /// Number of threads at the beginning of `all` that earlier runs have opened.
     earlier: usize,
@@ -94,9 +95,9 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Marks calls whose hand-over is recorded in another tree. Another tree records the hand-over
-    /// if the end of one of its calls made room for it. Examines only calls whose undo depends on
-    /// the hand-over. These include open calls, because the report lists them as open.
+    /// Marks the calls whose hand-over is recorded in another tree. The record is in another tree
+    /// if the end of a call there made room for the hand-over. Examines only the calls whose undo
+    /// depends on the hand-over. Open calls are among them, because the report lists open calls.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -211,7 +212,7 @@ impl<'a> CallFold<'a> {
         self.unread.as_deref()
     }
 
-    /// Whether the messages can be those of a run of this definition, as far as the fold can tell.
+    /// Whether the messages belong to a run of this definition, as far as the fold can tell.
     pub fn fits(&self) -> bool {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
@@ -552,8 +553,8 @@ fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false)
 }
 
-/// Returns the listeners whose calls must not be repeated after a time-out: those whose calls have
-/// one attempt, and those that can reach such a listener as a peer or in a role.
+/// Returns the listeners whose calls must not be repeated after a time-out: listeners whose calls
+/// have one attempt, and listeners that can reach such a listener as a peer or in a role.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();

@@ -24,7 +24,7 @@ pub struct NestedCall {
     pub request: Arc<Message>,
     /// Position of the record that holds the request.
     pub opened: Position,
-    /// Whether the call was handed over to its listener, which may have acted on it.
+    /// Whether the call was handed over to its listener, so that the listener may have acted on it.
     pub was_handed_over: bool,
     pub end: CallEnd,
 }
@@ -85,8 +85,8 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether the result of `was_handed_over` for a call is final. It may still change for a
-    /// closed call, because an attempt that the listener still has may be returned.
+    /// Whether the result of `was_handed_over` for a call is final. For a closed call, the result
+    /// may still change, because the listener may return an attempt that it still has.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
@@ -97,7 +97,8 @@ impl HandedOverAttempts {
 /// position of the record that holds the message `until`. Reads up to that record. Returns `None`
 /// if no record holds the message.
 ///
-/// `records` are those of one tree, so hand-overs that are recorded in other trees are not included.
+/// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
+/// included.
 pub fn calls_beneath(
     records: &[Record],
     threads: &[&ThreadId],

@@ -1,9 +1,9 @@
 //! The compiled form of a definition: one canonical XML, with the texts of prompts and the peers.
 //!
-//! A run finishes on the form that it began with, so the journal holds this text. Definitions with
-//! the same meaning have the same text: dependencies are resolved, and defaults are written out.
-//! Every struct is destructured without `..`, so that a new setting cannot be left out;
-//! `read_compiled` parses the text.
+//! A run uses the same form from its beginning to its end, so the journal holds this text.
+//! Definitions with the same meaning have the same text: dependencies are resolved, and defaults
+//! are written out. Every struct is destructured without `..`, so that a new setting cannot be left
+//! out; `read_compiled` parses the text.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -69,7 +69,8 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of the attribute `of`, which states how an output or a mapping is written.
+/// Value of the attribute `of` for an output that is the output of the last goal. `EXPRESSION` and
+/// `FIELDS` are its values for other outputs and for mappings.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";

@@ -1,7 +1,7 @@
 //! The definition of a workflow as its author wrote it: goals, forms and settings as plain values.
 //!
-//! This module knows neither TOML nor threads. The config makes these values and records the place
-//! of each in its text by a [`PlaceId`].
+//! This module knows neither TOML nor threads. The config makes these values, and a [`PlaceId`]
+//! records the place of each value in the text of the config.
 
 use std::fmt;
 use std::time::Duration;
@@ -58,8 +58,8 @@ pub struct WorkflowDefinition {
     pub description: String,
     pub input: WorkflowInput,
     pub output: WorkflowOutput,
-    /// Listeners that only agents beneath the workflow call, and to which an undo must be able to
-    /// send.
+    /// Additional peers, which an undo must be able to address. Only agents beneath the workflow
+    /// call these listeners, not the workflow itself.
     pub peers: Vec<Placed<ListenerName>>,
     /// Failure policy of goals without a policy of their own.
     pub on_failure: FailurePolicy,
@@ -259,7 +259,7 @@ impl ItemFailure {
         [("stop", Self::Stop), ("skip", Self::Skip), ("collect", Self::Collect)];
 }
 
-/// Effect of a loop's last pass if it does not meet the loop's condition.
+/// Effect of a loop's last pass if the pass does not meet the loop's condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoopEnd {
     #[default]

@@ -1,6 +1,7 @@
 //! Differences between two definitions, and their effect on runs under way.
 //!
-//! The compiled forms are compared, so every setting counts, but differences in notation do not.
+//! The compiled forms are compared. So every setting counts, and differences in notation do not
+//! count.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +17,14 @@ pub struct DefinitionChange {
     /// The place in the compiled form, such as `goal[draft]/agent[writer]/prompt` or
     /// `goal[draft]@retry`.
     pub path: String,
-    /// Value in the first definition; `None` if only the second has the place.
+    /// Value in the first definition; `None` if only the second definition has the place.
     pub before: Option<String>,
-    /// Value in the second definition; `None` if only the first has the place.
+    /// Value in the second definition; `None` if only the first definition has the place.
     pub after: Option<String>,
 }
 
 /// Returns every difference between two definitions, in the order of places. A goal that only one
-/// of them has is one difference.
+/// definition has is one difference.
 pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<DefinitionChange> {
     let before = places(before);
     let after = places(after);

@@ -1,9 +1,10 @@
-//! Delegation in a run: an agent gives a task to another agent in a role that its goal allows.
+//! Delegation in a run: an agent gives a task to another agent, in a role that the goal of the
+//! first agent allows.
 //!
-//! Each delegation is a separate call to the workflow, beneath the goal's call: it opens one
-//! thread, waits, and replies with the text. The recorded request of the goal lists the allowed
-//! roles, so no definition is needed. The core counts the delegations of a goal, and refuses those
-//! that the goal does not allow.
+//! Each delegation is a separate call to the workflow, beneath the goal's call. The workflow opens
+//! one thread for the call, waits, and replies with the text. The recorded request of the goal
+//! lists the allowed roles, so no definition is needed. The core counts the delegations of a goal,
+//! and refuses those that the goal does not allow.
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
 /// Returns the delegations that goals of the workflow allow. The agents that carry out a goal with
-/// roles may delegate it. If delegated tasks may be delegated further, so may the agents that
-/// receive these tasks.
+/// roles may delegate it. The agents that receive delegated tasks may delegate, too, if tasks may
+/// be delegated further.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -101,15 +102,15 @@ pub fn is_role(text: &str) -> bool {
     !text.trim().is_empty() && length <= ROLE_CHARS_MAX && !text.contains(char::is_control)
 }
 
-/// XSD facet against blank texts: a token has no white space at its ends, so one character
-/// suffices.
+/// XSD facet against blank texts. A token has no white space at its ends, so a minimum of one
+/// character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
 /// Computes the outcome of a delivery of a delegation.
 ///
-/// # Errors
-/// [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with the roles of the
-/// delegation; [`AttemptFailure::TooLarge`] if the reply that reports its failure was refused, too.
+/// # Errors [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with the
+/// roles of the delegation; [`AttemptFailure::TooLarge`] if the reply that reports the failure of
+/// the delegation was refused, too.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,

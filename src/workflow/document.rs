@@ -95,7 +95,8 @@ impl GoalDocument {
         }
     }
 
-    /// Turns the document of a goal into that of its supervisor, who looks for `supervise`.
+    /// Turns the document of a goal into the document of the goal's supervisor. `supervise`
+    /// describes the faults that the supervisor looks for.
     pub fn ask_supervisor(&mut self, supervise: &str) {
         self.goal.push_str("[supervisor]");
         self.prompt = format!("{}\n\n{supervise}", self.prompt.trim_end());

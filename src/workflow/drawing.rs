@@ -109,7 +109,7 @@ fn condition(condition: &GoalCondition) -> String {
     }
 }
 
-/// Writes the goals on which a goal depends; an empty text if the goal names none.
+/// Writes the goals on which a goal depends; an empty text if the goal names no dependency.
 fn needs(graph: &GoalGraph<'_>, number: usize) -> String {
     let Some(goal) = graph.goal(number) else { return String::new() };
     match goal.needs.as_deref() {

@@ -10,7 +10,7 @@ use crate::schema::{PayloadParameter, ShortType};
 /// The elements and attributes that a value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
-    /// Anything: the schema leaves it open, or is not known.
+    /// Any shape: the schema permits any content, or is not known.
     Open,
     /// A text without children.
     Leaf,
@@ -148,7 +148,7 @@ pub fn names(expression: &str) -> Option<HashSet<String>> {
     Some(names)
 }
 
-/// Functions of XPath 1.0, and those that organism adds.
+/// Functions of XPath 1.0, and the functions that organism adds.
 pub const FUNCTIONS: [&str; 30] = [
     "last",
     "position",

@@ -20,9 +20,9 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns the literals of `expression` whose comparison cannot work as intended. The result of the
-/// compared function never equals, begins with or contains such a literal. Or the result is a truth
-/// value, and the comparison means the opposite of what it seems to say.
+/// Returns those literals of `expression` whose comparison cannot work as intended. Either the
+/// compared value can never equal, begin with or contain the literal, or the value is a truth value
+/// and the comparison means the opposite of what it seems to say.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -165,7 +165,7 @@ impl FutileLiteral {
     }
 }
 
-/// Returns the position of the parenthesis that closes the one at `open`.
+/// Returns the position of the parenthesis that closes the parenthesis at `open`.
 fn closing(tokens: &[ExpressionToken], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -235,8 +235,9 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Checks a comparison of a truth value with a text, which XPath first converts to a truth value.
-/// Only negative texts are reported: others, such as `= 'true'`, mean what they seem to say.
+/// Checks a comparison of a truth value with a text. XPath first converts the text to a truth
+/// value. Reports only negative texts: a comparison with another text, such as `= 'true'`, means
+/// what it seems to say.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();

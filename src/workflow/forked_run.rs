@@ -1,5 +1,5 @@
 //! Runs in forks. Such a run begins with the definition that the source's run recorded, so that
-//! both take the same course.
+//! both runs take the same course.
 
 use std::sync::Arc;
 

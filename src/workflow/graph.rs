@@ -75,7 +75,7 @@ impl<'a> GoalGraph<'a> {
         Self { definition, index }
     }
 
-    /// Returns the index of this definition, for further graphs of it.
+    /// Returns the index of this definition, for further graphs of the same definition.
     pub fn index(&self) -> Arc<GoalIndex> {
         Arc::clone(&self.index)
     }
@@ -194,8 +194,9 @@ impl<'a> GoalGraph<'a> {
         order
     }
 
-    /// Returns the direct dependencies of a goal: the goals that must have ended before it starts.
-    /// Includes the dependencies of the goal's members, except those within its own lists.
+    /// Returns the direct dependencies of a goal: the goals that must have ended before the goal
+    /// starts. Includes the dependencies of the goal's members on goals outside of the goal's
+    /// lists.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -246,7 +247,7 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the nearest goal above in the file that is no member of a list.
+    /// Returns the nearest goal above this goal in the file that is a member of no list.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }
@@ -283,8 +284,8 @@ impl<'a> GoalGraph<'a> {
         self.direct_needs(number)
     }
 
-    /// Returns the goals whose outputs a goal may use: all its direct and indirect dependencies,
-    /// with the members and the fallbacks of these. They are in the order of the file.
+    /// Returns the goals whose outputs a goal may use, in the order of the file: all direct and
+    /// indirect dependencies of the goal, and the members and the fallbacks of these dependencies.
     pub fn visible(&self, number: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut pending = self.direct_needs(number);
@@ -333,8 +334,9 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that a goal itself names or follows. Omits the dependencies of the goal
-    /// that owns its list, because the owner itself waits for the members of the list.
+    /// Returns the goals that `needs` of a goal names or, without `needs`, the goal above a goal
+    /// that is in no list. Omits the dependencies of the goal's owner, because the owner itself
+    /// waits for its members.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

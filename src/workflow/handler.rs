@@ -65,7 +65,7 @@ enum FoldError {
 }
 
 impl FoldError {
-    /// Creates a failure of the attempt that a later attempt may not have.
+    /// Creates a failure of the attempt. A later attempt may succeed.
     fn unreadable(detail: String) -> Self {
         Self::Attempt(AttemptFailure::Crashed { detail })
     }
@@ -291,7 +291,7 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns the fold before the new messages, and the number of messages that it contains.
+    /// Returns the fold before the new messages, and the number of messages that the fold contains.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,

@@ -46,7 +46,7 @@ impl LiveCalls {
         }
     }
 
-    /// Removes every model call. Returns whether there was one.
+    /// Removes every model call. Returns whether there was a model call.
     pub fn forget(&mut self) -> bool {
         let has_calls = !self.calls.is_empty();
         self.calls.clear();
@@ -58,12 +58,12 @@ impl LiveCalls {
         self.calls.remove(&call);
     }
 
-    /// Returns the thread of each call.
+    /// Returns the thread of each call with a running model call.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadId> {
         self.calls.values().map(|call| &call.source.thread)
     }
 
-    /// Returns the present activity of each call.
+    /// Returns the present activity of each call with a running model call.
     pub fn activities(&self) -> impl Iterator<Item = RunActivity> + '_ {
         self.calls.values().map(|call| {
             let LiveCall { source, state, since, streams, text, part } = call.clone();
@@ -73,7 +73,7 @@ impl LiveCalls {
     }
 
     /// Removes an ended model call. Ignores the end of an earlier attempt, which may arrive after
-    /// the start of the next one.
+    /// the start of the next attempt.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {
@@ -154,7 +154,7 @@ mod tests {
         LiveEvent::Text { source: source(n), part: AnswerPart::Answer, text: text.to_owned() }
     }
 
-    /// Texts of the calls after these events.
+    /// Returns the texts of the running model calls after these events.
     fn texts(events: &[LiveEvent]) -> Vec<String> {
         let mut calls = LiveCalls::default();
         for event in events {

@@ -42,8 +42,8 @@ fn name_of(workflow: &ListenerName, suffix: &str) -> PayloadName {
 const OUTPUT: &str = "-output";
 const FAILED: &str = "-failed";
 
-/// Returns the XSD of the payloads that are the same for every definition of the workflow of this
-/// name: the replies of runs, and the request for a retry.
+/// Returns the XSD of the payloads that do not depend on the definition of the workflow `name`: the
+/// replies of runs, and the request for a retry.
 pub fn run_schema(name: &ListenerName) -> String {
     let namespace = format!("{WORKFLOW_NAMESPACE}/{name}");
     let failed = format!("{name}{FAILED}");

@@ -43,7 +43,7 @@ fn answer_name(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Payloa
 }
 
 /// Returns the name of the question that a run of the goal sends to a person, if any: the goal's
-/// own question, or that of its supervisor.
+/// own question, or the question of the goal's supervisor.
 pub fn question_name(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,

@@ -1,4 +1,5 @@
-//! The definition of a run. A run records its definition in its first outcome, and finishes on it.
+//! The definition of a run. A run records its definition in its first outcome, and keeps this
+//! definition until it ends.
 //!
 //! The workflow sends itself a payload with the digest of the compiled form. So the gate checks the
 //! payload, and each later delivery of the call contains it. The text itself is a blob of the

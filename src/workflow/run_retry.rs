@@ -1,7 +1,7 @@
-//! Retries: a new run in the thread of an ended run, which takes over results of that run.
+//! Retries: new runs that take over results of an ended run in the same thread.
 //!
-//! The request names the earlier run and the goal to begin with. The results are not copied: each
-//! fold of the new run begins with a fold of the earlier one.
+//! The request of a retry names the earlier run and the goal to begin with. The results are not
+//! copied: each fold of the new run begins with a fold of the earlier run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call of the earlier run.
     pub run: CallId,
-    /// The goal to run again, together with every goal that needs it. `None` runs the goals that
-    /// have not ended and the goals whose calls were undone.
+    /// The goal to run again, together with every goal that depends on it. `None` runs every goal
+    /// that has not ended, and every goal whose calls were undone.
     pub from: Option<GoalId>,
 }
 

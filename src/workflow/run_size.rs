@@ -68,13 +68,14 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     payload.as_ref().is_some_and(|request| contract.undo_of(&request.value).is_some())
 }
 
-/// Maximum number of threads that a run opens, excluding those of the workflows that it calls.
+/// Maximum number of threads that a run opens, without the threads of called workflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,
-    /// Number of `threads` that belong to agents. Each makes at least one model call.
+    /// Number of `threads` that belong to agents. Each of these threads makes at least one model
+    /// call.
     agents: u64,
-    /// Number of threads beneath `threads`, for delegated tasks.
+    /// Number of threads for delegated tasks. They are beneath the `threads` of agents.
     delegated: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The state of one run: a fold of the events of its goals.
 //!
-//! It holds no clock, no ids and no messages: the listener turns the messages of a call into
+//! The state holds no clock, no ids and no messages: the listener turns the messages of a call into
 //! [`RunEvent`]s, and [`RunStep`]s into payloads. The same events give the same steps, so a run is
 //! resumed by folding its thread again.
 
@@ -417,7 +417,8 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Performs one postponed action: the next pass of a loop, or the failure of a goal run that
-    /// could not start. Returns `false` if there is none. Postponed actions avoid recursion.
+    /// could not start. Returns `false` if no action is postponed. Postponed actions avoid
+    /// recursion.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);
@@ -448,7 +449,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Removes a goal run from the open ones; returns `false` if it is not among them.
+    /// Removes a goal run from the open goal runs; returns `false` if it is not open.
     fn close(&mut self, run: &GoalRun) -> bool {
         let Some(progress) = self.progress(run.goal) else { return false };
         let at = progress.open.iter().position(|open| open == run);

@@ -30,7 +30,7 @@ pub enum RowKind {
         role: String,
         agent: ListenerName,
     },
-    /// A call that the run sends to undo another one, or to report the calls that it cannot undo.
+    /// A call with which the run undoes another call, or reports the calls that it cannot undo.
     Undo {
         listener: ListenerName,
         payload: String,
@@ -67,14 +67,14 @@ pub struct RunActivity {
     pub what: ActivityKind,
 }
 
-/// Present activity of a call beneath a goal, or the reason why it waits.
+/// Present activity of a call beneath a goal, or the reason why the call waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActivityKind {
     Model {
         state: ModelState,
         since: Time,
         streams: bool,
-        /// The end of the model's text so far. No gate has checked this text.
+        /// The last part of the model's text so far. No gate has checked this text.
         text: String,
         part: AnswerPart,
     },
@@ -100,7 +100,7 @@ pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
     goals: Vec<GoalStatus>,
-    /// How long each goal has run, by its number.
+    /// Time that each goal has run, by the number of the goal.
     times: BTreeMap<usize, GoalClock>,
     threads: BTreeMap<ThreadId, ThreadNode>,
     /// Thread and listener of each call.
@@ -179,7 +179,7 @@ impl<'a> RunTree<'a> {
         is_changed
     }
 
-    /// Applies a fact. Returns whether a row that is not the row of a goal has changed its state.
+    /// Applies a fact. Returns whether the fact has changed a row other than the row of a goal.
     fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
@@ -384,7 +384,7 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns a row for the activities in threads whose goal is not known, for example because no
-    /// journal is readable; `None` if there are none.
+    /// journal is readable; `None` if there are no such activities.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();

@@ -1,5 +1,5 @@
-//! The shapes of the values that expressions can select in the view of a run, from the config
-//! alone.
+//! The shapes of the values that expressions can select in the view of a run, as derived from the
+//! config alone.
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
@@ -26,7 +26,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of a goal's output; `None` for a goal without one.
+    /// Returns the shape of a goal's output; `None` for a goal without an output.
     pub fn goal(&self, goal: &GoalDefinition) -> Option<ValueShape> {
         match &goal.form {
             GoalForm::Run(target) => Some(self.target(goal, target)),

@@ -1,4 +1,5 @@
-//! Typed outputs of agents' goals: the payloads that answer them, and their schema.
+//! Typed outputs of agents' goals: the payloads that answer such goals, and the schema of these
+//! payloads.
 
 use std::borrow::Cow;
 

@@ -86,7 +86,7 @@ impl UndoRules {
 /// Code of a failed call on which its listener may have acted, even if no hand-over is recorded.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
-/// Beginning of the labels of threads that undo. No goal has such a name.
+/// Beginning of the labels of threads that undo. No name of a goal begins like this.
 const LABEL: &str = "undo_";
 
 /// Label of the thread that sends a person the list of calls that were not undone.
@@ -168,7 +168,7 @@ impl<'a> OwnUndos<'a> {
     }
 
     /// Whether one of these calls has undone `call`, which completed at the position `completed`.
-    /// If so, removes the undoing call, because each of them undoes only one call.
+    /// If so, removes the undoing call, because a call undoes only one other call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -341,7 +341,8 @@ impl RunUndo {
         }
     }
 
-    /// Plans the undo, and returns its first step. Call as soon as no thread of the run is open.
+    /// Plans the undo, and returns its first step. Must be called as soon as no thread of the run
+    /// is open.
     pub fn begin(
         &mut self,
         calls: &[NestedCall],

@@ -1,4 +1,4 @@
-//! Verdicts of supervisors and judges: the payloads with which agents give them.
+//! Verdicts of supervisors and judges: the payloads with which agents give these verdicts.
 
 use crate::contract::WORKFLOW_NAMESPACE;
 use crate::ids::PayloadName;

@@ -160,7 +160,7 @@ impl Element {
         }
     }
 
-    /// Returns the bytes of all names, attributes and texts of the element.
+    /// Returns the number of bytes in all names, attributes and texts of the element.
     pub fn text_bytes(&self) -> usize {
         let attributes = self.attributes.iter().map(|(name, value)| name.local.len() + value.len());
         let content = self.content.iter().map(|node| match node {

@@ -34,7 +34,7 @@ impl TextLocation {
 }
 
 impl TextLocation {
-    /// Whether there is anything to show: a line or a path.
+    /// Whether the location has a line or a path to show.
     pub fn is_known(&self) -> bool {
         self.line > 0 || self.path.is_some()
     }
@@ -59,7 +59,7 @@ pub struct Finding {
     pub code: String,
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// The defect and the expectation, in lower case and without a full stop.
+    /// Text that names the defect and the expected form, in lower case and without a full stop.
     #[serde(rename = "message")]
     pub message: String,
 }

@@ -52,7 +52,7 @@ impl Element {
     }
 }
 
-/// The namespace bindings of every document before its root element.
+/// The namespace bindings that apply to the root element of every document: the prefix `xml`.
 static OUTERMOST: LazyLock<NamespaceScope> = LazyLock::new(|| {
     let mut scope = NamespaceScope::default();
     scope.bind("xml", XML_NAMESPACE.into());

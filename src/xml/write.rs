@@ -30,9 +30,9 @@ pub fn content(element: &Element) -> String {
 /// recorded ones, so each numbering must stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// Counts the prefixes of the element.
+    /// The number counts only the attributes of the element that get a prefix.
     OfPrefixes,
-    /// Counts all attributes of the element, also those without a prefix.
+    /// The number counts all attributes of the element, also those without a prefix.
     OfAttributes,
 }
 
@@ -74,8 +74,8 @@ impl ElementWriter {
         }
     }
 
-    /// Declares `namespace` as the default namespace, unless it already is. `default` is the
-    /// present default namespace.
+    /// Declares `namespace` as the default namespace if it differs from `default`, the default
+    /// namespace in force.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));

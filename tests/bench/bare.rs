@@ -1,5 +1,6 @@
-//! The floor of messages over NATS: a process that receives on core NATS, publishes to JetStream,
-//! and forwards each message after its acknowledgement. It parses nothing.
+//! The lower bound of the cost of a message over NATS: a process that receives on core NATS,
+//! publishes to JetStream, and forwards each message after its acknowledgement. The process parses
+//! nothing.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
@@ -19,18 +20,18 @@ const KEPT: &str = "bare.kept";
 const OUT: &str = "bare.out";
 const STREAM: &str = "bare";
 
-/// Messages per second, and latency.
+/// Result of a run of the bare forwarder: messages per second, and latency.
 pub struct Bare {
     pub per_second: f64,
     /// Latency of one message to the forwarder and back.
     pub micros: f64,
 }
 
-/// A process that is killed when this is dropped.
+/// A child process that is killed when this value is dropped.
 pub struct Program(Child);
 
 impl Program {
-    /// Starts this program again as the forwarder.
+    /// Starts this executable again with the argument `word` and these environment variables.
     pub fn start(word: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(word).envs(variables.iter().copied()).stdin(Stdio::null());
@@ -45,7 +46,7 @@ impl Drop for Program {
     }
 }
 
-/// Measures for `span`, with `threads` messages of 1 KB in flight at any time.
+/// Measures the bare forwarder for `span`, with `threads` messages of 1 KB in flight at any time.
 pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
     let admin = server.admin();
     let stream = json!({ "name": STREAM, "subjects": [KEPT], "storage": "file",
@@ -59,7 +60,7 @@ pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
     bare
 }
 
-/// One runtime thread for everything, so that no other thread must be woken.
+/// Creates a runtime with a single thread, so that no other thread must be woken.
 fn alone() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -95,8 +96,8 @@ async fn drive(options: &Options, threads: usize, span: Duration) -> Bare {
     Bare { per_second, micros: median_of(times.into_iter()) }
 }
 
-/// The forwarder process. It has one connection and one thread, and does not wait for the
-/// acknowledgement of one message before it publishes the next.
+/// Main function of the forwarder process. The process has one connection and one thread, and
+/// publishes further messages while it waits for acknowledgements.
 pub fn forward() {
     let server = std::env::var("BENCH_NATS").unwrap();
     let options =

@@ -16,7 +16,8 @@ pub fn micros(work: impl FnOnce()) -> f64 {
     (spent() - before).as_secs_f64() * 1e6
 }
 
-/// Time of all cores since the system started, in ticks: idle, and total.
+/// Time of all cores since the system started, in ticks: idle, and total; `None` if the system does
+/// not report it.
 pub type OfAll = Option<(u64, u64)>;
 
 pub fn of_all() -> OfAll {

@@ -22,11 +22,13 @@ use super::relay::listener;
 use super::workflows::{Shape, chain_of, each_of, organism_of, run_once};
 
 const GOALS: usize = 2_000;
-/// Goals of the short run, with whose cost per goal the long run is compared.
+/// Number of goals of the short run. The long run is compared with the cost per goal of the short
+/// run.
 const FEW_GOALS: usize = 200;
 
-/// Microseconds of the engine per goal in a run of 2,000 goals, compared with a run of 200. One
-/// figure has the items of one goal, the other has goals of one definition in sequence.
+/// Adds two figures: the engine's processor time per goal in a run of 2,000 goals, compared with a
+/// run of 200 goals. In the first figure, one goal has that number of items; in the second, that
+/// number of goals runs in sequence.
 pub fn goals(bench: &mut Bench) {
     for (name, shape) in
         [("engine_items", each_of as fn(usize) -> Shape), ("engine_chain", chain_of)]
@@ -37,7 +39,7 @@ pub fn goals(bench: &mut Bench) {
     }
 }
 
-/// Median microseconds of the engine per goal.
+/// Returns the median processor time of the engine per goal, in microseconds.
 fn of(shape: Shape, goals: usize, runs: usize) -> f64 {
     let place = directory("flow");
     let config = organism_of(&place, &shape.turns, Duration::ZERO, &shape.text);
@@ -48,7 +50,7 @@ fn of(shape: Shape, goals: usize, runs: usize) -> f64 {
     median(runs, || play(&handler(&config), &messages) / goals as f64)
 }
 
-/// The messages of the only call of the workflow.
+/// Returns the messages of the only call of the workflow, from the journal in `place`.
 fn messages(place: &Path) -> Vec<Arc<Message>> {
     let reader = JournalReader::open(&place.join("data")).unwrap();
     let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
@@ -95,7 +97,7 @@ fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
     micros
 }
 
-/// A source of earlier runs that has none.
+/// A source of earlier runs that contains no run.
 struct NoRuns;
 
 impl RunArchive for NoRuns {

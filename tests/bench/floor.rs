@@ -1,5 +1,5 @@
-//! The floor: a bare SQLite loop with the journal's settings, and the same with every row
-//! parsed and validated by libxml2.
+//! The floor of the figures: the speed of a bare SQLite loop with the journal's settings, and of a
+//! loop in which libxml2 also parses and validates every row.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ fn checked_rows_per_second(batch: usize, span: Duration) -> f64 {
     rows(batch, span, || schemas.validate(&name, TASK.as_bytes()).unwrap())
 }
 
-/// Median of single-row commits, in microseconds.
+/// Median duration of a commit with one row, in microseconds.
 fn micros_per_commit(span: Duration) -> f64 {
     let db = database();
     let (began, mut times) = (Instant::now(), Vec::new());

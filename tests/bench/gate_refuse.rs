@@ -1,5 +1,5 @@
-//! `gate_refuse`: time in which the gate refuses a megabyte of hostile XML, beside a loop over its
-//! bytes.
+//! `gate_refuse`: time in which the gate refuses a megabyte of hostile XML, compared with a loop
+//! over the same bytes.
 //!
 //! The measurement covers the complete refusal: from the bytes to location, digest and head, ready
 //! to be recorded.
@@ -66,8 +66,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
     texts.filter(|(name, text)| name.ends_with(".xml") && text.len() >= LARGE).collect()
 }
 
-/// A text as long as a payload, which repeats one element and is refused at its very end, because
-/// it is not closed.
+/// Returns texts of the maximum size of a payload, with their names. Each text repeats one piece of
+/// markup and is refused at its end at the latest, because its root element is not closed.
 fn floods() -> Vec<(String, Vec<u8>)> {
     let flood = |name: &str, unit: &str| {
         let text = ADD.to_owned() + &unit.repeat((PAYLOAD_BYTES_MAX - ADD.len()) / unit.len());

@@ -7,13 +7,14 @@ use super::start;
 
 const THREADS: usize = 64;
 
-/// Speed on a journal with a million messages, compared with ten thousand.
+/// Speed of the relay on a journal with 1,000,000 messages, compared with a journal with 10,000
+/// messages.
 pub fn messages(bench: &mut Bench) {
     grown(bench, "relay_growth", [10_000, 1_000_000], ROUNDS);
 }
 
-/// Speed on a journal with a hundred thousand threads of one exchange each, compared with a
-/// thousand.
+/// Speed of the relay on a journal with 100,000 threads of one exchange each, compared with a
+/// journal with 1,000 threads.
 pub fn threads(bench: &mut Bench) {
     // An exchange is a call and its result: two records.
     grown(bench, "relay_growth_threads", [2_000, 200_000], 0);

@@ -15,8 +15,8 @@ const TICK_MICROS: f64 = 10_000.0;
 /// Default duration of a run in seconds.
 const SECONDS: u64 = 5;
 
-/// Prints the hops of one run, and for each hop the processor time in microseconds and the bytes of
-/// the journal.
+/// Prints the number of hops of one run, and for each hop the processor time in microseconds and
+/// the bytes of the journal.
 pub fn measure() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let host = arguments.first().map_or("native", String::as_str);

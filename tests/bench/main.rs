@@ -1,4 +1,5 @@
-//! Cost of the message path, compared with the floor beneath it: `make bench`.
+//! Cost of the message path: `make bench`. Each figure is compared with its floor, the cost of the
+//! same work without organism.
 //!
 //! Every figure is the median of several runs. Its floor is measured in the same run, because the
 //! disk of a shared machine varies.
@@ -55,14 +56,14 @@ use floor::Floors;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs for each figure; the result is the median.
+/// Number of runs for each figure; the figure is their median.
 const RUNS: usize = 5;
 const SECONDS: u64 = 3;
 
 type Figure = (&'static str, fn(&mut Bench));
 
-/// Every figure, in the order of the table. A name on the command line selects the figures that
-/// contain it.
+/// Every figure, in the order of the table. A name on the command line selects the figures whose
+/// names contain it.
 const FIGURES: [Figure; 52] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),

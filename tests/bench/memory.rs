@@ -84,8 +84,8 @@ concurrency = 100
 timeout = "300s"
 "#;
 
-/// Peak memory of the program in MB after it has read a hundred streams with `noises` pieces of
-/// noise each.
+/// Returns the program's peak memory in MB after it has read a hundred streams with `noises`
+/// ignored events each.
 fn streamed(noises: usize) -> Option<f64> {
     let place = directory("streams");
     let server = Server::start();
@@ -163,7 +163,8 @@ pub fn held(child: &Child, what: &str) -> Option<f64> {
     Some(kib * 1024.0 / 1e6)
 }
 
-/// The child process: reports when it is idle, and stays idle until its input ends.
+/// Main function of the child process. The process reports when it is idle, and stays idle until
+/// its input ends.
 pub fn rest() {
     let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
     let config =

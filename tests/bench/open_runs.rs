@@ -46,7 +46,7 @@ fn most(runs: usize) -> Option<f64> {
     held(&child.process, "VmHWM:")
 }
 
-/// The child process of [`memory`].
+/// Main function of the child process of [`memory`].
 pub fn open() {
     let runs: usize = std::env::var("BENCH_RUNS").unwrap().parse().unwrap();
     let shape = chain_of(GOALS);
@@ -105,7 +105,7 @@ fn with_run(place: &Path, delay: Duration) -> (Config, Shape) {
     (relay::config(place, &relay::commanded(&["true".to_owned()], 1), &more), shape)
 }
 
-/// The child process of [`resume_after_kill`].
+/// Main function of the child process of [`resume_after_kill`].
 pub fn interrupted() {
     let place = PathBuf::from(std::env::var("BENCH_PLACE").unwrap());
     let (config, shape) = with_run(&place, LONG);

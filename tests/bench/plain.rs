@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Counts `<` byte by byte. The form of the loop prevents vectorisation, because a parser cannot
-/// use that to tell markup from text.
+/// use vectorisation to tell markup from text.
 pub fn count(text: &[u8]) -> usize {
     let mut found = 0;
     for byte in text {
@@ -18,7 +18,8 @@ pub fn count(text: &[u8]) -> usize {
 /// Duration of a measurement of one class in one run.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Median duration of `work` in seconds, because other processes delay some of its runs.
+/// Returns the median duration of `work` in seconds. A median is not affected by the runs that
+/// other processes delay.
 pub fn seconds(mut work: impl FnMut() -> usize) -> f64 {
     let (began, mut times) = (Instant::now(), Vec::new());
     while began.elapsed() < LOOK {

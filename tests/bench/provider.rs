@@ -23,7 +23,7 @@ use super::turns;
 use super::wire::{ANTHROPIC, OPENAI, Server, Wire};
 
 pub const TOKENS: usize = 2_000;
-/// Number of turns in a run, whose median is the result.
+/// Number of turns in a run; the result is their median.
 const TURNS: usize = 20;
 
 pub fn openai(bench: &mut Bench) {
@@ -53,8 +53,8 @@ fn reads(bench: &mut Bench, name: &str, wire: &Wire) {
     bench.figures.add(name, value, "us CPU", Some(floor));
 }
 
-/// Cost of turns with extraction, compared with turns without. The two kinds alternate, so that
-/// nothing else differs between them.
+/// Cost of turns with extraction of actions, compared with turns without extraction. The two kinds
+/// of turns alternate, so that nothing else differs between them.
 pub fn extract_share(bench: &mut Bench) {
     let (grammar, tokens) = turns::reply(TOKENS);
     let classes = [OPENAI, ANTHROPIC].map(|wire| {

@@ -1,4 +1,4 @@
-//! Two pumps that share four partitions, beside one pump with all four.
+//! Two pumps that share four partitions, compared with one pump that has all four.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn played(server: &Server, pumps: &[&str], span: Duration) -> Played {
     played
 }
 
-/// The pump process: some partitions of the relay.
+/// Main function of a pump process, which runs some of the relay's partitions.
 pub fn pump() {
     let place = std::env::var("BENCH_PLACE").unwrap();
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench").join(place);
@@ -112,7 +112,7 @@ fn drive(config: Config, span: Duration) -> Played {
     })
 }
 
-/// Calls `ping` once, in this thread or in a new one. Returns the thread id.
+/// Calls `ping` once, in `thread` or in a new thread. Returns the id of the call's thread.
 async fn call(client: Arc<OrganismClient>, thread: Option<String>) -> String {
     let request = SubmitRequest {
         client: relay::listener("client"),

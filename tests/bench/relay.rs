@@ -77,7 +77,8 @@ pub fn indexed(bench: &mut Bench) {
     bench.figures.add("relay_indexed", of(0), "messages/s", Some(of(1)));
 }
 
-/// Stops the follower of the index by holding its lock, as another process that writes would.
+/// Stops the follower of the index by holding the lock of the index, as another writing process
+/// would.
 fn unindexed(place: &Path) -> std::fs::File {
     let data = place.join("data");
     std::fs::create_dir_all(&data).unwrap();
@@ -138,7 +139,8 @@ pub fn listener(name: &str) -> ListenerName {
     ListenerName::parse(name).unwrap()
 }
 
-/// `ping` sends the task repeatedly, and `pong` returns it.
+/// Returns the host of `ping`, which sends the task repeatedly, or of `pong`, which returns the
+/// task.
 fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder {
     let (listener, pings) = (listener(name), name == "ping");
     let answer = move |delivery: &Delivery| -> Result<Outcome, AttemptFailure> {
@@ -156,7 +158,7 @@ fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder
     })
 }
 
-/// Calls that were made during a run, and its duration.
+/// The calls of a run, and the duration of the run.
 pub struct Played {
     /// Duration of each call in microseconds.
     calls: Vec<f64>,

@@ -21,7 +21,7 @@ use super::story::{Plot, Story};
 
 /// A thread of 1,000 turns.
 const PLOT: Plot = Plot { questions: 40, looks: 24 };
-/// Number of turns whose median is the result.
+/// Number of measured turns; the result is their median.
 const TURNS: usize = 10;
 
 pub fn turn_1000(bench: &mut Bench) {
@@ -50,7 +50,7 @@ pub fn turn_1000(bench: &mut Bench) {
     bench.figures.add("turn_1000", late, "us CPU", Some(early));
 }
 
-/// Turns of each subthread.
+/// Number of turns of each subthread.
 const ROUNDS: u64 = 10;
 
 pub fn tree_1000(bench: &mut Bench) {
@@ -109,7 +109,7 @@ fn opened(thread: &ThreadId) -> Record {
     record(thread, vec![fact])
 }
 
-/// A message of 1 KB in a thread.
+/// Returns the record of a message of 1 KB in `thread`.
 fn turn(root: &ThreadId, thread: &ThreadId, round: u64) -> Record {
     let id = MessageId(Uuid::now_v7());
     let text = "all work and no play ".repeat(50);

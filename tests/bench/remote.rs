@@ -67,7 +67,7 @@ fn many(bench: &mut Bench, name: &str, sync: Sync) {
     bench.figures.add(name, value, "messages/s", Some(floor));
 }
 
-/// Runs the relay and the floor in alternation, on one server.
+/// Runs the relay and the bare forwarder in alternation, on one server.
 fn beside(bench: &Bench, sync: Sync, threads: usize) -> (Vec<Played>, Vec<Bare>) {
     let server = sync.server();
     let runs = (0..bench.runs).map(|_| {

@@ -7,7 +7,7 @@ use super::story::{Plot, Story};
 
 const PLOT: Plot = Plot { questions: 10, looks: 24 };
 const _: () = assert!(PLOT.messages() == 1_000);
-/// Number of prompts in a run, whose median is the result.
+/// Number of prompts in a run; the result is their median.
 const PROMPTS: usize = 20;
 
 pub fn thousand(bench: &mut Bench) {

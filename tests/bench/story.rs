@@ -48,8 +48,9 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Number of messages in the thread. A question makes four: the question, the answer, its turn
-    /// and a thought. A lookup makes four: its turn, a thought, the call and its result.
+    /// Number of messages in the thread. A question adds four messages: the question, its answer,
+    /// the turn of the answer and a thought. A lookup adds four as well: a turn, a thought, the
+    /// call and its result.
     pub const fn messages(self) -> usize {
         self.questions * (4 + 4 * self.looks)
     }
@@ -73,7 +74,7 @@ impl Story {
         story
     }
 
-    /// The agent, with the delivery of its next turn.
+    /// Returns the agent, with the delivery of its next turn.
     pub fn due(&self, model: &str) -> PreviewInput {
         let thread = ThreadId::parse(THREAD).unwrap();
         due(self.config(model), &listener("writer"), &thread).unwrap()

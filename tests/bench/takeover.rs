@@ -20,10 +20,10 @@ use super::relay;
 use super::remote::Sync;
 use super::start;
 
-/// Rounds of each call: a tree has about ten records.
+/// Number of rounds of each call. With this number, a tree has about ten records.
 const ROUNDS: usize = 3;
 const THREADS: usize = 64;
-/// Successors that take a stream over, one after another.
+/// Number of standbys that take a stream over, one after another.
 const STANDBYS: usize = 5;
 
 /// Duration of a takeover on a stream of a million records, compared with a hundred thousand.
@@ -56,7 +56,7 @@ fn taken_over(records: usize) -> f64 {
     median_of(times.into_iter())
 }
 
-/// The config of a host with separate directories, whose journal is `stream`.
+/// Returns the config of a host that has separate directories, and whose journal is `stream`.
 fn host(name: &str, server: &Server, stream: &str) -> Config {
     let journal = format!(
         "[nats]\nurl = \"{}\"\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\
@@ -74,7 +74,8 @@ struct FollowingHost {
 }
 
 impl FollowingHost {
-    /// Follows the stream of `config`, which keeps `journal`, up to its end.
+    /// Follows the stream of `config` up to the present end of the stream. `journal` is the id of
+    /// the stream's journal.
     fn begin(config: Config, journal: Uuid) -> Self {
         let StorageConfig::JetStream { servers, journal: options } = &config.storage else {
             unreachable!("the journal is a stream");
@@ -95,7 +96,8 @@ impl FollowingHost {
         Self { core, standby }
     }
 
-    /// Takes the stream over from `before`, and records a boot. Returns the seconds that it took.
+    /// Takes the stream over from `before`, and records a boot. Returns the open journal, and the
+    /// duration in seconds.
     fn take_over(self, before: StreamJournal) -> (StreamJournal, f64) {
         let Self { mut core, standby } = self.follow();
         before.close(Time::now()).unwrap();

@@ -26,7 +26,7 @@ impl TurnServices for Alone {
     fn progress(&self) {}
 }
 
-/// Number of turns in a run, whose median is the result.
+/// Number of turns in a run; the result is their median.
 const TURNS: usize = 20;
 
 pub fn overhead(bench: &mut Bench) {

@@ -1,4 +1,4 @@
-//! The turns of models that the extraction figures parse, by their content.
+//! The texts of models that the extraction figures parse, in classes by their content.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Class {
         self.turns.iter().map(|(_, text)| text.len()).sum()
     }
 
-    /// Speed of the floor over the same texts, in MB/s.
+    /// Speed of a plain loop over the bytes of the same texts, in MB/s.
     pub fn plain(&self) -> f64 {
         plain::megabytes_per_second(self.bytes(), || {
             self.turns.iter().map(|(_, text)| plain::count(text.as_bytes())).sum()

@@ -23,7 +23,7 @@ const WAITERS: usize = 200;
 const SPAN: Duration = Duration::from_secs(60);
 const SPAN_QUICK: Duration = Duration::from_secs(5);
 
-/// A listener that takes its delivery and never answers.
+/// Config with a listener that takes its delivery and never answers.
 const CONFIG: &str = r#"
 [organism]
 name = "waiters"
@@ -79,7 +79,7 @@ fn measured(span: Duration) -> (f64, f64) {
     measured
 }
 
-/// Starts this number of waiters. Returns after each has its receipt.
+/// Starts `count` waiters. Returns when each waiter has its receipt.
 async fn wait(place: &Path, count: usize) -> mpsc::UnboundedReceiver<SubmitUpdate> {
     let handshake = handshake(place);
     let (updates, mut received) = mpsc::unbounded_channel();

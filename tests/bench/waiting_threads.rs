@@ -68,7 +68,8 @@ fn add(bench: &mut Bench, figure: &str, word: &str, many: usize) {
     }
 }
 
-/// Memory of a process with `threads` waiting threads, in MB.
+/// Returns the memory of a process with `threads` waiting threads, in MB. `word` is the payload
+/// that makes each thread wait.
 fn waiting(word: &str, threads: usize) -> Option<f64> {
     let threads = threads.to_string();
     let variables = [("BENCH_THREADS", &*threads), ("BENCH_WORD", word)];
@@ -79,7 +80,8 @@ fn waiting(word: &str, threads: usize) -> Option<f64> {
     megabytes
 }
 
-/// The child process: opens the threads, and keeps them waiting until its input ends.
+/// Main function of the child process: opens the threads, and keeps them waiting until its input
+/// ends.
 pub fn wait() {
     let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
     let word = std::env::var("BENCH_WORD").unwrap();

@@ -127,7 +127,7 @@ fn request(at: SocketAddr, path: &str, head: &str, body: &str) -> String {
     answer
 }
 
-/// Paths of the links on a page that begin with `begin` and have no query.
+/// Returns the paths of the links on a page that begin with `begin` and have no query.
 fn links(page: &str, begin: &str) -> Vec<String> {
     let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
     let links = links.filter(|link| link.starts_with(begin) && !link.contains('?'));
@@ -202,8 +202,8 @@ fn rate(span: Duration, interval: Option<Duration>, is_live: bool) -> f64 {
     relay.hops_per_second()
 }
 
-/// Opens the live pages as soon as there is a thread. The thread returns the number of loads until
-/// the end of the run.
+/// Opens the live pages as soon as the record contains a thread. The returned operating system
+/// thread ends with the total number of page loads.
 fn start_readers(place: &Path, has_ended: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let data = place.join("data");
     let has_ended = Arc::clone(has_ended);

@@ -68,7 +68,7 @@ pub fn organism_of(place: &Path, turns: &[Json], delay: Duration, text: &str) ->
         .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// Calls `to` once, in a new thread, and waits for the answer.
+/// Submits `payload` once, in a new thread, and checks that the result contains `expected`.
 pub async fn call(handle: &Handle, payload: &str, expected: &str) {
     let target = Target::New { suggested: None };
     let sent = handle.submit(&listener("client"), target, None, payload.as_bytes()).await;
@@ -123,7 +123,8 @@ fn finder() -> Natives {
     HashMap::from([(listener("finder"), build)])
 }
 
-/// Median duration in milliseconds of `delays` delays in sequence, as long as the timer makes them.
+/// Measures `delays` delays of the timer in sequence. Returns the median duration of the whole
+/// sequence in milliseconds.
 fn millis_of(delays: u32) -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     median(CALLS / 4, || {
@@ -137,7 +138,7 @@ fn millis_of(delays: u32) -> f64 {
     })
 }
 
-/// Measures calls without and with delays of the model. The floor of calls with delays is
+/// Measures calls without and with delays of the model. Calls with delays are compared with
 /// `delays_in_a_row` delays in sequence, the critical path.
 fn add_overhead(
     bench: &mut Bench,

@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::driver::Dice;
 
-/// Maximum number of connections to one address. The system reserves the ports of closed
-/// connections for a while, so a new address follows.
+/// Maximum number of connections to one address. After that number, the next address is used,
+/// because the system reserves the ports of closed connections for a while.
 const CONNECTIONS_MAX: u32 = 5_000;
 
 /// A client, and a server whose answers are the input.

@@ -186,7 +186,7 @@ fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>, pool: &[Vec<u8>]) {
     }
 }
 
-/// A name or a number somewhere in `bytes`; empty if there is none.
+/// Returns the range of a random name or number in `bytes`; an empty range if none is found.
 fn word(dice: &mut Dice, bytes: &[u8]) -> Range<usize> {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b":_.-".contains(byte);
     let at = dice.below(bytes.len() + 1);

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 use crate::driver::Dice;
 use crate::stage::{data, name};
 
-/// Checks each text that the gate accepts: libxml2 must accept it, and the gate must accept its
-/// written form with the same meaning.
+/// Checks each text that the gate accepts: libxml2 must accept its payload, and the gate must
+/// accept the payload again, with the same name and meaning.
 pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     let mut said = String::new();
     for sender in ["client", "desk", "calc", "nobody"] {
@@ -180,7 +180,8 @@ fn records(data: &Path) -> Result<Vec<Digest>, organism::journal::Error> {
     Ok(records.into_iter().map(|sealed| sealed.hash).collect())
 }
 
-/// The kind of a message: its first words.
+/// Returns the first words of a message, without words that contain a digit or another symbol. Such
+/// words would make every message different.
 fn without_numbers(text: &str) -> String {
     let words = text.split_whitespace().filter(|word| word.chars().all(char::is_alphabetic));
     words.take(6).collect::<Vec<_>>().join(" ")

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// A campaign that writes its line when it is dropped.
+/// A campaign. It writes its line when this value is dropped.
 pub struct Campaign {
     name: String,
     begun: Instant,
@@ -17,8 +17,8 @@ impl Campaign {
         Self { name: name.into(), begun: Instant::now(), notes: Vec::new() }
     }
 
-    /// Adds a note to the line, such as the size, an injected fault with its count, or a
-    /// measurement.
+    /// Adds a note to the report line of the campaign, such as the size, an injected fault with its
+    /// count, or a measurement.
     pub fn note(&mut self, what: impl Into<String>) {
         self.notes.push(what.into());
     }

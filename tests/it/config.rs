@@ -48,8 +48,8 @@ fn good_with(from: &str, to: &str) -> String {
     good.replacen(from, to, 1)
 }
 
-/// Describes each problem as `code line:column help`, with the name of the file if it is not the
-/// config.
+/// Describes each problem as `code line:column help`, with the name of the file if the problem is
+/// not in the config itself.
 fn said(result: &Result<Config, ConfigProblems>) -> Vec<String> {
     let Err(problems) = result else { return Vec::new() };
     let say = |problem: &organism::config::ConfigProblem| {

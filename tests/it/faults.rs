@@ -73,7 +73,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether this process may trace the system calls of others.
+/// Whether this process may trace the system calls of other processes.
 fn may_trace() -> Result<(), String> {
     let tampering = ["-f", "-qq", "-e", "inject=fdatasync:error=EIO:when=1", "true"];
     succeeds("strace", &tampering)

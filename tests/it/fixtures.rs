@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use journals::stored_journals;
 
-/// The name of each variant of an enum; the `match` makes it exhaustive.
+/// The name of each variant of an enum; a `match` ensures that the list is complete.
 macro_rules! variants {
     ($of:ident, $all:ident, $type:ident: $($name:ident)*) => {
         const $all: &[&str] = &[$(stringify!($name)),*];

@@ -21,7 +21,8 @@ pub fn validator(command: &str) -> Option<Arc<Validator>> {
     validator.clone()
 }
 
-/// Name of the command in `arguments`, which has one word or two; `None` if its output is not JSON.
+/// Returns the name of the command in `arguments`, of one word or two; `None` if the output of the
+/// command is not JSON.
 fn command_of(arguments: &[&str]) -> Option<String> {
     if !arguments.contains(&"--json") && !arguments.contains(&"jsonl") {
         return None;

@@ -666,9 +666,9 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Lists the guards to run. A short run leaves out a campaign where the mutant has a guard of its
-/// own, which finds it at less cost. `ORGANISM_TORTURE` tries all of them, and also runs each guard
-/// without a mutant; otherwise the suite itself shows that it passes.
+/// Lists the guards to run, each with its mutant. A short run leaves out a campaign if the mutant
+/// also has a cheaper guard. With `ORGANISM_TORTURE`, the list is complete and also has each guard
+/// without a mutant; in a short run, the suite itself shows that the guards pass.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     let broken = GUARDS.iter().map(|(mutant, guard)| (*guard, Some(*mutant)));
     if torture() {

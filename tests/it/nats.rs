@@ -56,7 +56,7 @@ pub struct Server {
     settings: Settings,
     /// Whether a config file sets the server's address.
     is_written: bool,
-    /// Port of the server, which it chooses and then keeps; 0 before.
+    /// Port that the server chose at its first start and keeps; 0 before that start.
     port: AtomicU16,
     keeper: Mutex<Option<(Child, ChildStdin)>>,
 }
@@ -298,9 +298,9 @@ pub fn proof_code() -> i32 {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() { 5 } else { 0 }
 }
 
-/// Environment variables that put the journals of all organisms in `directory` on JetStream. They
-/// are set if `ORGANISM_TEST_NATS` is, whose value is the address of a server, or `own` to start
-/// one. The same tests then check JetStream.
+/// Environment variables that put the journals of all organisms in `directory` on JetStream, so
+/// that the same tests check JetStream. Empty if `ORGANISM_TEST_NATS` is not set. That variable
+/// contains the address of a server, or `own` to start one.
 pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
     let Ok(wanted) = std::env::var("ORGANISM_TEST_NATS") else { return Vec::new() };
     let address = if wanted == "own" { shared().address() } else { wanted };

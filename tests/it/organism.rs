@@ -113,12 +113,12 @@ use crate::json_schemas::assert_described;
 /// A time-out that is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Polls until the condition holds.
+/// Polls until `look` returns a value.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(PATIENCE, what, look)
 }
 
-/// Polls until the condition holds, and panics after `patience`.
+/// Polls until `look` returns a value, and panics after `patience`.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
@@ -131,7 +131,7 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
 }
 
 /// A config with a listener that echoes, a listener that holds its answer until a test releases it,
-/// and a chain.
+/// and a listener that calls another one.
 pub const CONFIG: &str = r#"
 [organism]
 name = "talk"

@@ -1,10 +1,11 @@
-//! Processor time of a thread. A limit on it also holds on a busy machine.
+//! Processor time of a thread. A test can limit the processor time of its work even on a busy
+//! machine.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Measures the processor time of the thread that starts it.
+/// Measures the processor time of the thread that starts the measurement.
 pub struct ProcessorTime {
     begun: Duration,
 }

@@ -63,7 +63,7 @@ fn a_seed_runs_exactly_as_it_did_before() {
     }
 }
 
-/// Requirement: the records do not show whether trees at rest have left memory and come back.
+/// A seed gives the same records whether trees at rest have left memory and come back, or not.
 #[test]
 fn the_records_are_the_same_whether_trees_at_rest_leave_memory_or_not() {
     for seed in 0..100 {

@@ -24,8 +24,9 @@ pub fn house(collector: &Collector) -> House {
     House::with(&with_collector(CONFIG, collector, ""))
 }
 
-/// Each span's name with the names of its ancestors, outermost first, sorted. Every chain must end
-/// at a root span.
+/// Returns one path for each span: the names of its ancestors, outermost first, and its own name.
+/// The paths are sorted. A path begins with `(given)` if its first span names a parent that is not
+/// in `spans`.
 pub fn paths(spans: &[Span]) -> Vec<String> {
     let by_id: BTreeMap<_, _> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
     assert_eq!(by_id.len(), spans.len(), "two spans of one id: {spans:#?}");

@@ -90,7 +90,8 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
     ("src/organism/", &["println", "miette", "clap"], "the house knows no terminal"),
 ];
 
-/// Modules that the commands of the command line share; no command uses another one.
+/// Modules that the commands of the command line share. No command uses the module of another
+/// command.
 const SHARED_BY_VERBS: &[&str] = &[
     "all_from",
     "diff",
@@ -122,7 +123,8 @@ fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|(_, modules, _)| modules.contains(&module))
 }
 
-/// `src/pump/core/mod.rs` gives `["pump", "core"]`.
+/// Returns the path of modules that a file's path states: `["pump", "core"]` for
+/// `src/pump/core/mod.rs`.
 fn module_path(path: &str) -> Vec<&str> {
     let inside = path.trim_start_matches("src/").trim_end_matches(".rs");
     inside.split('/').filter(|part| *part != "mod").collect()
@@ -149,7 +151,8 @@ fn used(file: &File) -> Vec<(String, usize)> {
     found
 }
 
-/// `a::b` gives `a`; `{a::b, c::{d, e}}` gives `a` and `c`.
+/// Returns the first segment of each path in `rest`: `a` for `a::b`, and `a` and `c` for
+/// `{a::b, c::{d, e}}`.
 fn first_segments(rest: &str) -> Vec<String> {
     let word = |text: &str| {
         let text = text.trim_start();

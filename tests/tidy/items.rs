@@ -39,7 +39,7 @@ pub struct DeclaredItem {
     pub name: String,
     /// Offset of the keyword, or of the name of a field or a variant.
     pub at: usize,
-    /// Whether it is declared `pub` without a restriction.
+    /// Whether the item is declared `pub` without a restriction.
     pub is_public: bool,
 }
 

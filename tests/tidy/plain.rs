@@ -8,7 +8,8 @@ use crate::ratchet::{Offence, only_shrinks};
 use crate::source::{line_of, without_text};
 use crate::tree::{File, product, read, rust};
 
-/// Names that several types may share, since their module says whose they are.
+/// Names that several types may share, because the module of each such type shows what the type
+/// belongs to.
 const SHARED_NAMES: &[&str] = &["Error", "Options", "Args", "Config", "Handle", "Service"];
 
 /// Words that no code name may contain, because the field has another noun. Payload names and wire
@@ -247,7 +248,7 @@ fn is_known_noun(name: &str, glossary: &BTreeSet<String>) -> bool {
     glossary.contains(&words.join(" ")) || forms.iter().flatten().any(|word| is_known(word))
 }
 
-/// `src/NAME.rs` or `src/NAME/mod.rs`: the root of a module of the library.
+/// Whether `path` is the root of a module of the library: `src/NAME.rs` or `src/NAME/mod.rs`.
 fn is_module_root(path: &str) -> bool {
     let Some(inside) = path.strip_prefix("src/") else { return false };
     let inside = inside.strip_suffix("/mod.rs").or(inside.strip_suffix(".rs"));

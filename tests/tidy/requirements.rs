@@ -6,7 +6,8 @@ use crate::nothing;
 use crate::source::functions;
 use crate::tree::{read, rust};
 
-/// Founding document and the number of its requirements.
+/// Each founding document: the first character of the ids of its requirements, and the number of
+/// its requirements.
 const DOCUMENTS: &[(char, usize)] = &[('O', 11), ('T', 15), ('A', 15), ('F', 17), ('C', 9)];
 
 struct Row {

@@ -145,7 +145,8 @@ pub fn line_of(text: &str, offset: usize) -> usize {
 pub struct Function<'a> {
     pub name: &'a str,
     pub line: usize,
-    /// Lines from its name to its closing brace, without blank lines and comments.
+    /// Number of lines from the function's name to its closing brace, without blank lines and
+    /// comments.
     pub lines: usize,
     /// Range from `fn` to the closing brace.
     pub start: usize,

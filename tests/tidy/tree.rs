@@ -35,7 +35,7 @@ pub fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Every text file that is tracked or untracked and not ignored.
+/// Every text file that git does not ignore, tracked or not.
 pub fn files() -> &'static [File] {
     static FILES: OnceLock<Vec<File>> = OnceLock::new();
     FILES.get_or_init(|| paths().into_iter().filter_map(load).collect())

@@ -6,14 +6,14 @@ pub enum BlockShape {
     Braces(LexicalRules),
     Indented,
     Headings,
-    /// Blocks end by braces if the definition contains a brace, otherwise by indentation.
+    /// Guesses the form: braces if the definition contains a brace, otherwise indentation.
     Guessed,
 }
 
 /// The lexical rules that distinguish brackets in code from brackets in strings and comments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LexicalRules {
-    /// Whether a statement without `;` may end at a line break.
+    /// Whether a line break may end a statement that has no `;`.
     newline_ends: bool,
     /// Characters that begin a comment to the end of the line.
     line_comment: &'static str,
@@ -51,8 +51,8 @@ impl BlockShape {
     });
 }
 
-/// Index of the last line of the block that begins at line `start`; the last line of the file if
-/// the block has no end.
+/// Returns the index of the last line of the block that begins at line `start`. If the block has no
+/// end, returns the index of the last line of the file.
 pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     match shape {
         BlockShape::Braces(lexis) => braces_end(lines, start, lexis),
@@ -65,7 +65,8 @@ pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     }
 }
 
-/// Index of the first of the comment, attribute and decorator lines directly above line `start`.
+/// Returns the index of the first comment, attribute or decorator line directly above line `start`,
+/// or `start` if no such line stands above it.
 pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     let belongs = |line: &str| {
         let line = line.trim_start();
@@ -85,8 +86,7 @@ pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     start - above
 }
 
-/// For each line, whether the line begins in code. Otherwise it begins inside a string, comment or
-/// fence.
+/// Returns for each line whether it begins in code, not inside a string, comment or fence.
 pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
     let mut scan = CodeScanner::default();
     let mut fenced = false;
@@ -152,7 +152,7 @@ fn directive_end(lines: &[&str], start: usize) -> usize {
     (start + continued).min(lines.len().saturating_sub(1))
 }
 
-/// Whether a statement without `;` on `line` continues on the next line.
+/// Whether the statement on `line` has no `;` and continues on the next line.
 fn goes_on(line: &str, next: Option<&str>) -> bool {
     let open_end = line.trim_end().ends_with(['=', ',', '|', '&', '(', '+', '?', ':', '>', '\\']);
     let next = next.map(str::trim_start).unwrap_or_default();
@@ -245,7 +245,8 @@ impl CodeScanner {
         }
     }
 
-    /// Number of bytes of `rest` that were scanned. `c` is the first character of `rest`.
+    /// Scans the beginning of `rest`, whose first character is `c`. Returns the number of scanned
+    /// bytes.
     fn step_code(
         &mut self,
         rest: &str,
@@ -340,7 +341,8 @@ impl CodeScanner {
     }
 }
 
-/// Length of a character literal such as `'{'` or `'\''`. A single quote alone begins a lifetime.
+/// Returns the length of a character literal such as `'{'` or `'\''`. The length of a single quote
+/// that begins a lifetime is 1.
 fn character(rest: &str) -> usize {
     let mut chars = rest.chars().skip(1);
     match (chars.next(), chars.next()) {

@@ -156,8 +156,8 @@ fn find(
     })
 }
 
-/// Returns as many whole lines as fit into the limit, with their number. A first line that does not
-/// fit is cut.
+/// Joins as many whole lines as fit into the limit, and returns the text with the number of these
+/// lines. If not even the first line fits, the text is the beginning of the first line.
 fn bounded(lines: &[&str]) -> (String, usize) {
     let mut out = String::new();
     let mut taken = 0;

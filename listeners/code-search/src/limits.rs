@@ -11,7 +11,7 @@ pub const LINE_LEAD_BYTES: usize = 80;
 /// Maximum bytes of a file. A larger file is not read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 pub const QUERY_BYTES_MAX: usize = 1_000;
-/// Maximum comparison steps for matching a pattern at one place of a file.
+/// Maximum comparison steps for matching a pattern at one position in a file.
 pub const QUERY_STEPS_MAX: usize = 20_000;
 /// Maximum lines of one extract.
 pub const EXTRACT_LINES_MAX: usize = 600;
@@ -22,6 +22,6 @@ pub const SURROUNDING_LINES: usize = 10;
 pub const SUGGESTIONS_MAX: usize = 20;
 
 const _: () = assert!(LINE_LEAD_BYTES < LINE_BYTES_MAX);
-/// Escaping expands one byte to at most six. An answer must still fit into a payload.
+/// Asserts that an answer fits into a payload even if escaping expands each byte to six.
 const _: () = assert!(EXTRACT_BYTES_MAX * 6 < organism::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(MATCHES_MAX * LINE_BYTES_MAX * 6 < organism::limits::PAYLOAD_BYTES_MAX);

@@ -29,7 +29,7 @@ pub struct Query {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryResults {
-    /// Number of all matches, including those that are not shown.
+    /// Number of all matches, including matches that are not shown.
     #[serde(rename = "@total")]
     pub total: usize,
     /// Whether some matches are not shown.
@@ -71,7 +71,7 @@ pub struct Extract {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchResults {
-    /// Number of all matching lines, including those that are not shown.
+    /// Number of all matching lines, including lines that are not shown.
     #[serde(rename = "@total")]
     pub total: usize,
     /// Whether some matching lines are not shown.

@@ -12,8 +12,8 @@ use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
 
-/// Finds every piece of code in the tree, or in the part at `path`, that has the form of the
-/// pattern.
+/// Finds every piece of code that has the form of the pattern, in the whole tree or beneath the
+/// path of the request.
 pub fn query(tree: &SearchTree, request: &Query) -> Result<QueryResults, ToolError> {
     let pattern = CodePattern::read(&request.pattern)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
@@ -198,8 +198,8 @@ fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> O
     }
 }
 
-/// Index after the token at `at`. If that token is an opening bracket, the index after its closing
-/// bracket. `None` at the end of the text, and if the token is a closing bracket.
+/// Returns the index after the token at `at`, or after the closing bracket if that token is an
+/// opening bracket. Returns `None` at the end of the text and at a closing bracket.
 fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, token) in texts.iter().enumerate().skip(at) {

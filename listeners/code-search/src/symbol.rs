@@ -25,8 +25,8 @@ const RUST: &[&str] = &[
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(?P<name>\w+)\s*\{",
     r"^\s*macro_rules!\s+(?P<name>\w+)",
 ];
-/// Expressions for blocks that contain definitions. Such a block counts as a definition only if no
-/// other definition is found.
+/// Expressions for Rust blocks that contain definitions. Such a block counts as a definition only
+/// if the search finds no other definition.
 const RUST_IMPL: &[&str] =
     &[r"^\s*(?:unsafe\s+)?impl(?:<.*?>)?\s+(?:.*\bfor\s+)?(?:\w+::)*(?P<name>\w+)"];
 const PYTHON: &[&str] = &[
@@ -55,7 +55,8 @@ const ANY: &[&str] = &[
     r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
 ];
 
-/// Words that begin a statement. Without this list, the expression for functions would match them.
+/// Words that begin a statement. The expression for functions would match them, so the search
+/// excludes them.
 const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
@@ -151,8 +152,8 @@ fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines
     DefinitionLines { first, last: block::end(lines, line, shape) }
 }
 
-/// Whether a defined name is the wanted name. A heading can also be named by the anchor that
-/// renderers derive from it.
+/// Whether a definition has the wanted name. The wanted name of a heading may also be the anchor
+/// that renderers derive from the heading.
 fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     if shape != BlockShape::Headings {
         return name == wanted;

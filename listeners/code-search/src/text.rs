@@ -5,8 +5,8 @@ pub fn legible(text: &str) -> String {
     text.chars().map(|c| if is_xml(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// Whether a character survives in XML. A carriage return does not, because a parser reads it as a
-/// line feed.
+/// Whether XML preserves a character. A carriage return is not preserved, because a parser reads it
+/// as a line feed.
 fn is_xml(c: char) -> bool {
     matches!(c, '\t' | '\n' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
@@ -21,7 +21,8 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
-/// Whether the content is binary: it contains a NUL, which is also how `grep` decides.
+/// Whether a file is binary, which means that its content contains a NUL. `grep` uses the same
+/// rule.
 pub fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0)
 }

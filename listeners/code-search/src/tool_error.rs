@@ -33,7 +33,7 @@ pub enum ToolErrorCode {
 #[error("{message}")]
 pub struct ToolError {
     pub code: ToolErrorCode,
-    /// The defect, the affected thing, and what to do next.
+    /// Text that states the defect, the affected file or argument, and what to do next.
     pub message: String,
 }
 

@@ -34,7 +34,7 @@ impl SearchTree {
         &self.root
     }
 
-    /// The path beneath the root for `written`, with its links resolved. Fails if the path leads
+    /// Finds `written` beneath the root and resolves the links in its path. Fails if the path leads
     /// out of the root, does not exist, is hidden or is ignored.
     pub fn resolve(&self, written: &str) -> Result<PathBuf, ToolError> {
         let mut inside = PathBuf::new();

@@ -11,14 +11,14 @@ pub enum WorkspaceRequest {
     Install { proposal: String },
 }
 
-/// Changes of files, and commands. Either all changes are made or none. The commands run after the
-/// changes.
+/// File changes and commands of one payload. Either all changes are made or none; the commands run
+/// after the changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProposalSet {
     pub summary: Option<String>,
     pub edits: Vec<FileEdit>,
     pub steps: Vec<CommandStep>,
-    /// Whether the payload is of the kind that waits for a person's approval in every config.
+    /// Whether a payload of this kind waits for a person's approval in every config.
     pub is_held: bool,
 }
 

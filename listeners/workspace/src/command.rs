@@ -43,9 +43,8 @@ pub struct FinishedCommand {
 }
 
 impl CommandRunner {
-    /// Runs a program until it ends or must be stopped. `path` is the name of `directory`. The
-    /// program starts in the directory of the handle, even if the name leads to another directory
-    /// by now.
+    /// Runs a program in `directory` until the program ends or must be stopped. `path` is the name
+    /// by which `directory` was opened; the name may lead to another directory by now.
     pub fn run(
         &self,
         command: &[String],
@@ -81,7 +80,8 @@ impl CommandRunner {
 }
 
 struct RunningCommand {
-    /// The supervisor. It kills all processes when its standard input is closed.
+    /// The supervisor process. When its standard input is closed, it kills all processes of the
+    /// command.
     child: Child,
     stdout: OutputStream<std::process::ChildStdout>,
     stderr: OutputStream<std::process::ChildStderr>,
@@ -114,7 +114,8 @@ impl RunningCommand {
         Ok(outcome)
     }
 
-    /// Ends the supervisor, which ends all other processes. Reads the rest of the output.
+    /// Stops the supervisor, which kills all processes of the command, and reads the rest of the
+    /// output.
     fn stop(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + limits::STOP_GRACE;
@@ -153,7 +154,7 @@ impl RunningCommand {
     }
 }
 
-/// One output of a command.
+/// The standard output or the standard error of a command.
 struct OutputStream<R> {
     from: Option<R>,
     output: CommandOutput,
@@ -175,7 +176,7 @@ impl<R: Read + AsFd> OutputStream<R> {
         self.from.iter().map(|from| PollFd::new(from, PollFlags::IN))
     }
 
-    /// Reads once. The next call reads further output.
+    /// Reads one chunk of the available output.
     fn read(&mut self) -> io::Result<()> {
         let Some(from) = &mut self.from else { return Ok(()) };
         let mut chunk = [0; 32 << 10];

@@ -9,12 +9,12 @@ use crate::limits;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnifiedDiff {
     pub text: String,
-    /// Bytes of the whole diff, before a cut.
+    /// Length in bytes that the diff had before it was cut.
     pub bytes: usize,
     pub files: Vec<LineCounts>,
 }
 
-/// The change of one file.
+/// Number of lines that a change adds to and removes from one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineCounts {
     pub path: String,

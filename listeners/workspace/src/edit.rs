@@ -105,7 +105,7 @@ pub fn insert(
 /// The content of a file with all line ends written as `\n`.
 struct LineFeedView {
     text: Vec<u8>,
-    /// Offsets in `text` of each `\n` before which a `\r` was left out.
+    /// Offset in `text` of each `\n` that was `\r\n` in the file.
     dropped: Vec<usize>,
 }
 
@@ -123,15 +123,15 @@ impl LineFeedView {
         view
     }
 
-    /// Converts an offset in `text` to an offset in the file. The offset of a line end is converted
-    /// to the beginning of that line end.
+    /// Converts an offset in `text` to an offset in the file. An offset of `\n` becomes the offset
+    /// of `\r` if the line ends with `\r\n` in the file.
     fn offset(&self, at: usize) -> usize {
         at + self.dropped.partition_point(|dropped| *dropped < at)
     }
 }
 
-/// Offsets at which `old` occurs in `text`, including overlapping ones. Stops at the maximum number
-/// of matches that messages count.
+/// Returns the offsets at which `old` occurs in `text`, including overlapping occurrences. Stops at
+/// the maximum number of occurrences that error messages count.
 fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(old);
     let mut found = Vec::new();

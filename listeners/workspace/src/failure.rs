@@ -35,9 +35,9 @@ pub enum FailureCode {
     BadPackage,
     UnknownProposal,
     /// The preview with which a person approved the call is no longer valid. The schema lacks this
-    /// code, because the answer refuses the call instead of reporting a failed action.
+    /// code, because such a call is refused, not answered with a failure.
     StalePreview,
-    /// A command was running when the listener died, so its result is unknown.
+    /// The listener died while a command was running, so the result of the command is unknown.
     Interrupted,
     DiskFull,
     NotPermitted,
@@ -81,7 +81,7 @@ impl FailureCode {
 #[error("{message}")]
 pub struct ActionFailure {
     pub code: FailureCode,
-    /// The defect, the affected thing, and what to do next.
+    /// Text that states the defect, the affected file or argument, and what to do next.
     pub message: String,
 }
 

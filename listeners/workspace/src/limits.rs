@@ -46,14 +46,14 @@ pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 pub const COMMAND_TICK: Duration = Duration::from_millis(50);
 /// How long the processes of a command may take to end after they were killed.
 pub const STOP_GRACE: Duration = Duration::from_secs(3);
-/// Maximum rounds in which the supervisor looks for processes that a command has left behind.
+/// Maximum rounds in which the supervisor searches for processes that a command has left running.
 pub const SWEEPS_MAX: usize = 1_000;
 
 pub const PACKAGES_MAX: usize = 50;
 pub const PACKAGE_BYTES_MAX: usize = 200;
 
-/// Escaping expands one byte to at most five. An answer must still fit into a payload, together
-/// with the file names.
+/// Asserts that an answer with file names fits into a payload even if escaping expands each byte to
+/// five.
 const _: () = assert!(DIFF_BYTES_MAX * 5 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_MAX * 5 * 2 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!((SET_COMMANDS_MAX + 1) * PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);

@@ -12,11 +12,11 @@ use crate::place::WorkspacePath;
 use crate::root::WorkspaceRoot;
 use crate::self_running;
 
-/// The changes that `edits` make, ordered by the first edit of each file. A later edit applies to
-/// the result of earlier edits. If one edit fails, all fail.
+/// Returns the changes that `edits` make, ordered by the first edit of each file. A later edit
+/// applies to the result of earlier edits. If one edit fails, all fail.
 ///
-/// `is_approved` states whether a person has approved every edit, so that files that other programs
-/// execute on their own may change.
+/// `is_approved` states whether a person has approved every edit. Without approval, an edit of a
+/// file that other programs execute on their own fails.
 pub fn changes(
     root: &WorkspaceRoot,
     edits: &[FileEdit],

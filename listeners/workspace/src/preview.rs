@@ -15,7 +15,8 @@ use crate::package;
 /// Preview of a call that changes nothing.
 pub const READS_ONLY: &str = "would change nothing: it only reads";
 
-/// Preview of a set, from the changes that its edits make now.
+/// Returns the preview of a set. `planned` contains the changes that the set's edits would make
+/// now.
 pub fn of_set(set: &ProposalSet, planned: &Result<Vec<FileChange>, ActionFailure>) -> String {
     let mut text = String::new();
     match planned {
@@ -67,7 +68,7 @@ pub fn of_failure(failure: &ActionFailure) -> String {
     format!("would change nothing and fail: {}: {failure}\n", failure.code.as_str())
 }
 
-/// Preview of an installation that was proposed before.
+/// Returns the preview of a call that runs an installation proposed before.
 pub fn of_command(command: &[String]) -> String {
     format!("would run this, whose effects are not known before:\n{}\n", package::shown(command))
 }

@@ -53,8 +53,8 @@ pub fn changes(summary: Option<&str>, sets: &[SetManifest], diff: &UnifiedDiff) 
     with_diff(WORKSPACE, changes, diff).to_xml()
 }
 
-/// The answer `command-result`. The answer contains `command` if the command is not the caller's
-/// own text.
+/// Writes the answer `command-result`. `command` is given only if the caller did not write the
+/// command itself.
 pub fn ran(id: Option<&str>, command: Option<&str>, done: &FinishedCommand) -> String {
     let mut result = actions("command-result");
     if let Some(id) = id {

@@ -31,7 +31,7 @@ const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Mode bits of a file that stay when its content changes. The system drops the other bits when a
+/// Mode bits that a file keeps when its content changes. The system clears all other bits when a
 /// file is written.
 const MODE_KEPT: u32 = 0o1777;
 
@@ -50,7 +50,7 @@ pub struct FoundFile {
     pub id: (u64, u64),
 }
 
-/// Mode and owner of a file, which stay when its content changes.
+/// Mode and owner of a file. A change of the file's content keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FileOwner {
     #[serde(rename = "mode")]
@@ -107,7 +107,7 @@ impl WorkspaceRoot {
         openat(&self.dir, ".", DIRECTORY, Mode::empty()).map_err(failed)
     }
 
-    /// The missing directories on the path of a file, from the top.
+    /// Returns the missing directories on the path of a file, outermost first.
     pub fn missing(&self, place: &WorkspacePath) -> Result<Vec<String>, ActionFailure> {
         let (names, _) = place.split();
         let mut missing = Vec::new();
@@ -264,7 +264,7 @@ fn regular(kind: FileType, place: &WorkspacePath) -> Result<(), ActionFailure> {
     Err(ActionFailure::new(FailureCode::NotAFile, format!("`{place}` {what}, not a file")))
 }
 
-/// Why a directory on a path could not be opened.
+/// Returns the reason why a directory on a path could not be opened.
 fn no_directory(dir: &OwnedFd, name: &str, place: &WorkspacePath, error: Errno) -> ActionFailure {
     let kind = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
         .map(|stat| FileType::from_raw_mode(stat.st_mode));

@@ -1,6 +1,6 @@
 //! Files that other programs execute on their own. Writing such a file amounts to running a
-//! command, so the write is held for approval like a command. Only the names of files and
-//! directories decide.
+//! command, so the write is held for approval like a command. Only the names of a file and of its
+//! directories decide whether the write is held.
 
 /// Directories in which every file is held: configuration that editors, shells, agents, CI and
 /// version control read and execute.
@@ -169,8 +169,7 @@ const BARE_REPOSITORY: &str = ".git";
 /// Git's own directory. No agent may write it.
 const GIT: &str = ".git";
 
-/// Returns the first name in a path that marks the file as one that other programs execute on their
-/// own.
+/// Returns the first name in a path by which other programs would execute the file on their own.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
@@ -182,8 +181,8 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// Whether a file with this name is held. The names of held directories count as well, because some
-/// programs accept a file or a directory.
+/// Whether a file with this name is held. Includes the names of held directories, because some
+/// programs read a file in place of such a directory.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)

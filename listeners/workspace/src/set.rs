@@ -1,8 +1,8 @@
 //! Changes several files, all or none of them, even if the process or the machine dies.
 //!
-//! A set is stored together with the contents that it replaces. Then each new content is written
-//! beside its file. Then each new content replaces its file in one step. Then the set is marked as
-//! made. A set that was stored but not marked is undone before any other change.
+//! A set of changes is made in four steps: it is stored with the contents that it replaces; each
+//! new content is written beside its file; each new content replaces its file in one step; and the
+//! set is marked as made. A set that was stored but not marked is undone before any other change.
 
 use organism::failpoint::failpoint;
 use rustix::fs::fsync;
@@ -15,10 +15,11 @@ use crate::place::WorkspacePath;
 use crate::root::{self, FoundFile, WorkspaceRoot};
 use crate::state::{StateLock, WorkspaceState};
 
-/// Failpoint of tests. Passed before each step whose effect can be seen from outside.
+/// Failpoint of tests, which the code passes before each step with an effect that is visible from
+/// outside.
 const STEP: &str = "workspace-step";
 
-/// Data of a set apart from its files.
+/// Data of a set of changes, except the changed files.
 #[derive(Debug, Clone, Default)]
 pub struct SetDescription {
     pub message: String,
@@ -35,15 +36,16 @@ pub struct ChangeSets<'a> {
 }
 
 impl<'a> ChangeSets<'a> {
-    /// Waits for the lock, and undoes an unfinished set of changes of a process that has died.
+    /// Waits for the lock. Undoes the set of changes that a dead process has left unfinished, if
+    /// there is one.
     pub fn open(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         sets.recover()?;
         Ok(sets)
     }
 
-    /// Waits for the lock, for a caller that only reads. Fails if a set is unfinished, because its
-    /// files are about to be taken back.
+    /// Waits for the lock, for a caller that only reads. Fails if a set is unfinished, because the
+    /// changes of an unfinished set will be undone.
     pub fn read(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         if sets.state.unfinished().map_err(remembering)?.is_some() {
@@ -94,7 +96,7 @@ impl<'a> ChangeSets<'a> {
         Ok(None)
     }
 
-    /// The content of a file before or after a set.
+    /// Returns the content that a file had before or after a set; `None` if the file did not exist.
     pub fn kept(
         &self,
         manifest: &SetManifest,
@@ -186,7 +188,7 @@ impl<'a> ChangeSets<'a> {
         Ok(())
     }
 
-    /// Puts one new content in place, if the old content has not changed meanwhile.
+    /// Replaces a file by its new content. Fails if another program has changed the file meanwhile.
     fn swap(&self, temporary: &str, change: &FileChange) -> Result<(), ActionFailure> {
         let place = &change.place;
         let (_, name) = place.split();
@@ -230,8 +232,8 @@ impl<'a> ChangeSets<'a> {
         fsync(&dir).map_err(|error| ActionFailure::of(error, "write", place))
     }
 
-    /// Takes back the part of a set that was made. Leaves a file as it is if another program has
-    /// changed it since.
+    /// Takes back the changes of an unfinished set. Skips files that another program has changed
+    /// since.
     fn take_back(&self, manifest: &SetManifest) -> Result<(), ActionFailure> {
         for (index, entry) in manifest.files.iter().enumerate().rev() {
             let place = WorkspacePath::file(&entry.path, self.root.path())?;

@@ -143,8 +143,8 @@ impl WorkspaceState {
         synced
     }
 
-    /// Deletes the set that was being made. Its manifest goes first, because a set without a
-    /// manifest does not exist.
+    /// Deletes the set that was being made. Deletes its manifest first, because a set counts as
+    /// absent without its manifest.
     pub fn abandon(&self) -> io::Result<()> {
         let folder = self.open_folder();
         absent(fs::remove_file(folder.join(MANIFEST)))?;
@@ -206,8 +206,8 @@ impl WorkspaceState {
         self.begun_file(message, index).exists()
     }
 
-    /// Records that a command of this message is about to run, because its effects cannot be seen
-    /// later.
+    /// Records that a command of this message is about to run. After a crash, the record is the
+    /// only sign that the command may have had effects.
     pub fn begin_command(&self, message: &str, index: usize) -> io::Result<()> {
         write(&self.begun_file(message, index), b"")
     }
@@ -240,7 +240,7 @@ impl WorkspaceState {
         write(&file, &serde_json::to_vec(command)?)
     }
 
-    /// Returns the command of a proposal that was not taken.
+    /// Returns the command of a proposal; `None` if the proposal is unknown or was already taken.
     pub fn proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };
         match fs::read(&file) {
@@ -250,7 +250,7 @@ impl WorkspaceState {
         }
     }
 
-    /// Returns the command of a proposal. A proposal can be taken only once.
+    /// Takes a proposal and returns its command. A proposal can be taken only once.
     pub fn take_proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };
         let used = file.with_extension("used");

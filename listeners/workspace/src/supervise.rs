@@ -15,7 +15,7 @@ use rustix::process::{
 
 use crate::limits;
 
-/// First argument that makes the program a supervisor. The command follows it.
+/// First argument that makes the program a supervisor. All further arguments are the command.
 pub const SUPERVISE: &str = "--supervise";
 
 /// Exit code for a command that cannot be started, as in shells.
@@ -69,8 +69,8 @@ fn until_over(pid: Pid) {
     }
 }
 
-/// Kills the processes that the command has left behind. As orphans, they are children of the
-/// supervisor.
+/// Kills the processes that the command has left behind. As orphans, these processes have become
+/// children of the supervisor.
 fn sweep() {
     for _ in 0..limits::SWEEPS_MAX {
         let children = children();

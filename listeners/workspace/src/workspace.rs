@@ -37,11 +37,11 @@ pub struct Options {
     pub time: Duration,
     /// Further variables of the listener's environment that commands get.
     pub passed: Vec<String>,
-    /// Whether packages are installed as soon as they are proposed. Only for a listener whose calls
-    /// all need approval.
+    /// Whether packages are installed as soon as they are proposed. Set only if every call of this
+    /// listener needs approval.
     pub installs: bool,
-    /// Whether files that other programs execute on their own may be written like other files. Only
-    /// for a listener whose calls all need approval.
+    /// Whether files that other programs execute on their own may be written like other files. Set
+    /// only if every call of this listener needs approval.
     pub approved: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct WorkspaceCall<'a> {
     pub payload: &'a str,
     /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Whether the call may be carried out with this preview.
+    /// Whether the call may be carried out with the effects that the given preview describes.
     pub holds: &'a dyn Fn(&Preview) -> bool,
 }
 
@@ -67,7 +67,8 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Opens a workspace, and undoes an unfinished set of changes of a process that has died.
+    /// Opens a workspace. Undoes the set of changes that a dead process has left unfinished, if
+    /// there is one.
     pub fn open(root: &Path, options: Options) -> io::Result<Self> {
         let root = WorkspaceRoot::open(root)?;
         std::fs::create_dir_all(&options.state)?;
@@ -88,8 +89,8 @@ impl Workspace {
         Ok(Self { root, state, commands, shell, installs, approved })
     }
 
-    /// Returns one or several XML elements. Fails if the workspace does not accept such a payload,
-    /// or if the state cannot be stored.
+    /// Carries out a call and returns its answer: one or several XML elements. Fails if the
+    /// workspace does not accept such a payload, or if the state cannot be stored.
     pub fn answer(&self, call: &WorkspaceCall<'_>) -> Result<String, String> {
         let request = WorkspaceRequest::read(call.payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
@@ -107,7 +108,7 @@ impl Workspace {
         Ok(answered.unwrap_or_else(|failure| reply::failed(&failure)))
     }
 
-    /// Returns what a payload would do now. Writes nothing.
+    /// Returns the effects that a payload would have now. Writes nothing.
     pub fn preview(&self, payload: &str) -> Result<Preview, String> {
         let request = WorkspaceRequest::read(payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
@@ -376,8 +377,8 @@ impl Workspace {
         let _ = self.state.remember(call.message, answer);
     }
 
-    /// Records that a command of this message begins. Fails if the command had already begun before
-    /// the process died, because running it again could repeat its effects.
+    /// Records that a command of this message begins. Fails if the command had begun before the
+    /// process died, because a second run could repeat the command's effects.
     fn begin(&self, call: &WorkspaceCall<'_>, index: usize) -> Result<(), ActionFailure> {
         if self.state.has_begun(call.message, index) {
             return Err(interrupted());
@@ -429,7 +430,7 @@ struct FileSpan<'a> {
     last: (&'a SetManifest, usize),
 }
 
-/// Fails if a person has approved the call with another preview than this.
+/// Fails if a person has approved the call with a preview that differs from `now`.
 fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
     if (call.holds)(&Preview::new(now)) {
         return Ok(());

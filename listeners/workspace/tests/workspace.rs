@@ -159,7 +159,8 @@ fn shell(command: &str) -> String {
     action("shell", "id='default' exec_dir='.'", &escaped(command))
 }
 
-/// A value in the first element of an answer: the text of a child, or of `@attribute`.
+/// Returns a value from the first element of an answer: the text of the child `what`, or the
+/// attribute if `what` is `@attribute`.
 fn value_in(answer: &str, what: &str) -> String {
     let element = Element::read(answer).unwrap();
     match what.strip_prefix('@') {
@@ -168,7 +169,7 @@ fn value_in(answer: &str, what: &str) -> String {
     }
 }
 
-/// The code of an `action-failed`; the name of any other answer.
+/// Returns the code of an `action-failed`, or the name of any other answer.
 fn verdict(answer: &str) -> String {
     match Element::read(answer).unwrap() {
         element if element.local_name() == "action-failed" => value_in(answer, "code"),

@@ -1,6 +1,6 @@
 //! The order of a turn's actions, read from the record of the turn. Prompts show the results in
-//! this order, whatever the order of their arrival. If an action was refused, the refusal stands in
-//! the place of the result.
+//! this order, whatever the order of their arrival. In place of a refused action's result, prompts
+//! show the refusal.
 
 use std::collections::HashMap;
 

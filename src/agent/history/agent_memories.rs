@@ -18,7 +18,7 @@ use super::source_turns::SourceTurns;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    /// Mark of the last transfer, if another machine has transferred the thread.
+    /// Mark of the last transfer; `None` if the thread was never transferred from another machine.
     mark: Option<Digest>,
 }
 
@@ -33,17 +33,18 @@ impl ThreadMemory {
         self.fold.up_to()
     }
 
-    /// Returns the position up to which another machine has transferred the thread, and the mark of
-    /// that transfer; `None` if nothing was transferred.
+    /// Returns the position up to which the thread was transferred from another machine, and the
+    /// mark of the last transfer; `None` if nothing was transferred.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds transferred records of the thread. They are the records after the position `after`, up
-    /// to `up_to`, where the transfer ends. If `after` is 0, the records are the whole thread and
-    /// replace the content of this memory.
+    /// Adds transferred records of the thread: those after the position `after`, up to the position
+    /// `up_to`. If `after` is 0, the records are the whole thread and replace the content of this
+    /// memory.
     ///
-    /// Returns false and changes nothing if `after` is neither 0 nor the end of this memory.
+    /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
+    /// memory.
     pub fn extend_transferred(
         &mut self,
         records: &[Record],
@@ -87,8 +88,8 @@ impl AgentMemories {
         Self { history, source_history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
     }
 
-    /// Returns these memories with another reader of source threads. Used for forks whose sources
-    /// are in other journals.
+    /// Returns these memories with `source_history` as the reader of source threads, for forks
+    /// whose sources are in other journals.
     #[must_use]
     pub fn with_source_history(self, source_history: Arc<dyn ThreadHistory>) -> Self {
         Self { source_history, ..self }

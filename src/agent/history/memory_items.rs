@@ -22,7 +22,7 @@ pub(super) struct MemoryItems {
     turns: usize,
     /// Number of the fold's messages that were considered.
     seen: usize,
-    /// Indices of considered messages that are requests without a delivery so far.
+    /// Indices of considered messages that are requests and were not delivered yet.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -34,8 +34,8 @@ pub(super) struct MemoryItems {
     changes: (usize, usize),
 }
 
-/// Place of an item: its position, whether it is a turn, and its `seq`. Items are sorted by place,
-/// so the messages at a position come before the turn that was rendered from that position.
+/// Sort key of an item: its position, whether it is a turn, and its `seq`. By this key, the
+/// messages at a position come before the turn that was rendered from that position.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -83,9 +83,9 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
-    /// Adds the items that the fold gained since the last delivery. Returns false if items already
-    /// in the list have changed, or if a new item does not belong at the end; the list is then
-    /// unusable.
+    /// Adds the items that the fold gained since the last delivery. Returns false if an item
+    /// already in the list has changed, or if a new item must be inserted before an old one; the
+    /// list is then unusable.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -259,8 +259,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes items whose `seq` is less than `before`. Keeps the last `kept` of them that count
-/// towards the window, all items after the first of these, and the request of the call `stays`.
+/// Removes items whose `seq` is less than `before`, except the newest of these: the last `kept`
+/// that count towards the window, with all items after the first of them. The request of the call
+/// `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -284,7 +285,7 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
     });
 }
 
-/// Inserts a mark for the removed items: after the open request if the window begins with that
+/// Inserts the mark for removed items: after the open request if the window begins with that
 /// request, otherwise at the beginning.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {

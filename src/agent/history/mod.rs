@@ -53,8 +53,8 @@ pub enum MemoryItem {
 /// The model's text and calls of one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
-    /// `seq` of the turn's record. A native call is identified by its turn and its id, because
-    /// providers may reuse ids in later turns.
+    /// `seq` of the turn's record. Providers may reuse ids in later turns, so a native call is
+    /// identified by its turn and its id.
     pub turn: u64,
     pub raw: String,
     /// Provider that answered. No other provider can read the turn's opaque blocks.
@@ -71,7 +71,7 @@ pub struct RecordedToolCall {
     pub payload: Option<String>,
 }
 
-/// A message of the thread, and the call that it answers, if known.
+/// A message of the thread, with the call that the message answers, if known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadMessage {
     pub message: Arc<Message>,
@@ -108,16 +108,16 @@ pub struct AgentMemory {
     pub acted: bool,
     /// Name of the request of this call.
     pub request: Option<PayloadName>,
-    /// The only payload that answers the request; `None` unless the request is a typed goal.
+    /// The only payload that answers the request, if the request is a typed goal; otherwise `None`.
     pub answer: Option<PayloadName>,
-    /// The payload with which the agent may delegate the request; `None` unless the request is a
-    /// goal with roles.
+    /// The payload with which the agent may delegate the request, if the request is a goal with
+    /// roles; otherwise `None`.
     pub delegate: Option<PayloadName>,
     /// Time of the first message of the thread. The prompt uses it as today's date.
     pub began: Option<crate::clock::Time>,
 }
 
-/// Computes the memory of `view.agent` in `view.thread` from all records of the thread.
+/// Computes the memory of `view.agent` in `view.thread`. `records` are all records of the thread.
 pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     let mut fold = ThreadFold::new(view.agent.clone(), view.thread.clone(), view.memory);
     for record in records.iter().filter(|record| record.position <= view.position) {
@@ -126,8 +126,9 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether the message is the core's note in the first record that the thread is a fork. Agents do
-/// not see this note, so that a fork and its source have the same prompts.
+/// Whether the message is the core's note that the thread is a fork, which the thread's first
+/// record contains. Agents do not see the note, so that a fork and its source have the same
+/// prompts.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)

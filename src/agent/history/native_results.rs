@@ -1,5 +1,5 @@
 //! Results of a turn's native calls, read from the record of the turn. The record contains the
-//! digest of each call's payload. The digest identifies the messages of the call, or its refusal.
+//! digest of each call's payload, which identifies the messages of the call, or the call's refusal.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::thread::Fact;
 /// Results of the native calls of one turn.
 #[derive(Debug, Default)]
 pub(super) struct CallOutcomes {
-    /// For each native call in order, the digest of its payload.
+    /// Digest of the payload of each native call, in the order of the calls.
     payloads: Vec<Option<String>>,
     /// For each message of the agent, the index of the native call from which it was made.
     sent: HashMap<MessageId, usize>,

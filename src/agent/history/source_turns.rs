@@ -1,5 +1,5 @@
-//! Turns that an agent took in the source of a fork. If a turn of the fork has the same prompt as
-//! one of these turns, it gets the recorded answer.
+//! Turns that an agent took in the source of a fork. A turn of the fork gets the recorded answer of
+//! a source turn if both have the same prompt.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct SourceTurns {
     bytes: usize,
 }
 
-/// The texts that differ between a timer of a fork and the same timer in its source.
+/// The texts in which a timer of a fork differs from the corresponding timer of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) struct TimerNames {
     pub id: String,
@@ -70,7 +70,7 @@ impl SourceTurns {
         self.bytes
     }
 
-    /// Adds the turns in these records, which must follow the records added before.
+    /// Adds the turns in these records, which must directly follow the records added before.
     pub(super) fn extend(&mut self, records: &[Record], agent: &ListenerName, thread: &ThreadId) {
         let known = self.up_to;
         for record in records.iter().filter(|record| record.position > known) {
@@ -105,8 +105,7 @@ impl SourceTurns {
     }
 
     /// Returns all turns that a model answered. The turn with the number `turn` comes first,
-    /// because it matches if both threads took the same course. The other turns follow in their
-    /// order.
+    /// because it matches if the fork repeats its source. The other turns follow in their order.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,

@@ -16,7 +16,7 @@ use super::{AgentMemory, ModelText, TimerNames, is_core, states_fork};
 use crate::agent::turn_note::{self, PastTurn};
 use crate::agent::{MemoryScope, RendererVersion};
 
-/// A table by message.
+/// A table whose keys are message ids.
 type ByMessage<V> = HashMap<MessageId, V, foldhash::fast::RandomState>;
 
 /// Approximate bytes of a message or a turn in memory, besides its text.
@@ -35,13 +35,14 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls. The key of a call is the message that opened it.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Turn and index of native calls. The key is the message that is the result of the call.
+    /// Turn and index of each native call. The key is the message that is the result of the native
+    /// call.
     pub(super) results: ByMessage<(u64, usize)>,
     /// Turn and index of refused actions. The key is the message that reports the refusal.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by stubs.
     pub(super) left_out: HashSet<MessageId>,
-    /// Each clearing of the window as `(before, kept)`, oldest first.
+    /// Arguments `(before, kept)` of each clearing of the window, oldest first.
     pub(super) windows: Vec<(u64, u32)>,
     /// The requests to the agent in this thread.
     requests: ByMessage<Arc<Message>>,

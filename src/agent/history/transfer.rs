@@ -66,7 +66,7 @@ fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
     is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
-/// Creates a record of the thread at this position, without facts.
+/// Creates a record of the thread at the given position, with no facts.
 fn bare(position: Position, thread: &ThreadId) -> Record {
     Record {
         position,

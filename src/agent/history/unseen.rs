@@ -27,10 +27,10 @@ pub enum UnseenReason {
     Cleared,
     /// A stub replaces the message, because it did not fit into the context window of the model.
     DidNotFit,
-    /// The agent remembers only messages that it sent or received, and this message is between
-    /// others.
+    /// The agent remembers only messages that it sent or received, and the message went between
+    /// other listeners.
     AmongOthers,
-    /// The message is a request to the agent that waited until the call of this turn ended.
+    /// The message is a request to the agent, and it waited until the call of this turn ended.
     Waiting,
     /// The message is the text of another agent's turn. The payloads of that turn are separate
     /// messages.
@@ -70,9 +70,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages that the prompt at the viewpoint does not show, oldest first, from the
-/// thread up to the viewpoint. `left_out` names the messages that the turn at the viewpoint
-/// replaced by stubs.
+/// Returns the messages of the thread up to the viewpoint that the prompt at the viewpoint does not
+/// show, oldest first. `left_out` names the messages that the turn at the viewpoint replaced by
+/// stubs.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

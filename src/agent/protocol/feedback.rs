@@ -34,7 +34,7 @@ pub const FINAL_INVALID: &str = "final-invalid";
 const ANSWER_IN_TEXT: &str =
     "answer in text that holds no action and quotes none, which ends the task";
 
-/// The actions that an agent may take, for feedback on a turn without any.
+/// The actions that an agent may take, for feedback on a turn that contains no action.
 #[derive(Debug, Clone, Default)]
 pub struct AvailableActions {
     pub tools: Vec<String>,
@@ -43,7 +43,8 @@ pub struct AvailableActions {
 }
 
 impl AvailableActions {
-    /// Creates feedback that the turn contains no action. It shows how an action is written.
+    /// Creates feedback that the turn contains no action. The feedback shows how to write an
+    /// action.
     pub fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
         let mut how = Vec::new();
         if !self.tools.is_empty() {
@@ -110,13 +111,14 @@ pub fn truncated(raw: &str) -> Finding {
     )
 }
 
-/// Creates feedback that the provider rejected the request. It quotes the provider's text.
+/// Creates feedback that the provider rejected the request. The feedback quotes the provider's
+/// text.
 pub fn rejected(message: &str) -> Finding {
     let message = format!("the provider rejected the request, so nothing was done: {message}");
     Finding::new(REJECTED, TextLocation::default(), message)
 }
 
-/// Creates feedback that the model only declined to answer.
+/// Creates feedback that the model declined to answer.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

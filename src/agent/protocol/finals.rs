@@ -94,7 +94,7 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the finals as tags with their local names.
+    /// Returns the finals' local names as tags, for texts.
     fn tags(&self) -> String {
         let tags: Vec<_> = self.words.iter().map(|word| format!("<{}>", word.name.local)).collect();
         tags.join(" or ")
@@ -167,8 +167,8 @@ impl AgentFinals {
         self.check_format(&report.read(&payload), place)
     }
 
-    /// Checks the format of a report. Its content is not checked: the system decides elsewhere
-    /// whether the call succeeded.
+    /// Checks the format of a report, but not its content: the system decides elsewhere whether the
+    /// call succeeded.
     pub fn check_format(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -210,7 +210,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_FORMAT, place, message))
     }
 
-    /// Makes the payload that ends the call with this report.
+    /// Makes the payload that ends the call with the given report.
     pub fn write(&self, report: &str, place: TextLocation) -> Result<TurnAction, Finding> {
         let nowhere = || {
             let message = "this agent has no final that takes a report";
@@ -241,7 +241,7 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the arguments of a native call to those of its payload: the inverse of
+    /// Converts the arguments of a native call to arguments of the payload. This is the inverse of
     /// [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
@@ -257,9 +257,9 @@ impl AgentFinals {
     }
 }
 
-/// Returns the format of a final report as the end of a sentence, such as `, in markdown`. If no
-/// final takes a report, the schema gives the form of the final, and the returned text is empty.
-/// Earlier renderer versions always name the format.
+/// Returns the format of a final report as the last words of a sentence, such as `, in markdown`.
+/// The text is empty if no final takes a report; earlier renderer versions name the format even
+/// then.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())
@@ -273,7 +273,7 @@ pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Refuses a `status` that the model wrote: the system decides whether the call succeeded.
+/// Refuses a `status` that the model wrote, because the system decides whether the call succeeded.
 pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),

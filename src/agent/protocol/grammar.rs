@@ -8,7 +8,7 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Tags whose content is reasoning, unless the agent has a payload with that name.
+/// Tags whose content counts as reasoning, except for an agent with a payload of the same name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Element that contains results in user messages.
 const RESULT: &str = "tool_result";
@@ -28,7 +28,7 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Returns the grammar of one turn: adds the turn's slots as root elements that contain text.
+    /// Returns the grammar of one turn, which contains the turn's slots as root elements with text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -44,7 +44,8 @@ impl GrammarWords {
     }
 }
 
-/// Attributes that models write on a slot. Their values are checked elsewhere.
+/// Attributes that models write on a slot. The grammar permits any value, because the values are
+/// checked elsewhere.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. A payload inside `spawn-thread` or

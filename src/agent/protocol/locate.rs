@@ -5,9 +5,8 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::TextLocation;
 
-/// Locates an element of a payload in the model's text `raw`. The payload was built from `action`,
-/// and the element starts at `offset` in it. If the element cannot be found, returns the location
-/// of the action.
+/// Locates an element in the model's text `raw`. The element starts at `offset` in `payload`, which
+/// was built from `action`. Returns the location of the action if the element cannot be found.
 pub(super) fn in_text(
     raw: &str,
     action: &ExtractedAction,
@@ -32,9 +31,9 @@ fn open_tags(xml: &str) -> usize {
 /// Finds an element of an action by the order of its start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Offset after the elements passed so far.
+    /// Offset in the text after the last passed element.
     at: usize,
-    /// Number of elements that must be passed before the wanted one is reached.
+    /// Number of elements that must be passed to reach the wanted element.
     left: usize,
 }
 

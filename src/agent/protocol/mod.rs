@@ -226,8 +226,8 @@ impl AgentProtocol {
         self.prompt_input.finals.of_text().is_some()
     }
 
-    /// Returns the positions of payloads in the model's text. If the schema refuses a payload, its
-    /// position is that of the first mistake, otherwise that of its start.
+    /// Returns the position of each payload in the model's text: of its first mistake if the schema
+    /// refuses the payload, otherwise of its first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -257,8 +257,8 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether a native call may have been cut off. A native call that was cut off leaves no trace
-    /// in the answer, unlike XML that was cut off.
+    /// Whether the answer may lack a native call because the provider cut the answer off. Unlike
+    /// XML, a native call that was cut off leaves no trace in the answer.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
@@ -306,9 +306,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Explains unknown elements if the turn contains no actions and no other refusals: appends the
-    /// correct form of an action to the refusal of the last element. So one mistake causes only one
-    /// feedback text.
+    /// Explains unknown elements if the turn contains neither actions nor other refusals. Appends
+    /// the correct form of an action to the refusal of the last element, so that one mistake causes
+    /// only one feedback text.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

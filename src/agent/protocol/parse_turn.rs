@@ -25,8 +25,8 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that was made from the call, or of the refused text. It identifies the
-    /// call's message or refusal in the record.
+    /// Digest of the payload that was made from the call, or of the refused text. The digest
+    /// identifies the message or refusal of the call in the record.
     pub digest: Digest,
 }
 
@@ -41,8 +41,8 @@ pub struct ParsedTurn {
     pub calls: Vec<ParsedToolCall>,
     /// All findings, as they are recorded.
     pub findings: Vec<Finding>,
-    /// Findings that the agent gets as feedback. A finding about a broken action is kept with that
-    /// action instead.
+    /// Findings that the agent gets as feedback. A finding about a broken action is in `actions`
+    /// instead, with that action.
     pub feedback: Vec<Finding>,
     /// Findings that are only recorded, because their payloads were accepted.
     pub warnings: Vec<Finding>,
@@ -62,9 +62,9 @@ impl ParsedTurn {
 
 /// Decision about an element that may be an action.
 pub(super) enum ElementVerdict {
-    /// The element is an action with its content as written.
+    /// The element is an action, and its content is taken as written.
     Take,
-    /// The element stands for this action.
+    /// The element is replaced by this action.
     Act(TurnAction),
     /// The element is refused, and the refusal is recorded.
     Refuse(Finding),
@@ -172,7 +172,7 @@ impl ParsedItems {
         }
     }
 
-    /// If the text ends inside a broken action, adds to the refusal of that action that the
+    /// If the text ends inside a broken action, adds to the refusal of this action that the
     /// provider cut the text. Returns whether the text ends inside a broken action.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };

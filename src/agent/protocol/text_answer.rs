@@ -9,8 +9,8 @@ use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction,
 use crate::xml::findings::{Finding, TextLocation};
 
 /// Whether an item is part of the answer: text, or an element such as HTML in Markdown. An element
-/// is no part of the answer if it contains an action, or if its name is or resembles the name of an
-/// action.
+/// that contains an action, or whose name is or resembles that of an action, is no part of the
+/// answer.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,

@@ -17,8 +17,8 @@ pub struct VocabularyEntry {
     /// The peers that accept the payload name.
     pub peers: Vec<AnsweringPeer>,
     pub description: PayloadDescription,
-    /// An example that passes the schema; empty if no short one could be generated. Names have no
-    /// namespace where possible.
+    /// An example that passes the schema, without namespaces where possible. Empty if no short
+    /// example could be generated.
     pub example: String,
 }
 
@@ -38,8 +38,8 @@ impl fmt::Display for AnsweringPeer {
     }
 }
 
-/// Vocabulary of an agent: the peers' payload names in the order of the config, then the agent's
-/// own, its finals, and the core's.
+/// Vocabulary of an agent: the payload names of the peers in the order of the config, then the
+/// agent's own payload names, its finals, and the payload names of the core.
 #[derive(Debug, Clone, Default)]
 pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
@@ -66,8 +66,8 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// Returns the vocabulary for a call with a goal that only the payload `answer` ends. If
-    /// `delegate` is given, the agent can delegate the goal by the payload `delegate`.
+    /// Returns the vocabulary for a call whose goal only the payload `answer` ends. If `delegate`
+    /// is given, the agent can delegate the goal with that payload.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -117,8 +117,8 @@ impl AgentVocabulary {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    /// Returns the vocabulary without payload names that texts of this renderer version do not
-    /// mention, and with the descriptions and examples of that version.
+    /// Returns the vocabulary as the given renderer version shows it: without payload names that
+    /// the version does not mention, and with its descriptions and examples.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -140,7 +140,7 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// Returns the payload names that open calls: those that the agent's peers accept, and the one
+    /// Returns the payload names that open calls: those that the agent's peers accept, and the name
     /// that delegates the goal.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.opens_call())

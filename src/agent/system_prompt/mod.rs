@@ -1,5 +1,5 @@
 //! The system prompt: sections as tags in a fixed order, generated from the config and the schemas.
-//! The same options give the same bytes on the same day.
+//! With the same options, the prompt is byte for byte the same on the same day.
 
 pub mod native_prompt_sections;
 pub mod prompt_sections;
@@ -60,13 +60,13 @@ impl AgentEnvironment {
     }
 }
 
-/// Names of the sections that are generated or have a default text, in their order.
+/// Names of the sections that are generated or have a default text, in the order of the prompt.
 pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// Writes the system prompt of one turn. `sections` come from the config. If a section has the name
-/// of a standard section, it replaces the default text of the standard section, or follows the
-/// generated text. All other sections come last.
+/// Writes the system prompt of one turn. `sections` come from the config: a section with the name
+/// of a standard section replaces the default text or follows the generated text; all others come
+/// last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

@@ -343,7 +343,7 @@ pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the form that the final's schema requires of the report.
+/// Writes the form of the report that the final's schema requires.
 pub fn ends(out: &mut String, prompt: &PromptInput) {
     if let Some(schema) = prompt.finals.format.schema() {
         let _ = writeln!(
@@ -366,8 +366,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Returns the example of a core payload. Where a core payload contains other payloads, the example
-/// contains payloads of this agent.
+/// Returns the example of a core payload. Any payloads inside the example are payloads of this
+/// agent.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

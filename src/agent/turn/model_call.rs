@@ -33,7 +33,7 @@ pub trait TurnServices: Sync {
     /// Completes when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
-    /// Reports progress of the model's answer. This restarts the time-out of the attempt.
+    /// Reports progress of the model's answer, which restarts the time-out of the attempt.
     fn progress(&self);
 
     /// Reports that the model call has entered a new state.
@@ -89,7 +89,7 @@ struct FailedModelCall {
     tries: Vec<RouteTry>,
 }
 
-/// Admits the requests of one model call. Each request is admitted before it is sent.
+/// Admits each request of one model call before the request is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
@@ -111,8 +111,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk. A chunk of text or the announcement of a pause is reported as progress; a
-    /// failure is not.
+    /// Handles one chunk of an answer. Reports text and the announcement of a pause as progress,
+    /// but not a failure.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -124,7 +124,7 @@ impl ProgressReporter {
 
 impl<C: TurnServices> AdmittedRequests<'_, C> {
     /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await: one task
-    /// both admits requests and receives chunks, so it would deadlock.
+    /// both admits requests and receives chunks, so this task would deadlock.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,8 +135,8 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. First tries to reserve an upper bound, because counting
-    /// tokens takes longer than a reservation. Counts the tokens only if the upper bound exceeds
+    /// Reserves the cost of a request. Counting tokens takes longer than a reservation, so the
+    /// first attempt reserves an upper bound. Tokens are counted only if the upper bound exceeds
     /// the budget.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -245,7 +245,7 @@ impl ModelAgent {
         Err(FailedModelCall { error, usage, money, tries })
     }
 
-    /// Completes an answer. Its usage and cost include those of the failed requests before it.
+    /// Completes an answer. Adds the usage and cost of the failed requests before the answer.
     fn answered(
         &self,
         rendered: &RenderedTurn,
@@ -273,7 +273,8 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Calls the model. A request that the provider rejects still gives a turn, with feedback.
+    /// Calls the model. A request that the provider rejects may still give a turn, whose only
+    /// content is feedback.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,
@@ -287,8 +288,8 @@ impl ModelAgent {
     }
 
     /// Handles a request that no provider accepted. If the request contains text that the agent
-    /// wrote in this call, the agent gets feedback in a turn without actions, because its next
-    /// request can differ. Any other error fails the attempt.
+    /// wrote in this call, returns a turn without actions that gives the agent feedback, because
+    /// the agent's next request can differ. Otherwise the attempt fails.
     fn rejected(
         &self,
         rendered: &RenderedTurn,

@@ -1,5 +1,5 @@
-//! Recorded answers: if the source of a fork has a turn with the same prompt, the turn of the fork
-//! gets the recorded answer, and no model is called.
+//! Recorded answers: if a turn of a fork has the same prompt as a turn in the source, the turn of
+//! the fork gets the answer on record, and no model is called.
 //!
 //! The digests of the two prompts are compared. Before that, every text that only identifies one of
 //! the two threads is replaced: the root's id, the nonces of slots, the ids and times of timers,
@@ -23,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// The turn in the source of a fork whose recorded answer a turn of the fork uses.
+/// The turn in the source of a fork that supplies the recorded answer for a turn of the fork.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// The message with the turn's note.
@@ -41,7 +41,7 @@ pub(super) struct OwnNames {
     pub timers: Vec<TimerNames>,
 }
 
-/// Names of the same things in a fork and in its source.
+/// Texts that stand for the same things in a fork and in its source.
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
@@ -67,8 +67,8 @@ impl ForkedNames {
         text
     }
 
-    /// Returns the message as it stands in the source's prompt. Blocks that only the provider can
-    /// read are signed by the provider, so they are the same in both prompts.
+    /// Returns the message as it stands in the source's prompt. Opaque blocks are not changed:
+    /// their provider has signed them, so they are the same in both prompts.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -86,8 +86,9 @@ impl ForkedNames {
 }
 
 impl ModelAgent {
-    /// Returns the answer that the source of a fork recorded for this prompt, and the note of that
-    /// turn; `None` if the thread is no fork, or if its source has no such turn.
+    /// Returns the answer that the fork's source recorded for this prompt, and the note of the
+    /// source's turn. Returns `None` if the thread is no fork, or if the source has no turn with
+    /// this prompt.
     pub(super) async fn recorded_answer(
         &self,
         rendered: &RenderedTurn,
@@ -127,7 +128,8 @@ impl ModelAgent {
         }))
     }
 
-    /// Returns the texts that occur only in the thread of this delivery, if it belongs to a fork.
+    /// Returns the texts that occur only in the delivery's thread, not in its source. Returns no
+    /// texts if the thread belongs to no fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -137,8 +139,8 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// Pairs the nonces and timers of a fork with those of its source. Nonces are paired by the
-    /// number of their turn, timers by their order.
+    /// Pairs the nonces and timers of a fork with those of its source: nonces by the number of the
+    /// turn, timers by their order.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -155,8 +157,8 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digest of the request as the source would have sent it in the place of this
-    /// turn. Returns `None` if the agent's model lacks the route that answered the source's turn.
+    /// Computes the digest that this turn's request would have in the source. Returns `None` if the
+    /// agent's model lacks the route that answered the source's turn.
     fn digest_in_source(
         &self,
         rendered: &RenderedTurn,

@@ -14,8 +14,8 @@ use super::header_names;
 /// A request of an agent host during a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
-    /// Requests the delivery's thread, without the part that the host has, from this byte offset
-    /// on.
+    /// Requests the delivery's thread from the byte `offset` on. `known` is the part of the thread
+    /// that the host already has and that the pump leaves out.
     Thread { known: Option<ThreadMark>, offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
@@ -23,8 +23,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host has: everything up to `position`. The pump sent `mark`
-/// with that part, and only the pump can interpret it.
+/// The part of a thread that an agent host has: everything up to `position`. `mark` came with that
+/// part from the pump, and only the pump can interpret it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -50,7 +50,7 @@ struct WireReservation {
     limit: Option<RouteLimit>,
 }
 
-/// Refusal of a request, with a status code like those of HTTP.
+/// Refusal of a request, with a status code as in HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRefusal {
     pub code: u16,
@@ -63,7 +63,7 @@ impl RequestRefusal {
     pub const SPENT: u16 = 402;
     /// The model call has used up its attempts on this route.
     pub const EXHAUSTED: u16 = 429;
-    /// The part does not follow the previous one.
+    /// The part does not directly follow the previous part.
     pub const OUT_OF_ORDER: u16 = 409;
     /// The attempt is unknown or no longer in flight.
     pub const GONE: u16 = 410;
@@ -122,7 +122,7 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     })
 }
 
-/// Reads which part of the thread the host has; `None` if it has none.
+/// Reads from headers which part of the thread the host has; `None` if it has no part.
 fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
         return Ok(None);
@@ -135,8 +135,8 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     Ok(Some(ThreadMark { position, mark }))
 }
 
-/// Returns the position and the mark in the headers of a thread request or of its response; `None`
-/// if the headers lack one of them.
+/// Returns the position and the mark from the headers of a thread request or of its response;
+/// `None` if one of the two is missing.
 pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
     let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;
@@ -175,8 +175,8 @@ impl AgentRequest {
         headers
     }
 
-    /// Returns the body of the request. For a part of an answer, the body is empty, because the
-    /// caller supplies the part.
+    /// Returns the body of the request. The body is empty for a part of an answer, because the
+    /// caller supplies the bytes of the part.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();
@@ -219,7 +219,7 @@ pub(super) fn write(answer: Result<Outcome, AttemptFailure>) -> Vec<u8> {
     serde_json::to_vec(&written).expect("plain data is JSON")
 }
 
-/// Decodes an answer. If the JSON is invalid, returns a failure of the attempt.
+/// Decodes an answer. Returns a failure of the attempt if the JSON is invalid.
 pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     let unusable = |why: &str| {
         Err(AttemptFailure::Garbage {
@@ -244,7 +244,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     }
 }
 
-/// Whether the texts of a turn have valid sizes. They must be bounded, because the pump records
+/// Whether the texts of a turn are within their bounds, which they must be because the pump records
 /// them completely.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
@@ -263,7 +263,7 @@ fn is_bounded(turn: &Turn) -> bool {
         && broken.is_sorted_by_key(|broken| broken.index)
 }
 
-/// Shortens a failure's description to the maximum length in a record.
+/// Shortens the description of a failure to the maximum length in a record.
 fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
     let (AttemptFailure::Crashed { detail }
     | AttemptFailure::Unreachable { detail }
@@ -281,7 +281,7 @@ fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
     failure
 }
 
-/// Returns the part of `all` that begins at `offset` and fits into one message of `most` bytes.
+/// Returns the part of `all` that begins at `offset` and has at most `most` bytes.
 pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
     let end = offset.saturating_add(most.max(1)).min(all.len());
     all.get(offset..end)

@@ -1,7 +1,7 @@
-//! The NATS connection that all listeners of an organism share. The connection runs on its own
-//! thread, on which each host also reads and checks its messages.
+//! The NATS connection that all listeners of an organism share. The connection has its own thread,
+//! on which each host also reads and checks its messages.
 //!
-//! Outbound messages are queued until a flush: if they were sent one by one, each would wake that
+//! Outbound messages are queued until a flush, because each message that is sent alone wakes that
 //! thread and the server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,23 +17,23 @@ use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 #[derive(Debug)]
 pub struct NatsConnection {
     link: BlockingClient,
-    /// Locked only to queue or take messages, never while a message is sent, so that a host never
-    /// waits for the network.
+    /// Queue of outbound messages. Locked only to queue or take messages, never while a message is
+    /// sent, so that a host never waits for the network.
     outbox: Mutex<SendQueue>,
 }
 
 #[derive(Debug, Default)]
 struct SendQueue {
     messages: Vec<OutboundPublish>,
-    /// Whether a sending task runs. That task also sends messages that are queued meanwhile.
+    /// Whether a sending task runs. That task also sends messages that are queued while it runs.
     is_sending: bool,
-    /// Senders that are dropped when all messages are sent. Each drop ends one wait.
+    /// One sender for each wait for the sending of all messages. Dropping a sender ends its wait.
     waits: Vec<oneshot::Sender<()>>,
 }
 
 impl SendQueue {
-    /// Takes the messages to send next. If there are no messages, marks the sending task as ended,
-    /// ends all waits, and returns `None`.
+    /// Takes the messages to send next. If there are none, marks the sending task as ended, ends
+    /// all waits for it, and returns `None`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;
@@ -61,7 +61,8 @@ pub(super) struct OutboundPublish {
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    /// Called with the reason, on the connection's thread, if the message could not be sent.
+    /// Callback for a message that could not be sent. Called with the reason, on the connection's
+    /// thread.
     pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 
@@ -130,7 +131,7 @@ impl NatsConnection {
         });
     }
 
-    /// Sends all queued messages, and waits a limited time until the server has handled them.
+    /// Sends all queued messages, and waits for a limited time until the server has processed them.
     pub async fn send_and_confirm(self: &Arc<Self>) {
         self.send();
         let sent = self.outbox().until_sent();

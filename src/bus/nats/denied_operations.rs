@@ -1,6 +1,7 @@
 //! Operations that NATS servers denied to this pump or to programs of a listener. The programs
-//! report their denied operations (docs/PROTOCOL.md, section 12). All reports of one interval
-//! become one record, so that a program that reports without end does not fill the journal.
+//! report operations that were denied to them (docs/PROTOCOL.md, section 12). All reports of one
+//! interval become one record, so that a program that reports without end does not fill the
+//! journal.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -57,8 +58,8 @@ impl DeniedOperations {
     }
 }
 
-/// Returns the operation that a report names. Its subject must have no white space and no control
-/// characters.
+/// Returns the operation that a report names. Returns `None` if the subject of the operation
+/// contains white space or control characters.
 fn operation(report: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(report).ok()?;
     let (verb, subject) = text.split_once(' ')?;
@@ -69,7 +70,7 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
-    /// Ends attempts whose deliveries the servers did not let this pump publish. No other event
+    /// Ends the attempts whose deliveries this pump was not permitted to publish. No other event
     /// would end these attempts.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
@@ -91,7 +92,7 @@ impl NatsShared {
         self.denied_operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports to the sink the operations that were denied to programs of the listener.
+    /// Reports to the sink which operations the servers denied to programs of the listener.
     pub(super) fn report_denied(&self, denied: Option<DenialReport>) {
         if let Some(DenialReport { operations, count }) = denied {
             let listener = &self.options.listener;

@@ -1,4 +1,4 @@
-//! Encodes a delivery as a NATS message: headers, and the payload itself if there is only one.
+//! Encodes a delivery as a NATS message: headers, and a body that is a single payload or a frame.
 
 use crate::bus::{Delivery, DeliveryPreview, delivery_frame};
 use crate::envelope::{Message, MessageKind};
@@ -29,7 +29,7 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-/// Encodes a delivery without its first `remembered` messages, which the receiver remembers.
+/// Encodes a delivery. Leaves out the first `remembered` messages, which the receiver remembers.
 pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDelivery {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {
@@ -62,8 +62,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     EncodedDelivery { headers, body }
 }
 
-/// Whether the body of the message is the payload without a frame. A request for a preview always
-/// has a frame, whose name keeps a program from mistaking the request for a call.
+/// Whether the body of the NATS message is the payload without a frame. A request for a preview
+/// always has a frame, whose name distinguishes the request from a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

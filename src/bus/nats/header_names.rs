@@ -1,8 +1,8 @@
-//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and the variable that makes a
-//! program serve NATS.
+//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and the environment variable
+//! that makes a program serve listeners on NATS.
 
-/// Environment variable with the address of a NATS server. If it is set, the kits serve listeners
-/// on NATS. Child processes never inherit it.
+/// Environment variable with the address of a NATS server. If the variable is set, the kits serve
+/// listeners on NATS. Child processes never inherit the variable.
 pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
 
 /// Header of a delivery: id of the call.
@@ -41,9 +41,9 @@ pub const OFFSET: &str = "Organism-Offset";
 /// of the response: position after which the transferred part begins.
 pub const AFTER: &str = "Organism-After";
 /// Header of the response to a request for a thread: mark of the end of the transferred part. The
-/// next request for the thread repeats the mark beside [`AFTER`].
+/// host repeats the mark beside [`AFTER`] in its next request for the thread.
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
-/// Header: size of the whole text that is sent in parts, in bytes.
+/// Header: size in bytes of a whole text that is sent in parts.
 pub const SIZE: &str = "Organism-Size";
 
 /// Header of a keep-alive: states that the handler is running.
@@ -56,13 +56,14 @@ pub const MODEL_STATE: &str = "Organism-Model-State";
 pub const STREAMS: &str = "Organism-Streams";
 /// Header of a text that a model has written: part of the answer, `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Header of a text: number of texts that are missing before it.
+/// Header of a text: number of lost texts before this text.
 pub const LOST: &str = "Organism-Lost";
-/// Header of a request for texts: token of the requesting pump in its reply subjects.
+/// Header of a request for texts: the token that identifies the requesting pump in its reply
+/// subjects.
 pub const LIVE: &str = "Organism-Live";
 
-/// Header of an answer: subject for the next delivery of the call, on which the answering replica
-/// listens because it remembers the messages.
+/// Header of an answer: subject for the next delivery of the call. The replica that answered
+/// listens on this subject, because it remembers the messages of the call.
 pub const REMEMBERS: &str = "Organism-Remembers";
 
 /// Header: error of a NATS service.

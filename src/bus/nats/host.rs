@@ -1,4 +1,4 @@
-//! Publishes deliveries of one listener and receives its answers, over the connection that all
+//! Publishes the deliveries of one listener and receives the answers, over the connection that all
 //! listeners of the organism share.
 
 use std::pin::pin;
@@ -40,16 +40,16 @@ pub(super) struct NatsShared {
     sink: Arc<dyn Sink>,
     runtime: runtime::Handle,
     tokens: TokenPool,
-    /// Locked by the pump's thread, which delivers, and by the connection's thread, which receives.
-    /// Never held across a call of the sink or an await.
+    /// Attempts in flight. Locked by the pump's thread, which delivers, and by the connection's
+    /// thread, which receives. Never locked during a call of the sink or across an await.
     in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// Whether a probe must be published, because the listener is reachable again. Replicas respond
-    /// to a probe with their lease.
+    /// Whether the host must publish a probe, because the listener is reachable again. Replicas
+    /// respond to a probe with their lease.
     is_probe_due: AtomicBool,
-    /// Number of attempts that have left the in-flight table, but whose end is not reported to the
-    /// sink yet.
+    /// Number of attempts that are no longer in the in-flight table, but whose end is not yet
+    /// reported to the sink.
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     strays: AtomicU64,
@@ -68,7 +68,7 @@ pub(super) struct NatsShared {
     pub memory: ReplicaMemory,
 }
 
-/// Counts attempts between their removal from the in-flight table and the report of their end, so
+/// Counts an attempt from its removal from the in-flight table until the sink has its result, so
 /// that the host does not count as idle meanwhile.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
@@ -120,8 +120,8 @@ impl NatsShared {
         }
     }
 
-    /// Subscribes to the listener's replies to this pump, to its announcements, and to its reports
-    /// of denied operations.
+    /// Subscribes to three subjects of the listener: its replies to this pump, its announcements,
+    /// and its reports of denied operations.
     pub async fn subscribe(&self) -> Result<[Subscriber; 3], Error> {
         let subscribe_to = async |subject: String| {
             let subscribed = self.client().subscribe(subject.clone()).await;
@@ -165,7 +165,7 @@ impl NatsShared {
         self.in_flight().holder(token)
     }
 
-    /// Records a sign of life from the replica that works on this attempt.
+    /// Records a sign of life from the replica that handles this attempt.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
         self.report_presence();
         self.in_flight().record_heartbeat(token, Instant::now());
@@ -175,8 +175,8 @@ impl NatsShared {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps this host from counting as idle until the guard is dropped. Take the guard before
-    /// removing an entry from the in-flight table, so that a drain does not end before the result
+    /// Keeps this host from counting as idle until the returned guard is dropped. Take the guard
+    /// before an entry is removed from the in-flight table, so that a drain waits until the result
     /// of the attempt is reported.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
@@ -223,7 +223,7 @@ impl NatsShared {
     }
 
     /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the call,
-    /// the delivery goes to that replica. Otherwise a request for a preview goes to the queue group
+    /// the delivery goes to this replica. Otherwise a request for a preview goes to the queue group
     /// of replicas with previews, and any other delivery to the queue group of all replicas.
     pub(super) fn publish(
         self: &Arc<Self>,
@@ -354,7 +354,7 @@ impl NatsShared {
         }
     }
 
-    /// Warns about cancelled handlers that still run and delay later deliveries.
+    /// Warns about handlers that still run after their cancellation and delay later deliveries.
     fn report_lingering(&self) {
         if !self.options.waits_for_end {
             return;
@@ -447,8 +447,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Handles an answer that names an attempt. If the subject of the answer does not belong to the
-    /// named attempt, the answer is only recorded.
+    /// Handles an answer that names an attempt. Only records the answer if its subject does not
+    /// belong to the named attempt.
     fn named(
         &self,
         token: AttemptToken,
@@ -583,8 +583,8 @@ impl NatsShared {
         }
     }
 
-    /// Counts an answer that matches no attempt or repeats one. Limits the log lines about such
-    /// answers.
+    /// Counts an answer that matches no attempt or repeats an earlier answer. Limits the log lines
+    /// about such answers.
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
@@ -597,8 +597,8 @@ impl NatsShared {
         }
     }
 
-    /// Logs a request whose reply subject is not the agent's. The sender may send many, so the log
-    /// lines become rarer.
+    /// Logs a request whose reply subject is no inbox of the agent. The sender may send many such
+    /// requests, so log lines become rarer.
     pub(super) fn count_refused_request(&self, inbox: &str) {
         let count = self.refused_requests.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

@@ -1,9 +1,9 @@
 //! The in-flight table of one listener: each attempt by its token, until the attempt ends. The
 //! caller passes the time, so that the same calls have the same effects.
 //!
-//! Replicas that announce a lease renew it while they hold a delivery. Once a replica has renewed
-//! the lease, silence means that the replica is gone. Before the first renewal, only the call's
-//! time-out ends the attempt.
+//! Replicas that announce a lease renew it while they handle a delivery. After the first renewal, a
+//! silent replica counts as gone. Before the first renewal, only the call's time-out ends the
+//! attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -23,9 +23,10 @@ pub(super) type AttemptKey = (CallId, Attempt);
 #[derive(Debug)]
 pub(super) struct InFlightTable {
     attempts: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
-    /// Attempts that ended without an answer, oldest first. Their answers may still arrive.
+    /// Attempts that ended without an answer, oldest first. An answer to such an attempt may still
+    /// arrive.
     given_up: VecDeque<(AttemptToken, AttemptKey)>,
-    /// The lease that the listener's replicas have announced.
+    /// The lease that the listener's replicas have announced; `None` if there is none.
     lease: Option<Duration>,
     is_away: bool,
     is_draining: bool,
@@ -38,23 +39,23 @@ pub(super) struct InFlightTable {
 #[derive(Debug)]
 struct InFlightAttempt {
     key: AttemptKey,
-    /// Generation of the connection that the delivery was published on.
+    /// Generation of the connection on which the delivery was published.
     connection: u64,
     lives_until: Option<Instant>,
     /// Time at which the delivery was published.
     since: Instant,
     /// Whether a replica has acknowledged the delivery.
     is_acknowledged: bool,
-    /// Duration of the last granted lease.
+    /// Duration of the lease that the replica was last granted.
     lease: Duration,
-    /// Deadline for the attempt's end after its caller was cancelled.
+    /// Deadline by which a cancelled attempt must end; `None` before a cancellation.
     cancel_deadline: Option<Instant>,
-    /// Whether the attempt was reported as still running after `cancel_deadline`.
+    /// Whether the attempt was reported because it still ran after `cancel_deadline`.
     is_reported: bool,
     sent: SentDelivery,
 }
 
-/// The published form of a delivery.
+/// The form in which a delivery was published.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
     /// Mark up to which the replica will remember the call once it has answered.
@@ -63,20 +64,20 @@ pub(super) struct SentDelivery {
     pub partial: Option<Box<Delivery>>,
 }
 
-/// A delivery of which only the new messages were published, and which no handler has begun.
+/// A delivery that was published with only its new messages, and that no handler has begun.
 #[derive(Debug)]
 pub(super) enum PartialDelivery {
     /// The attempt is open, so the complete delivery must be published.
     Open(Box<Delivery>),
-    /// The caller of the attempt was cancelled, so the attempt has ended.
+    /// The attempt was cancelled, so it has ended.
     Cancelled(AttemptKey),
 }
 
-/// The attempt that an answer belongs to.
+/// The attempt to which an answer belongs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EndedAttempt {
     InTime(AttemptKey),
-    /// The attempt had been reported as failed before.
+    /// The attempt had been reported as failed before its answer arrived.
     Late(AttemptKey),
     /// The answer belongs to no attempt of this listener.
     Unknown,
@@ -162,8 +163,8 @@ impl InFlightTable {
         }
     }
 
-    /// Records a heartbeat and returns its attempt. A heartbeat is also a sign of life of the
-    /// replica.
+    /// Records a heartbeat, which is also a sign of life of the replica. Returns the heartbeat's
+    /// attempt.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let attempt = self.attempts.get_mut(&token)?;
         attempt.is_acknowledged = true;
@@ -173,7 +174,7 @@ impl InFlightTable {
         Some(attempt.key)
     }
 
-    /// Extends the lease of the replica that works on this attempt.
+    /// Extends the lease of the replica that handles this attempt.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(attempt) = self.attempts.get_mut(&token) {
@@ -183,7 +184,7 @@ impl InFlightTable {
         }
     }
 
-    /// Sets the lease that replicas announced. It applies to all attempts from now on.
+    /// Sets the lease that the replicas announced. The lease applies to all attempts from now on.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
@@ -231,7 +232,7 @@ impl InFlightTable {
         !std::mem::replace(&mut self.is_away, true)
     }
 
-    /// Cancels an attempt. Returns whether a replica must be informed.
+    /// Cancels an attempt. Returns whether the pump must inform a replica.
     pub fn cancel(&mut self, key: AttemptKey, now: Instant) -> bool {
         let Some(attempt) = self.attempts.values_mut().find(|attempt| attempt.key == key) else {
             return false;
@@ -260,9 +261,8 @@ impl InFlightTable {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts that a permission error stopped. Only their new messages were
-    /// published, within the period `published`, and no replica has acknowledged them. Attempts
-    /// that were published earlier may have reached a replica.
+    /// Returns the attempts that a permission error may have stopped: attempts published with only
+    /// their new messages, within the period `published`, that no replica has acknowledged.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -270,9 +270,9 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Removes the messages of a delivery that were published only in part, and that no handler has
-    /// begun. The caller must publish all of them on `connection`. Returns `None` if all messages
-    /// of the delivery have been published.
+    /// Takes the complete delivery of an attempt for which only the new messages were published and
+    /// which no handler has begun. The caller must publish the complete delivery on `connection`.
+    /// Returns `None` if the attempt was published completely.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -300,9 +300,9 @@ impl InFlightTable {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Removes and returns the attempts that a permission error stopped: those published since
-    /// `since` and never acknowledged. Attempts that were published earlier may have reached a
-    /// replica.
+    /// Removes and returns the attempts that a permission error stopped: attempts published since
+    /// `since` that no replica has acknowledged. Attempts from before `since` stay, because they
+    /// may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged
@@ -349,7 +349,7 @@ impl InFlightTable {
 }
 
 impl InFlightTable {
-    /// Returns each cancelled attempt that still runs after its deadline. Each is returned once.
+    /// Returns the cancelled attempts that still run after their deadline, each only once.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self
             .attempts
@@ -422,7 +422,7 @@ mod tests {
         (InFlightTable::new(now, GRACE), now)
     }
 
-    /// Checks for overdue attempts at the host's interval, until the given time.
+    /// Checks the table for overdue attempts at the host's interval, over the given length of time.
     fn overdue(
         in_flight: &mut InFlightTable,
         connection: u64,
@@ -588,7 +588,7 @@ mod tests {
         })
     }
 
-    /// Adds a delivery of which only the new messages are published.
+    /// Adds a delivery that was published with only its new messages.
     fn take_as_partial(in_flight: &mut InFlightTable, number: u32, now: Instant) {
         let token = number.into();
         in_flight.take(token, key(number), 1, now);

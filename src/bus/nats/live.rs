@@ -1,6 +1,6 @@
 //! The live channel of agents on other machines (docs/PROTOCOL.md, section 13). While a pump has
-//! readers of text, it asks the hosts of its agents for the texts of their models, again and again.
-//! A host sends texts only to pumps whose last request for texts is recent.
+//! readers of text, it repeatedly requests the texts of its agents' models from the agents' hosts.
+//! A host sends texts only to pumps with a recent request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,8 +48,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes the state of a model call to the live channel, as the agent host reported it for this
-    /// attempt.
+    /// Passes a state of a model call to the live channel. The agent host reported the state for
+    /// this attempt.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -65,8 +65,8 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Passes a text to the live channel if its attempt is in flight, and drops it otherwise.
-    /// Returns whether the message is a text.
+    /// Passes a text to the live channel, or drops it if its attempt is not in flight. Returns
+    /// whether the message is a text.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -98,20 +98,20 @@ impl NatsShared {
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
-    /// Never held across an await.
+    /// Pumps that watch. Never locked across an await.
     watchers: Mutex<TextWatchers>,
-    /// Last reported state of each running model call, and the reply subject that it was sent to.
-    /// Never held across an await.
+    /// Last reported state of each running model call, and the reply subject to which it was sent.
+    /// Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of lost events that are not reported to any pump yet. The lock is held while events
-    /// are taken from the queue and published, so that they keep their order.
+    /// Number of lost events that no pump knows of yet. The lock is held while events are taken
+    /// from the queue and published, so that the events keep their order.
     lost: tokio::sync::Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// For each pump, the time of its last request for texts. The key is the token of the pump in
-    /// its reply subjects.
+    /// Time of the last request for texts of each pump. The key is the token of the pump in its
+    /// reply subjects.
     pumps: HashMap<String, Instant>,
     /// The relay that a task serves; `None` if no pump watches.
     relay: Option<Arc<LiveRelay>>,
@@ -124,11 +124,11 @@ impl TextWatchers {
     }
 }
 
-/// Subscription to live events, which are sent on to the pumps that requested them.
+/// Subscription to live events of this host, which a task sends to the pumps that requested texts.
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Start of the relay. States from before this time may have been reported without the relay.
+    /// Start of the relay. States from before this time may have been reported without this relay.
     opened: Time,
 }
 
@@ -177,8 +177,7 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump watches any more. Returns the time of the end, or `None` if the
-    /// relay continues. States from after this time are reported without a relay, or by the next
-    /// relay.
+    /// relay continues. States after this time are reported without a relay, or by the next relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -190,14 +189,14 @@ impl HostTexts {
         Some(Time::now())
     }
 
-    /// Whether the last report of the attempt to this reply subject had this state.
+    /// Whether this state is the last one that was reported to the reply subject for the attempt.
     fn was_reported(&self, source: &LiveSource, reply: &str, state: &ModelState) -> bool {
         let reported = self.reported();
         let last = reported.get(&(source.call, source.attempt));
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
 
-    /// Records a report of the state of an attempt. `is_held` returns whether an attempt still
+    /// Records that a state of an attempt was reported. `is_held` returns whether an attempt still
     /// runs.
     fn note_report(
         &self,
@@ -218,7 +217,8 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Records that a pump wants texts. Returns whether the message is such a request.
+    /// Handles a request for texts: records that the pump watches. Returns whether the message is
+    /// such a request.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -253,7 +253,7 @@ impl RemoteSink {
     }
 
     /// Sends every queued event. Called before an answer is sent, so that the answer does not
-    /// overtake its texts.
+    /// overtake texts of its turn.
     pub(super) async fn relay_queued(&self) {
         let relay = self.texts().watchers().relay.clone();
         if let Some(relay) = relay {
@@ -280,8 +280,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state to the pump of its attempt, unless the same state was reported to that pump
-    /// before the relay began.
+    /// Reports a state to the pump of its attempt. Skips the report if the state is from before the
+    /// relay and was already reported to that pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,
@@ -318,7 +318,7 @@ impl RemoteSink {
         self.client().publish_with_headers(reply, headers, text.into()).await.ok();
     }
 
-    /// Builds the message that reports a state to the pump of an attempt. Records the state as
+    /// Builds the message that reports a state to the attempt's pump, and records the state as
     /// reported.
     pub(super) fn state_message(
         &self,

@@ -1,8 +1,8 @@
 //! Calls that a replica remembers. The next delivery of such a call contains only the new messages,
-//! and goes to the replica that has the earlier ones (docs/PROTOCOL.md, section 12).
+//! and goes to the replica that remembers the earlier ones (docs/PROTOCOL.md, section 12).
 //!
-//! The delivery is published on the replica's own subject. On the subject of the queue group, a
-//! replica without the earlier messages could take it.
+//! Such a delivery is published on the replica's own subject. On the subject of the queue group, a
+//! replica without the earlier messages could take the delivery.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -23,9 +23,10 @@ use super::tokens::AttemptToken;
 /// Calls of one listener that replicas remember.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
-    /// Written when an answer arrives and taken at the next delivery, on different threads.
+    /// Remembered calls. Answers add entries and deliveries take them, on different threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// Has its own lock, so that reading permission errors does not delay answers.
+    /// State of the permission error. It has its own lock, so that reading permission errors does
+    /// not delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
@@ -39,14 +40,14 @@ struct ReplicaDenial {
 }
 
 impl ReplicaDenial {
-    /// Whether this pump must assume that the permission is still missing.
+    /// Whether this pump must still assume that the permission is missing.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
     }
 }
 
-/// Subject of a delivery that builds on remembered messages, and the number of those messages.
+/// Subject for a delivery that builds on remembered messages, and the number of those messages.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
@@ -82,8 +83,9 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject that an answer names for the next delivery of its call. Returns `None`
-/// unless that subject is an inbox of the listener, so that deliveries go only to such inboxes.
+/// Returns the subject that an answer names for the next delivery of its call. Returns `None` if
+/// the subject is no inbox of the listener, because the pump may publish such deliveries only to
+/// inboxes of the listener.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -106,8 +108,8 @@ impl NatsShared {
         SentDelivery { mark, partial }
     }
 
-    /// Records that the replica that answered this attempt remembers the call. Does nothing for
-    /// agents, because an agent host reads the whole thread instead.
+    /// Records that a replica remembers the call, because the replica's answer to this attempt
+    /// states so. Does nothing for agents, whose hosts read the whole thread instead.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.remote_agents.is_some() {
             return;
@@ -125,9 +127,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery whose new messages reached no replica that has the
-    /// earlier ones. The attempt stays the same, because no handler has begun it. Returns false if
-    /// all messages were published before.
+    /// Publishes all messages of a delivery for which only the new messages were published, because
+    /// no replica with the earlier messages got them. The attempt stays the same, because no
+    /// handler has begun it; if it was cancelled, it ends. Returns false if all messages were
+    /// published before.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -156,7 +159,7 @@ impl NatsShared {
     }
 
     /// Publishes all messages of each delivery that the servers denied on a replica's subject. No
-    /// reply would show that such a delivery is lost.
+    /// reply reports such a denial.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

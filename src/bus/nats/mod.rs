@@ -99,8 +99,8 @@ pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
     if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }
 }
 
-/// Publishes deliveries and receives answers. Dropping the host does not stop the listener's
-/// programs.
+/// Publishes deliveries of one listener and receives the answers. The listener's programs continue
+/// when the host is dropped.
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
@@ -146,8 +146,8 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// Whether the host reads the journal. True for agents: this host reads their threads and sends
-    /// them to the agent host.
+    /// Whether the host reads the journal. True for a remote agent, whose threads the host reads
+    /// and sends to the agent host.
     fn reads_journal(&self) -> bool {
         self.shared.options.remote_agents.is_some()
     }

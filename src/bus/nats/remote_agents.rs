@@ -1,8 +1,8 @@
 //! The pump's side of an agent on another machine: answers the requests that the agent host sends
 //! during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request names no thread. The token of an open attempt gives access to the thread of that
-//! attempt, up to the position of its delivery, and to nothing else.
+//! A request names no thread. The token of an open attempt gives access to the attempt's thread, up
+//! to the position of the delivery, and to nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,11 +45,11 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which the part begins. It is 0 if the host's part of the thread is unknown
-    /// to this journal.
+    /// Position after which the part begins; 0 if this journal does not know the part that the host
+    /// has.
     pub after: Position,
     pub text: Vec<u8>,
-    /// Mark of the end of the part. The agent host sends this mark with its next request for the
+    /// Mark of the end of the part, which the agent host sends with its next request for the
     /// thread.
     pub mark: Digest,
 }
@@ -91,7 +91,8 @@ impl std::fmt::Debug for RemoteAgentOptions {
 /// Attempts of the agent, each with the state of its transfers.
 pub(super) struct RemoteAgentAttempts {
     options: RemoteAgentOptions,
-    /// Never held while a thread is read or an answer is parsed: both take long.
+    /// Open attempts. Never locked while a thread is read or an answer is parsed, because both take
+    /// long.
     open: Mutex<HashMap<AttemptToken, RemoteAttempt>>,
     /// Limits how many slow requests run at the same time.
     permits: Arc<Semaphore>,
@@ -101,12 +102,12 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The part of the thread that the host has, and the encoded remainder of the thread once the
-    /// host has requested it.
+    /// The part of the thread that the host has, and the encoded rest of the thread once the host
+    /// has requested it.
     transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
-    /// The parts of the answer that were received so far.
+    /// The bytes of the answer that have arrived so far.
     answer: Vec<u8>,
-    /// Time at which the last part arrived.
+    /// Time at which the last part of the answer arrived.
     came: Option<Instant>,
 }
 
@@ -128,7 +129,7 @@ impl RemoteAgentAttempts {
     }
 
     /// Adds an attempt that is about to be published, and encodes its delivery. The encoded
-    /// delivery contains no messages, because the agent host reads the thread instead.
+    /// delivery contains no messages, because the agent host requests the thread instead.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
@@ -145,8 +146,9 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
-    /// Removes attempts that are no longer known. For attempts that were given up, drops the
-    /// encoded thread, and also drops a partial answer if its next part is overdue.
+    /// Removes attempts that are no longer known. For an attempt that was given up, drops the
+    /// encoded thread. Also drops the partial answer of such an attempt if the next part is
+    /// overdue.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);
@@ -195,7 +197,7 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Handles a request with the token of an attempt. The token may be unknown.
+    /// Handles a request that came with the token `at` of an attempt, which may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,
@@ -245,7 +247,8 @@ impl NatsShared {
         }
     }
 
-    /// Runs a slow request on its own task. A semaphore limits the number of such tasks.
+    /// Runs a slow request on its own task, and sends the response to `inbox`. A semaphore limits
+    /// the number of such tasks.
     fn aside(
         self: &Arc<Self>,
         remote_agents: &RemoteAgentAttempts,
@@ -363,8 +366,8 @@ impl NatsShared {
         }
     }
 
-    /// Ends an attempt whose answer is complete. A long answer is parsed on another task, so that
-    /// it does not delay the messages of other listeners.
+    /// Ends an attempt whose answer is complete. Parses a long answer on another task, so that it
+    /// does not delay messages of other listeners.
     fn finish_answer(
         self: &Arc<Self>,
         token: AttemptToken,

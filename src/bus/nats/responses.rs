@@ -17,12 +17,12 @@ pub(super) enum ListenerResponse {
     Heartbeat,
     /// New state of an agent's model call.
     ModelState(ModelState),
-    /// The replica that works on the attempt is alive, and counts as alive for this duration.
+    /// The replica that handles the attempt is alive, and counts as alive for this duration.
     Lease(Duration),
     Answer(Result<Outcome, AttemptFailure>),
     /// An `<answer>` element: the attempt that it names, and its content.
     Named(NamedAttempt, Result<Outcome, AttemptFailure>),
-    /// The replica lacks the messages that the delivery builds on.
+    /// The replica lacks messages that it should remember from earlier deliveries.
     MissingMemory(NamedAttempt),
     /// A message that cannot be decoded, such as a keep-alive without a valid duration.
     Unreadable,
@@ -86,7 +86,7 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
     headers?.get(name).map(|value| value.as_str())
 }
 
-/// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final; any other code
+/// Maps an error code of a listener to a failure. A 4xx code is final, as in HTTP; any other code
 /// allows a retry.
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();

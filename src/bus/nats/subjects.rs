@@ -12,10 +12,11 @@ pub struct ListenerSubjects {
     answers: String,
 }
 
-/// Last token of the subject for announcements, where other subjects have an attempt's token.
+/// Last token of the subject for announcements. In subjects of answers, the last token is the token
+/// of the attempt.
 const HERE: &str = "here";
-/// Last token of the subject for reports of denied operations, where other subjects have an
-/// attempt's token.
+/// Last token of the subject for reports of denied operations. In subjects of answers, the last
+/// token is the token of the attempt.
 const DENIED: &str = "denied";
 
 impl ListenerSubjects {
@@ -35,7 +36,7 @@ impl ListenerSubjects {
         format!("organism.{}.cancel.{}", self.organism, self.listener)
     }
 
-    /// Returns the subject pattern that the listener may publish to.
+    /// Returns the pattern of all subjects that the listener may publish to.
     pub fn answers(&self) -> String {
         format!("{}>", self.answers)
     }
@@ -54,14 +55,14 @@ impl ListenerSubjects {
         self.answer(HERE)
     }
 
-    /// Returns the subject on which programs of the listener report what the servers denied to
-    /// them.
+    /// Returns the subject on which programs of the listener report operations that the servers
+    /// denied to them.
     pub fn denied(&self) -> String {
         self.answer(DENIED)
     }
 
-    /// Returns the prefix of every inbox of the listener. Responses to its requests go only to such
-    /// inboxes.
+    /// Returns the prefix of every inbox of the listener. Responses to the listener's requests go
+    /// only to such inboxes.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.listener)
     }
@@ -71,8 +72,8 @@ impl ListenerSubjects {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Returns the subject of requests for previews. Replicas that give previews subscribe to it as
-    /// a queue group with the listener's name. It differs from the subject of deliveries, so that a
+    /// Returns the subject of requests for previews, to which replicas with previews subscribe as a
+    /// queue group with the listener's name. This subject is not that of deliveries, so that a
     /// program without previews never mistakes such a request for a call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
@@ -83,9 +84,9 @@ impl ListenerSubjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
-    /// Whether a discovery request with this reply subject may be answered. Another organism sends
-    /// its requests for a listener of the same name to the same subject, and would mistake this
-    /// listener for its own.
+    /// Whether a discovery request with this reply subject may be answered. False for a request of
+    /// another organism: the request has the same subject if that organism has a listener of the
+    /// same name, and an answer would make it mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }
@@ -100,7 +101,7 @@ impl ListenerSubjects {
     }
 }
 
-/// Scope of a message's subject: the listener itself, a denied operation, or one attempt.
+/// Scope of a message's subject: the whole listener, its denied operations, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

@@ -1,5 +1,5 @@
-//! One child process of a listener. It starts in its own process group, its standard error is
-//! logged, and it ends together with every process that it started.
+//! One child process of a listener. The child starts in its own process group, its standard error
+//! is logged, and it ends together with every process that it started.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -21,21 +21,22 @@ use crate::trace::TraceParent;
 use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
-/// How long to wait for the last lines of an ended child. Bounded, because a process that the child
-/// started may keep its standard error open.
+/// How long to wait for the last lines of an ended child. Bounded, because a descendant of the
+/// child may keep its standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Declared after `process`, because fields drop in this order.
+    /// Registration of the child process. Declared after `process`, because fields drop in the
+    /// order of their declaration.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
     listener: ListenerName,
     instance: usize,
     stderr: Option<JoinHandle<()>>,
-    /// Shared with the task that reads the child's standard error.
+    /// Lines of the child's standard error, shared with the task that reads them.
     words: Arc<Mutex<StderrLines>>,
 }
 
@@ -142,7 +143,7 @@ impl Child {
     }
 
     /// Ends a child whose input is closed: waits for its exit, then sends a signal, then kills it.
-    /// Returns a description of the signals used and of the processes that survived.
+    /// Returns a description of the signals that were sent and of the processes that survived.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;
@@ -176,8 +177,8 @@ impl Child {
     }
 
     /// Waits at most `patience` for the child to exit, then kills its process group: the processes
-    /// that it left behind, and the child itself if it still runs. Returns a description of the
-    /// child's end, with its last words on standard error if it wrote any.
+    /// left behind, and the child if it still runs. Returns a description of the child's end, with
+    /// the last line of its standard error, if any.
     pub async fn gone(&mut self, patience: Duration) -> String {
         let how = match timeout(patience, self.process.wait()).await {
             Ok(Ok(status)) => describe(status),
@@ -206,9 +207,9 @@ impl Child {
         }
     }
 
-    /// Kills the process group. The group's id is valid while the group has members. For a group
-    /// without members, this call comes directly after the exit of the leader, before the system
-    /// can reuse the id.
+    /// Kills the process group. The group's id is valid while the group has members. If the leader
+    /// has just exited and left no members, this function must be called before the system reuses
+    /// the id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

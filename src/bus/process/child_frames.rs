@@ -24,7 +24,7 @@ use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 #[derive(Debug)]
 pub(super) enum ChildExit {
     Drained,
-    /// The host killed the child, because it continued a cancelled call.
+    /// The host killed the child, because it still handled a call after the call's cancellation.
     Killed,
     Fault(String),
 }
@@ -41,27 +41,27 @@ pub(super) struct ChildIo<'a> {
     serving: Option<(CallId, Attempt)>,
     /// Mark up to which the child will remember the call after its answer.
     mark: Option<MemoryMark>,
-    /// The complete current delivery, if only its new messages were sent to the child.
+    /// The complete current delivery, if the child was sent only the new messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
     has_sent_heartbeat: bool,
-    /// Whether a warning was logged that the answer to the latest delivery has no end.
+    /// Whether a warning was logged that the answer to the latest delivery is unfinished.
     is_warned_of_frame: bool,
     /// Log span of the latest delivery.
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers that named another attempt than the current one.
+    /// Number of answers that named an attempt other than the current one.
     strays: u32,
-    /// Deadline for the current call's answer, after a cancellation or during a drain.
+    /// Deadline of the current call's answer, set by a cancellation or a drain.
     patience: Option<Instant>,
 }
 
 enum ChildEvent {
     Frame(ChildFrame),
     Stopped(FrameError),
-    /// The process has exited. Another process may still keep its standard output open.
+    /// The process has exited, although another process may keep its standard output open.
     Exited,
     Wrote(std::io::Result<usize>),
     Ordered(Option<InstanceCommand>),
@@ -122,8 +122,8 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. Output of the child is handled before commands for the child, so
-    /// that unsolicited output is not taken for the answer to the next delivery.
+    /// Waits for the next event. Handles output of the child before commands for the child, so that
+    /// unsolicited output does not count as the answer to the next delivery.
     async fn event(&mut self) -> ChildEvent {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
@@ -175,7 +175,7 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Sends all messages of the current delivery to a child that lacks the earlier ones. The
-    /// attempt stays the same, because the handler has not begun it.
+    /// attempt stays the same, because the child's handler has not begun it.
     fn write_complete_delivery(&mut self) -> Result<(), AttemptFailure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();
@@ -278,8 +278,8 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Handles an answer that names another attempt. At the third such answer, the process is
-    /// replaced.
+    /// Handles an answer that names an attempt other than the current one. Replaces the process at
+    /// the third such answer.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;
@@ -307,8 +307,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process. Handles the output that is still in the pipe, because no
-    /// more output can follow.
+    /// Handles the exit of the process. Before that, handles the output that is still in the pipe,
+    /// because no more output can follow.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();
@@ -409,7 +409,7 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Warns of an answer whose end is missing, once for each delivery. Without the warning, only a
+    /// Warns once for each delivery that its answer is unfinished. Without the warning, only a
     /// time-out would be visible.
     fn warn_of_unfinished_frame(&mut self) {
         let bytes = self.frames.unfinished();
@@ -425,7 +425,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Describes what the child wrote instead of an answer.
+    /// Describes the output that the child wrote instead of an answer.
     fn missing_answer_description(&self) -> String {
         match self.frames.unfinished() {
             0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),

@@ -1,5 +1,5 @@
 //! A listener's process without a host: the caller writes the bytes that the process reads. The
-//! conformance kit uses it to decide which bytes reach a program at one time.
+//! conformance kit thus decides which bytes reach a program at the same time.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl DirectProcess {
         Ok(Self { child, stdin: Some(stdin), frames: ChildFrameReader::new(stdout) })
     }
 
-    /// Writes bytes to the standard input of the process. Ignores that the process no longer reads,
-    /// because [`Self::next`] reports the end of the process.
+    /// Writes bytes to the standard input of the process. Reports no error if the process no longer
+    /// reads, because [`Self::next`] reports the end of the process.
     pub async fn write(&mut self, bytes: &[u8]) {
         if let Some(stdin) = &mut self.stdin {
             stdin.write_all(bytes).await.ok();
@@ -75,7 +75,7 @@ impl DirectProcess {
     }
 }
 
-/// Returns the frame of a delivery, without its first `remembered` messages.
+/// Returns the frame of a delivery. Leaves out the first `remembered` messages.
 pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
     let mut text = String::new();
     frame::write_delivery(&mut text, delivery, remembered);

@@ -1,8 +1,8 @@
 //! State that the instances of one listener share: their mailboxes, and which of them are idle or
 //! down.
 //!
-//! Each instance has a mailbox for one delivery. There is no queue here: the pump's scheduler has
-//! no more deliveries in flight than there are instances, so one mailbox is always free.
+//! Each instance has a mailbox for one delivery. No further queue is needed: the pump's scheduler
+//! has at most as many deliveries in flight as there are instances, so one mailbox is always free.
 //!
 //! Every delivery accepted here is reported to the [`Sink`] exactly once, whatever happens to its
 //! instance. The sink is never called under the lock, because the sink may block.
@@ -30,7 +30,8 @@ pub(super) enum InstanceCommand {
 pub(super) struct Dispatch {
     listener: ListenerName,
     sink: Arc<dyn Sink>,
-    /// One lock for all instances, because a delivery may move from one mailbox to another.
+    /// State of all instances under one lock, because a delivery may move from one mailbox to
+    /// another.
     state: Mutex<DispatchState>,
 }
 
@@ -41,20 +42,20 @@ struct DispatchState {
     /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
     /// For each answered call, the instance whose process remembers the call. The next delivery of
-    /// the call removes the entry. A retry of that delivery then finds no entry, so it is complete.
+    /// the call removes the entry, so that a retry of that delivery finds no entry and is complete.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
 #[derive(Debug)]
 struct InstanceState {
-    /// Sender of commands to the instance. Closed when the host is dropped.
+    /// Sender of commands to the instance; `None` once the instance must end.
     orders: Option<mpsc::UnboundedSender<InstanceCommand>>,
-    /// A delivery that the instance has not begun. If the instance's process does not run, another
-    /// instance that becomes ready earlier takes the delivery.
+    /// A delivery that the instance has not begun. While the instance's process does not run,
+    /// another instance that is ready may take the delivery.
     mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
     is_running: bool,
-    /// Reason why the instance is down, once its restarts are used up.
+    /// Why the instance is down; `None` until its restarts are used up.
     down: Option<String>,
 }
 
@@ -138,7 +139,7 @@ impl Dispatch {
         self.give_back(waiting, "the listener was stopped");
     }
 
-    /// Reports deliveries that no instance has begun as not taken.
+    /// Reports that these deliveries were not taken, because no instance has begun them.
     fn give_back(&self, deliveries: Vec<Delivery>, why: &str) {
         for Delivery { call, attempt, .. } in deliveries {
             self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
@@ -151,8 +152,9 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Puts the delivery into the mailbox of an idle instance, or else of an instance whose process
-    /// is starting. Refuses the delivery with the reason if there is no such instance.
+    /// Puts the delivery into the mailbox of an idle instance or, if none is idle, of an instance
+    /// whose process is starting. If there is no such instance, refuses the delivery with the
+    /// reason.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -175,7 +177,8 @@ impl DispatchState {
         Ok(())
     }
 
-    /// Removes and returns the idle instance that remembers the call, or else the one used last.
+    /// Removes and returns the idle instance that remembers the call. If none does, takes the idle
+    /// instance that was used last.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -207,8 +210,8 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Takes the delivery that this instance must begin. The delivery comes from the instance's own
-    /// mailbox, or else from the mailbox of an instance whose process does not run.
+    /// Takes the delivery that this instance must begin: from its own mailbox or, if that is empty,
+    /// from the mailbox of an instance whose process does not run.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -219,8 +222,8 @@ impl DispatchState {
         self.instances.iter_mut().filter_map(|instance| instance.mailbox.take()).collect()
     }
 
-    /// Removes the attempt if it is in a mailbox. Returns whether it was in one. Otherwise sends a
-    /// cancel command to the instance that serves the attempt.
+    /// Cancels an attempt: removes it from its mailbox, or sends a cancel command to the instance
+    /// that serves it. Returns whether the attempt was in a mailbox.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -245,7 +248,7 @@ impl InstanceState {
         self.mailbox.is_none() && self.serving.is_none()
     }
 
-    /// Sends a command. An instance that has ended gets no commands, and has no delivery.
+    /// Sends a command to the instance. Does nothing if the instance has ended.
     fn send(&self, command: InstanceCommand) {
         if let Some(orders) = &self.orders {
             let _ = orders.send(command);
@@ -263,8 +266,8 @@ pub(super) struct InstanceHandle {
 }
 
 impl InstanceHandle {
-    /// Returns the delivery to begin. If there is none, marks the child as idle: a command will
-    /// follow with the next delivery.
+    /// Returns the delivery to begin. If there is none, marks the child as idle; the next delivery
+    /// then arrives with a command.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.take_from_mailbox(self.instance);
@@ -278,21 +281,21 @@ impl InstanceHandle {
         next
     }
 
-    /// Returns the number of this delivery's messages that the child remembers, or `None` if the
-    /// child must get all messages.
+    /// Returns how many of this delivery's messages the child remembers, or `None` if the child
+    /// must get all of them.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
         let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Records how far the child remembers the call.
+    /// Records that this instance's child remembers the call up to `mark`.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         self.dispatch.state().memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the child as gone. If its delivery was not begun, the delivery goes to an idle
-    /// instance. Returns whether the instance must end.
+    /// Marks the child as gone. A delivery that the child had not begun moves to an idle instance.
+    /// Returns whether the instance must end.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = self.dispatch.state();
@@ -321,7 +324,7 @@ impl InstanceHandle {
         }
     }
 
-    /// Waits for `length`. Returns false if the instance must end before.
+    /// Waits for `length`. Returns false as soon as the instance must end.
     pub async fn rest(&mut self, length: Duration) -> bool {
         let wait = tokio::time::sleep(length);
         let mut wait = std::pin::pin!(wait);
@@ -337,8 +340,8 @@ impl InstanceHandle {
         }
     }
 
-    /// Reports the end of the delivery that the child worked on. The instance is marked as free
-    /// before the report, because the pump may hand over the next delivery immediately.
+    /// Reports the end of the child's delivery. Marks the instance as free before the report,
+    /// because the pump may immediately hand over the next delivery.
     pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, AttemptFailure>) {
         if let Some(instance) = self.dispatch.state().instances.get_mut(self.instance) {
             instance.serving = None;
@@ -354,7 +357,7 @@ impl InstanceHandle {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }
 
-    /// Marks the child as running. Reports `joined` if the listener was down before.
+    /// Marks the child as running. Reports `joined` to the sink if the listener was down before.
     pub fn up(&self) {
         let was_down = {
             let mut state = self.dispatch.state();
@@ -375,8 +378,8 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If all instances are down now, reports that the listener has
-    /// left, and its waiting deliveries end as unreachable.
+    /// Marks this instance as down. If it was the last instance that was up, reports that the
+    /// listener has left, and ends the waiting deliveries as unreachable.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

@@ -16,7 +16,8 @@ use crate::limits;
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Appends a delivery frame (section 3), without the delivery's first `remembered` messages.
+/// Appends a delivery frame (section 3). Leaves out the first `remembered` messages of the
+/// delivery.
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));
@@ -47,7 +48,7 @@ pub(super) fn read(frame: &[u8]) -> ChildFrame {
 /// Reason why no further frame can be read.
 #[derive(Debug)]
 pub(super) enum FrameError {
-    /// The child closed its output after this many bytes of an unfinished frame.
+    /// The child closed its output within a frame, after this many bytes of the frame.
     Closed {
         unfinished: usize,
     },
@@ -145,7 +146,7 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
 }
 
 impl<R: AsFd> ChildFrameReader<R> {
-    /// Reads what the pipe holds at this moment. Does not wait, because the pipe is non-blocking.
+    /// Reads the bytes that the pipe contains now. Never waits, because the pipe is non-blocking.
     pub fn read_available(&mut self) {
         while self.buffer.len() <= self.start + limits::FRAME_BYTES_MAX {
             self.buffer.reserve(READ_BYTES);

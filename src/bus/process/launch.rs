@@ -1,10 +1,10 @@
 //! Starts child processes on one permanent thread, through a launcher that ties the life of each
 //! child to this process.
 //!
-//! The launcher is the `organism` program with its hidden verb [`VERB`]. The launcher asks the
-//! kernel for a death signal when the thread that started it ends, and checks that its parent is
-//! still the expected one. Then it executes the listener's program, which keeps both the process id
-//! and the death signal.
+//! The launcher is the `organism` program with its hidden verb [`VERB`]. It requests from the
+//! kernel a signal for the death of its parent thread, and checks that its parent process is still
+//! the expected one. Then it executes the listener's program, which keeps the process id and the
+//! signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,7 +27,7 @@ pub const VERB: &str = "launch-listener";
 /// How long a program may take to show that it is a launcher.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Path of this program, if this program has the hidden verb.
+/// Path of this program; set only if this program has the hidden verb.
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Declares that this program has the hidden verb and launches its own listeners.
@@ -43,7 +43,7 @@ pub fn use_this_program() {
 /// Returns the launcher with its first arguments, or `None` if children cannot be tied to this
 /// process.
 ///
-/// May block, because a program is tested before its first use.
+/// May block, because it tests a program before the first use.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -70,7 +70,7 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether a program has the hidden verb. Tests whether the program can launch itself to print its
+/// Whether a program has the hidden verb. As a test, the program must launch itself and print its
 /// version.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
@@ -110,7 +110,8 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 /// Runs `start` on the thread that starts all children, within the caller's runtime.
 ///
 /// The kernel sends the death signal when the *thread* that started a child ends, not when its
-/// process ends. A runtime's threads may end at any time, but this thread stays.
+/// process ends. The threads of a runtime may end at any time, but this thread ends only with the
+/// process.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {

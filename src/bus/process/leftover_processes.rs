@@ -1,5 +1,5 @@
-//! Processes that an earlier pump of the same journal left behind. They are found by an environment
-//! variable, which every process inherits from its listener. The new pump kills all of them before
+//! Processes that an earlier pump of the same journal left behind. An environment variable, which
+//! every process inherits from its listener, identifies them. The new pump kills all of them before
 //! it delivers.
 //!
 //! When a pump ends, the death signal ends each listener's own process, but not the processes that
@@ -13,7 +13,8 @@ use uuid::Uuid;
 use crate::children;
 use crate::mutant::mutant;
 
-/// Environment variable that names the pump, in every process that a listener starts.
+/// Environment variable that identifies the pump to which a process belongs. Every process that a
+/// listener starts inherits it.
 pub const PUMP_VARIABLE: &str = "ORGANISM_PUMP";
 
 /// One run of a pump: its journal and epoch, and its process.
@@ -42,9 +43,8 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process with `mark`. Requires that an earlier pump of this
-    /// journal started the process, and that the earlier pump's own process has ended or is this
-    /// process.
+    /// Whether this pump may kill a process with `mark`. An earlier pump of this journal must have
+    /// started the process. The earlier pump's own process must have ended, or be this process.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal
@@ -69,7 +69,7 @@ pub struct InvalidMark;
 impl FromStr for PumpMark {
     type Err = InvalidMark;
 
-    /// Parses a text as [`fmt::Display`] writes it. Any other form is an error.
+    /// Parses a text that [`fmt::Display`] wrote. Any other form is an error.
     fn from_str(text: &str) -> Result<Self, InvalidMark> {
         let mut parts = text.split('/');
         let mut next = || parts.next().ok_or(InvalidMark);
@@ -154,8 +154,8 @@ mod linux {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// Returns the process if it may be killed. Its handle is opened before its environment is
-    /// read, so the handle never refers to a later process with the same id.
+    /// Returns the process and its handle if the process may be killed. The handle is opened before
+    /// the environment is read, so the handle never refers to a later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;
@@ -171,7 +171,8 @@ mod linux {
         own.may_end(&mark, is_running).then_some((pid, handle))
     }
 
-    /// Returns the pump's mark in an environment, if the environment contains exactly one.
+    /// Returns the pump's mark in an environment. Returns `None` if the environment contains no
+    /// mark, or several.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
         let variable = |entry: &[u8]| {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;

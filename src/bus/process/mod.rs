@@ -43,25 +43,27 @@ pub struct Options {
     pub command: Vec<String>,
     /// Number of processes to run. Each handles one delivery at a time.
     pub instances: u32,
-    /// Working directory of the processes. Default: that of the organism.
+    /// Working directory of the processes. If `None`, they run in the working directory of the
+    /// organism.
     pub working_dir: Option<PathBuf>,
     /// Variables to add to the inherited environment. Their values may be secret.
     pub env: Vec<(String, String)>,
     /// Names of variables that the processes must not inherit, because the variables hold secrets.
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
-    /// The `organism` program, which ties the processes to this one. Default: this program if it
-    /// has the hidden verb, otherwise an `organism` program beside this one or on `PATH`.
+    /// The `organism` program, which ties the life of the processes to this process. `None` stands
+    /// for this program if it has the hidden verb, otherwise for an `organism` program beside this
+    /// program or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Mark of this pump for the environment of the processes.
     pub pump: Option<PumpMark>,
-    /// How long an instance may stay busy after the cancellation of its call.
+    /// How long an instance may stay busy after its call was cancelled.
     pub cancel_grace: Duration,
     /// How long deliveries in flight may continue during a drain.
     pub drain_timeout: Duration,
 }
 
-/// Leaves out the environment, because logs must not contain its secrets.
+/// Omits the environment, because logs must not contain its secrets.
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { listener, command, instances, .. } = self;
@@ -88,8 +90,8 @@ impl Options {
     }
 }
 
-/// Supervises the processes of one listener. Dropping the host kills them; [`Host::drain`] lets
-/// them finish.
+/// Supervises the processes of one listener. Dropping the host kills the processes; [`Host::drain`]
+/// lets them finish.
 #[derive(Debug)]
 pub struct ProcessHost {
     dispatch: Arc<Dispatch>,
@@ -98,8 +100,7 @@ pub struct ProcessHost {
 
 impl ProcessHost {
     /// Starts every instance on `runtime`. Succeeds even if the program is missing, because it may
-    /// appear later. [`Sink::left`] and the end of each delivery report that the program is
-    /// missing.
+    /// appear later. If it is missing, [`Sink::left`] and the end of each delivery report this.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

@@ -11,9 +11,9 @@ pub struct ProgramNotFound {
     pub looked: String,
 }
 
-/// Locates a program. A name with a slash is used as it is. A bare name is searched beside the
-/// running executable, then along `PATH`. Configs use their own search instead, because they search
-/// more directories.
+/// Locates a program. A name with a slash is used as it is. Any other name is searched beside the
+/// running executable, then along `PATH`. Not used for the programs of a config, for which more
+/// directories are searched.
 pub fn find(program: &str) -> Result<PathBuf, ProgramNotFound> {
     let mut denied = None;
     for candidate in candidates(program) {

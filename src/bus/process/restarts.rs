@@ -1,5 +1,5 @@
-//! Decides when an ended process is restarted. Pure: the caller supplies the time and the random
-//! number.
+//! Decides when an ended process is restarted. The functions are pure: the caller supplies the time
+//! and the random number.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl Default for RestartPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestartDecision {
     After(Duration),
-    /// The restarts are used up. One more attempt is allowed after this delay.
+    /// The restarts are used up. After this delay, one more restart is allowed.
     RestFor(Duration),
 }
 

@@ -21,37 +21,38 @@ use super::super::exit::{CommandExit, CommandFailure};
 use super::super::render::{RenderOutput, held};
 use super::super::startup::ConfigArg;
 
-/// Choice of a person about one call.
+/// A person's choice about one call.
 enum WatchChoice {
     Decide(Decision<SubmittedAnswer>),
-    /// Leaves the call waiting. This command does not show it again.
+    /// Leaves the call waiting. The command does not show the call again.
     Skip,
     Quit,
 }
 
-/// Calls that the person has seen and that are not shown again.
+/// Calls that the command has shown and does not show again.
 #[derive(Debug, Default)]
 struct ShownCalls(BTreeSet<MessageId>);
 
 impl ShownCalls {
-    /// Records that a call is shown. Returns true if the call was not recorded before.
+    /// Records that a call is shown. Returns false if this was already recorded.
     fn note(&mut self, call: MessageId) -> bool {
         self.0.insert(call)
     }
 
-    /// Handles the result of a decision on a call. Returns true if the decision was refused only
-    /// for now, so that the call still waits and is shown again.
+    /// Handles the result of a decision on a call. Returns true if the refusal of the decision is
+    /// temporary, so that the call still waits and must be shown again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)
     }
 }
 
-/// Pause after a decision that was refused only for now.
+/// Pause after a temporary refusal of a decision.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Shows the waiting calls, oldest first, and then each call that begins to wait, until the person
-/// quits or the organism ends. `within`: only calls of this thread and its subthreads.
+/// quits or the organism ends. If `within` is given, shows only calls of this thread and its
+/// subthreads.
 pub fn watch(
     data: &Path,
     within: Option<&ThreadId>,
@@ -127,7 +128,7 @@ fn discard_input() -> anyhow::Result<()> {
     Ok(tcflush(std::io::stdin(), QueueSelector::IFlush)?)
 }
 
-/// Reads a line from the person; `None` at the end of the input. Buffers nothing after the line,
+/// Reads a line from the person; `None` at the end of the input. Buffers nothing beyond the line,
 /// because [`discard_input`] could not discard buffered text.
 fn line() -> anyhow::Result<Option<String>> {
     std::io::stderr().flush()?;
@@ -148,8 +149,8 @@ fn line() -> anyhow::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
 }
 
-/// Sends a decision. If it is refused, shows and returns the refusal: another operator may have
-/// decided meanwhile, or the call is over.
+/// Sends a decision. If the decision was refused, shows and returns the refusal: for example,
+/// another operator has decided meanwhile, or the call is over.
 fn decide(
     config: &ConfigArg,
     message: MessageId,

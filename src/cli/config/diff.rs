@@ -19,11 +19,11 @@ pub struct ConfigDiffArgs {
     /// The config before: a config file, `now`, or a moment on record (a position, a thread, the
     /// digest of a config, a time, or `last`).
     before: String,
-    /// The config after.
+    /// The config after, named in the same way.
     after: String,
     #[command(flatten)]
     place: JournalTarget,
-    /// Partition of positions, where an organism has several.
+    /// Partition of the positions, if the organism has several partitions.
     #[arg(long, value_name = "N")]
     partition: Option<u32>,
     /// Write one JSON value.

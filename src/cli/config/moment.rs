@@ -16,7 +16,7 @@ const DIGITS_MIN: usize = 6;
 pub struct BootOnRecord {
     pub boot: BootConfig,
     pub reader: JournalReader,
-    /// Partition of the journal. `None` if there is only one.
+    /// Partition of the journal; `None` if there is only one partition.
     pub partition: Option<u32>,
 }
 
@@ -31,7 +31,7 @@ impl BootOnRecord {
     }
 }
 
-/// Whether a word can name a moment on record.
+/// Whether a word can name a moment in the past.
 pub fn is_moment(word: &str) -> bool {
     word == "last"
         || word.parse::<u64>().is_ok()

@@ -16,7 +16,7 @@ pub struct Args {
     name: String,
     /// Directory to write to. Default: listeners/NAME.
     directory: Option<PathBuf>,
-    /// Show how the listener in the directory differs from that of this program, and replace it
+    /// Show how the installed listener differs from the version in this program, and replace it
     /// after a yes.
     #[arg(long)]
     update: bool,
@@ -77,7 +77,7 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Makes the failure for a directory that already has files of the listener. Advises an update only
-/// if the files were installed as this listener.
+/// if the directory contains an installed version of the same listener.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();
@@ -95,8 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether a config in this directory finds `program`, which the listener needs besides its
-/// own files.
+/// Prints whether `program`, which the listener needs besides its own files, can be found from a
+/// config in this directory.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {

@@ -7,7 +7,7 @@ use crate::shipped::{self, ShippedListener};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Write one line of JSON for each.
+    /// Write one line of JSON for each listener.
     #[arg(long)]
     json: bool,
 }

@@ -1,5 +1,5 @@
-//! `organism listener install --update`: shows how an installed listener differs from that of this
-//! program, and replaces it after a yes.
+//! `organism listener install --update`: shows how an installed listener differs from the version
+//! in this program, and replaces it after a yes.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -14,10 +14,10 @@ use crate::limits;
 use crate::shipped::{ListenerManifest, MANIFEST, ShippedListener, VERSION, WrittenFile};
 use crate::xml::invisible_characters::visible;
 
-/// An installed file that differs from the one that this program ships.
+/// An installed file that differs from the shipped file.
 struct ChangedFile {
     file: WrittenFile,
-    /// `None` if the directory has no such file.
+    /// Content of the installed file; `None` if the directory has no such file.
     installed_bytes: Option<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ pub fn run(
     Ok(CommandExit::Done.into())
 }
 
-/// Reads the manifest in the directory. Fails if the manifest is of another listener.
+/// Reads the manifest in the directory. Fails if the manifest names another listener.
 fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<ListenerManifest> {
     let path = directory.join(MANIFEST);
     let shown = visible(&path.display().to_string());
@@ -93,7 +93,7 @@ fn manifest(listener: &ShippedListener, directory: &Path) -> anyhow::Result<List
     Ok(manifest)
 }
 
-/// Returns the files of the listener that the directory has.
+/// Returns the names of those files of the listener that exist in the directory.
 fn existing(listener: &ShippedListener, directory: &Path) -> Vec<String> {
     let paths = listener.written_files().into_iter().map(|file| file.path);
     paths.filter(|path| directory.join(path).symlink_metadata().is_ok()).collect()
@@ -103,7 +103,7 @@ fn other_directory(existing: &[String]) -> String {
     format!("choose another directory, or remove these files: {}", existing.join(", "))
 }
 
-/// Reads the content of a file; `None` if there is none.
+/// Reads the content of a file; `None` if the file does not exist.
 pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     content(path).map_err(|reason| {
         let shown = visible(&path.display().to_string());
@@ -112,7 +112,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     })
 }
 
-/// Like [`read`], but returns the reason of a failure as text.
+/// Reads a file as [`read`] does, but returns the reason of a failure as text.
 fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let about = match std::fs::metadata(path) {
         Ok(about) => about,
@@ -129,7 +129,7 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     std::fs::read(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// Whether a program of the listener has lost its permission to be executed.
+/// Whether a program of the listener is installed without the permission to be executed.
 fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
     let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
     file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)
@@ -163,7 +163,8 @@ fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()
     put(&visible(&diff.unified_diff().context_radius(3).header(&from, &to).to_string()))
 }
 
-/// Lists installed files that the listener no longer has. The user decides whether to remove them.
+/// Lists installed files that the listener no longer has, so that the user can decide whether to
+/// remove them.
 fn show_left_over(
     listener: &ShippedListener,
     directory: &Path,
@@ -181,7 +182,7 @@ fn show_left_over(
     Ok(())
 }
 
-/// Asks whether to go on. Anything but a yes ends the command.
+/// Asks whether to continue. Any answer except yes ends the command.
 fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     let usage = |text: String| CommandFailure::new(CommandExit::Usage, text);
     if !std::io::stdin().is_terminal() {
@@ -203,7 +204,7 @@ fn confirm(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Err(usage("nothing was changed".to_owned()).into())
 }
 
-/// Replaces a file in one step. Readers see the old or the new file, never a part.
+/// Replaces a file in one step, so that readers see the old file or the new one, never a part.
 fn replace(directory: &Path, change: &ChangedFile, of_all: &str) -> anyhow::Result<()> {
     let path = directory.join(&change.file.path);
     let shown = visible(&path.display().to_string());

@@ -17,8 +17,8 @@ pub struct ConfigFile {
     path: PathBuf,
     text: String,
     metadata: Metadata,
-    /// Locked directory of the file. The file itself is not locked, because another command may
-    /// just have replaced it.
+    /// Directory of the file, locked in place of the file, because another command may just have
+    /// replaced the file.
     directory: File,
 }
 
@@ -49,8 +49,8 @@ impl ConfigFile {
         &self.text
     }
 
-    /// Puts a new text in the place of the file, with the same permissions. A crash leaves the old
-    /// file or the new one.
+    /// Replaces the file by a new one with this text and the same permissions. After a crash,
+    /// either the old file or the new one exists.
     pub fn replace(self, text: &str) -> anyhow::Result<()> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let beside = self.path.with_file_name(format!(".{name}.{}.new", std::process::id()));
@@ -82,7 +82,7 @@ impl ConfigFile {
     }
 }
 
-/// Fails with a reason if a replacement would change more of the file than its text.
+/// Fails with a reason if a replacement of the file would change anything besides the file's text.
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

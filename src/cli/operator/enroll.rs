@@ -22,7 +22,7 @@ pub struct Args {
     key: String,
     /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     config: Option<PathBuf>,
-    /// Take the key in place of the one that the operator's browser has had.
+    /// Take the key in place of the browser key that the operator has in the config.
     #[arg(long)]
     replace: bool,
 }
@@ -88,7 +88,8 @@ fn key_of(text: &str) -> Result<OperatorPublicKey, String> {
     Err(format!("`{text}` is no public key of Ed25519; {copy}"))
 }
 
-/// Refuses a key that the config already has in another place, so that each key has one meaning.
+/// Refuses a key that the config already contains at another place, so that each key has one
+/// meaning.
 fn refuse_known_key(config: &Config, name: &str, key: &OperatorPublicKey) -> Result<(), String> {
     match config.operators.owner(key) {
         Some(owner) if owner.as_str() != name => Err(format!(

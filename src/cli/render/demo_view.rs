@@ -24,7 +24,7 @@ impl DemoView {
         Self { output, began: None, explained: HashSet::new() }
     }
 
-    /// Draws the lines that show one record. Empty for a record without a thread.
+    /// Draws the lines that show one record; empty for a record that belongs to no thread.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -112,7 +112,7 @@ impl DemoView {
     }
 }
 
-/// Returns the left margin of a message: one bar for each level beneath the root.
+/// Returns the left margin of a message: one bar for each level of its thread beneath the root.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }

@@ -9,7 +9,7 @@ use super::{RenderOutput, count};
 
 /// Number of columns between the tab stops of a terminal.
 const TAB_COLUMNS: usize = 8;
-/// Number of columns before a text that another party gave: an indentation, a bar and a space.
+/// Number of columns before a text from another party: an indentation, a bar and a space.
 const BAR_COLUMNS: usize = 4;
 
 /// Draws a held call. Each line of the payload begins with a bar, so that no payload can imitate a
@@ -65,8 +65,8 @@ fn show_preview(
     }
 }
 
-/// Writes a text that another party gave, each line behind a bar, with hidden characters made
-/// visible. A line that is wider than the terminal goes on behind a broken bar.
+/// Writes a text from another party, each line behind a bar, with hidden characters made visible. A
+/// line that is wider than the terminal continues behind a broken bar.
 pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     // `split` instead of `lines`, which would drop line ends and so hide bytes from the person.
     for shown in visible(text).split('\n') {
@@ -83,7 +83,7 @@ pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     }
 }
 
-/// Cuts a line into rows that fit into a terminal beside their bar. Every byte stays.
+/// Cuts a line into rows that fit into a terminal together with their bar. Keeps every byte.
 fn rows(line: &str, columns: usize) -> Vec<&str> {
     let mut rows = Vec::new();
     let mut begin = 0;
@@ -104,7 +104,7 @@ fn rows(line: &str, columns: usize) -> Vec<&str> {
     rows
 }
 
-/// Returns the number of columns that a character takes at this column.
+/// Returns the number of columns that a character takes if it begins at `column`.
 fn taken_by(c: char, column: usize) -> usize {
     match c {
         '\t' => TAB_COLUMNS - column % TAB_COLUMNS,

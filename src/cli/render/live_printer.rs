@@ -1,4 +1,4 @@
-//! Prints events of the live channel, one below the other. Text of a model appears as it streams.
+//! Prints events of the live channel, one beneath another. Text of a model appears as it streams.
 //! No control character of a model reaches the terminal.
 
 use crate::bus::ModelState;
@@ -26,7 +26,7 @@ impl LivePrinter {
         Self { output, open: None, row: None }
     }
 
-    /// Ends an unfinished line, so that something else can be printed.
+    /// Ends an unfinished line, so that other output can follow.
     pub fn end_line(&mut self) -> String {
         self.open = None;
         self.row.take().map(|_| "\n".to_owned()).unwrap_or_default()
@@ -84,8 +84,8 @@ impl LivePrinter {
         out
     }
 
-    /// Appends a word with the blank behind it. A word that does not fit into the rest of a row
-    /// begins the next one. A word whose beginning is already printed continues in the same row.
+    /// Appends a word with the white space after it. A new word that does not fit into the rest of
+    /// the row begins the next row. A word whose beginning is already printed continues in its row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);
@@ -126,7 +126,7 @@ impl LivePrinter {
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Returns the number of columns of a row beside its margin. One column stays empty, because
+    /// Returns the number of columns of a row without its margin. One column stays empty, because
     /// some terminals draw the margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)

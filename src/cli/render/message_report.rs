@@ -12,11 +12,11 @@ use super::held::barred;
 use super::table::table;
 use super::{RenderOutput, clean, count, micros};
 
-/// Maximum lines of a payload, unless `--full` is given.
+/// Maximum lines shown of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 40;
 
-/// Draws a report. Texts that another party wrote stand behind a bar, or on one line without
-/// characters that a terminal would interpret.
+/// Draws a report. Texts of other parties stand behind a bar, or on one line without characters
+/// that a terminal would interpret.
 pub fn draw_report(output: &RenderOutput, report: &MessageReport) -> String {
     let mut page = ReportPage { output, text: String::new() };
     page.envelope(report);

@@ -42,15 +42,15 @@ use crate::xml::invisible_characters::visible_json;
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
 
-/// Properties of the output that the drawing depends on.
+/// Properties of the output on which the drawing depends.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderOutput {
     pub colour: bool,
-    /// Columns that texts are wrapped to.
+    /// Number of columns to which texts are wrapped.
     pub columns: usize,
-    /// Columns that the rows of tables are cut to. Without a terminal, nothing is cut.
+    /// Number of columns to which the rows of tables are cut. Without a terminal, no row is cut.
     pub table_columns: usize,
-    /// Whether whole payloads are shown, instead of their first lines.
+    /// Whether payloads are shown whole. If false, only their first lines are shown.
     pub full: bool,
 }
 
@@ -61,7 +61,7 @@ impl RenderOutput {
         Self::new(colour, terminal_columns(), full)
     }
 
-    /// Returns the properties of standard error, for texts beside a question to the person.
+    /// Returns the properties of standard error, for texts that accompany a question to the person.
     pub fn stderr(full: bool) -> Self {
         Self::new(false, columns_of(std::io::stderr()), full)
     }
@@ -108,7 +108,8 @@ pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", serde_json::to_string(value)?))
 }
 
-/// Like [`put_json`], but escapes characters that a screen would hide or interpret.
+/// Writes a value as one line of JSON, as [`put_json`] does, with an escape for each character that
+/// a screen would hide or interpret.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Makes a progress bar over records. It is hidden for programs, and where standard error is no
+/// Makes a progress bar over records, which is hidden for JSON output and if standard error is no
 /// terminal.
 pub fn progress_bar(json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {

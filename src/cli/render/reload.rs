@@ -1,4 +1,4 @@
-//! The result of a reload, for people.
+//! Prints the result of a reload for people.
 
 use crate::service::ReloadReport;
 

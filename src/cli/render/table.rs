@@ -1,4 +1,5 @@
-//! Draws plain tables. Columns are as wide as needed; the last one is cut to the remaining width.
+//! Draws plain tables. Each column is as wide as its content, and the last column is cut to the
+//! remaining width.
 
 use super::{RenderOutput, columns};
 
@@ -34,7 +35,7 @@ pub fn table(output: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> S
     text
 }
 
-/// Cuts a text to `width` columns. The removed part is replaced by `…`.
+/// Cuts a text to `width` columns, with `…` in place of the removed part.
 pub fn cut(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();

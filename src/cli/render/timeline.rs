@@ -13,9 +13,10 @@ use crate::thread::TimerEnd;
 use super::table::cut;
 use super::{RenderOutput, clean, columns, count, duration, wrap};
 
-/// Maximum number of lines of a payload, unless `--full` is given.
+/// Maximum lines shown of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
-/// Maximum number of indented levels. Deeper subthreads are indented like the last of these levels.
+/// Maximum number of indented levels. Deeper subthreads have the indentation of the last of these
+/// levels.
 const INDENTED_MAX: usize = 8;
 
 /// Columns of a timeline that are shown on request.
@@ -75,7 +76,7 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Line to write beneath the next head.
+    /// Line to write beneath the next heading of an event.
     under_head: Option<String>,
     text: String,
 }
@@ -139,7 +140,7 @@ impl<'p> TimelinePage<'p> {
         }
     }
 
-    /// Writes what the whole thread has used, if models were called.
+    /// Writes the tokens and money that the whole thread has used; nothing if no model was called.
     fn total(&mut self, timeline: &ThreadTimeline) {
         let Spending { tokens, money } = timeline.spent;
         if timeline.spent == Spending::default() {
@@ -345,7 +346,8 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Describes each request of a failed model call with its cost, if there was more than one.
+/// Describes each request of a failed model call with its cost; empty if there was only one
+/// request.
 fn tried(failure: &AttemptFailure) -> Vec<String> {
     let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -388,7 +390,7 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message; `None` if the state is the usual one or unknown.
+/// Returns the state of a message; `None` if the state is usual or unknown.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

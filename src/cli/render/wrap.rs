@@ -13,14 +13,14 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces tabs by spaces, and each character that a screen would act on, reorder or hide by its
-/// code point. Keeps line breaks.
+/// Replaces tabs by spaces. Also replaces each character on which a screen would act, or which it
+/// would reorder or hide, by the character's code point. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }
 
 /// Wraps a text to lines of at most `width` columns, at spaces if possible. Continuation lines keep
-/// the indentation.
+/// the indentation of their first line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     clean(text).lines().flat_map(|line| wrap_line(line.trim_end(), width)).collect()

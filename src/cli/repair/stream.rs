@@ -16,7 +16,7 @@ use crate::organism::repair_stream::{
 /// The side that a repair keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RepairSide {
-    /// Publish the records again that this host's projection has and the stream lacks.
+    /// Publish again the records that this host's projection has and the stream lacks.
     Projection,
     /// Go on with the stream, and set this host's projection aside.
     Stream,
@@ -50,7 +50,7 @@ pub fn run(
     Ok(CommandExit::Done.into())
 }
 
-/// Accepts damage of streams, and prints which records stay without a proof.
+/// Accepts damage of streams, and prints which records remain unproved.
 pub fn accept(
     config: &Config,
     accepted: AcceptedDamage,

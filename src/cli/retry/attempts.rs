@@ -1,4 +1,4 @@
-//! The earlier attempts of a message that is to be retried, as a table.
+//! Shows the earlier attempts of a message before its retry, as a table.
 
 use crate::audit::EarlierAttempt;
 

@@ -1,4 +1,4 @@
-//! Finds the messages that a retry names by their ids, or selects by the reason of their failure.
+//! Finds the messages to retry: by ids from the command line, or by the reason of their failure.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     })
 }
 
-/// Finds the failed and refused requests of clients that a filter selects.
+/// Finds the failed and refused requests of clients that match the filter.
 pub fn matching(data: &Path, filter: &RetryFilter) -> anyhow::Result<Vec<NamedMessage>> {
     read_each(data, &mut |index, partition| {
         named_of(index, partition, retry_messages(index, filter, limits::RETRIES_MAX)?)

@@ -16,11 +16,11 @@ pub struct Args {
     /// A JSON Schema (also one that Pydantic or Zod exports), or an example payload in JSON or XML.
     /// `-` is standard input.
     file: PathBuf,
-    /// Name of the payload. Default: the title of a JSON Schema, or the name of the file. XML has
-    /// its root's.
+    /// Name of the payload. Default: the title of a JSON Schema, or the name of the file. An XML
+    /// payload keeps the name of its root.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Target namespace. Default: that of the XML; of JSON, urn:example:NAME.
+    /// Target namespace. Default: for XML, the namespace of its root; for JSON, urn:example:NAME.
     #[arg(long, value_name = "URI")]
     namespace: Option<String>,
     /// Take JSON for an example, although it looks like a JSON Schema.
@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Describes how the text was read, and which option makes the command read it otherwise.
+/// Describes how the command has read the text, and which option makes it read the text otherwise.
 fn description(origin: SchemaOrigin) -> &'static str {
     match origin {
         SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",
@@ -83,7 +83,8 @@ fn refused(error: ConversionError) -> CommandFailure {
     CommandFailure::new(CommandExit::InvalidData, error.to_string())
 }
 
-/// Returns the title of a JSON Schema, or the name of the file without its ending.
+/// Returns the default name of the payload: the title of a JSON Schema, or the name of the file
+/// without its extension.
 fn name_of(text: &str, origin: SchemaOrigin, file: &Path) -> String {
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let title = json.get("title").filter(|_| origin == SchemaOrigin::JsonSchema);

@@ -17,7 +17,8 @@ macro_rules! outputs {
     };
 }
 
-/// Commands with the schema of their JSON output, or of each line if a command writes lines.
+/// Commands with the schema of their JSON output. If a command writes lines, the schema describes
+/// one line.
 const OUTPUTS: [(&str, &str); 39] = outputs![
     "answer": "answer",
     "approvals": "approvals",

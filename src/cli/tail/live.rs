@@ -89,8 +89,8 @@ pub fn follow(
     followed
 }
 
-/// Waits until the followed journals end. On an error, such as a missing permission, prints a note
-/// and never returns.
+/// Waits until the followed journals end. After an error, such as a missing permission, prints a
+/// note and never returns.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
         // An operator on another host has no journal to read, and still watches the live events.
@@ -99,7 +99,7 @@ async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     }
 }
 
-/// Shows the remaining live events after the records have ended, until none arrives within
+/// Shows the live events that remain after the end of the records, until none arrives within
 /// `limits::LIVE_DRAIN_TIMEOUT`.
 async fn drain(
     mut events: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
@@ -123,8 +123,8 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Turns the `Opened` event of a repeated subscription into `Lost`, because events between two
-/// subscriptions are missing.
+/// Replaces the `Opened` event of a repeated subscription by `Lost`, because the events between the
+/// two subscriptions are missing.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

@@ -9,7 +9,7 @@ use crate::thread::{Fact, Record};
 pub struct ThreadCalls {
     thread: ThreadId,
     open: HashSet<CallId>,
-    /// Whether the journal holds a call in the thread or beneath it.
+    /// Whether the journal contains a call in the thread or beneath it.
     is_known: bool,
 }
 
@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. After a repeated record, the caller must repeat all later
-    /// records, too, in their order.
+    /// Applies a record of the journal. A caller that repeats a record must then repeat all later
+    /// records in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;
@@ -45,7 +45,7 @@ impl ThreadCalls {
         self.is_known
     }
 
-    /// Whether the thread has begun, and none of its calls is open.
+    /// Whether the thread has begun and has no open call.
     pub fn is_over(&self) -> bool {
         self.is_known && self.open.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The report of `organism try`: what became different, per thread and in total.
+//! The report of `organism try`: the differences, for each thread and in total.
 
 use serde::Serialize;
 
@@ -14,14 +14,14 @@ use super::super::exit::CommandExit;
 use super::super::journal_target::JournalTarget;
 use super::super::render::{RenderOutput, count, duration, put, put_visible_json, table};
 
-/// Maximum changed threads whose first difference is shown without `--full`.
+/// Maximum number of changed threads whose first difference the report shows without `--full`.
 const DIFFERENCES_SHOWN: usize = 5;
 
 const EQUAL: &str = "equal";
 const DIFFERENT: &str = "different";
 const NONE: &str = "none";
 
-/// How much a thread changed.
+/// Degree to which a thread changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum TrialChange {
     /// Neither the course nor the finals changed.
@@ -46,10 +46,10 @@ struct TriedThread {
     change: TrialChange,
     #[serde(rename = "first")]
     first: Option<FirstDifference>,
-    /// Pairs of prompts that were not compared.
+    /// Number of pairs of prompts that could not be compared.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
-    /// `None` if the finals are equal, or the trial has no judge.
+    /// Decision of the judge; `None` if the finals are equal or the trial has no judge.
     #[serde(rename = "judge")]
     judgement: Option<JudgementOutput>,
     #[serde(rename = "a")]
@@ -66,7 +66,7 @@ struct JudgementOutput {
     verdict: &'static str,
     #[serde(rename = "reason")]
     reason: String,
-    /// The judge's own thread in the journal of the runs.
+    /// Thread of the judge's call, in the journal of the runs.
     #[serde(rename = "thread")]
     thread: Option<ThreadId>,
     #[serde(rename = "spent")]
@@ -152,7 +152,7 @@ impl TrialReport {
         self.untried.push(UntriedThread { thread: thread.clone(), reason });
     }
 
-    /// Returns the exit code, with which a trial serves as a regression test.
+    /// Returns the exit code of the trial, which makes a trial usable as a regression test.
     pub fn exit(&self) -> CommandExit {
         if self.count(TrialChange::Finals) > 0 {
             CommandExit::WorkflowFailed
@@ -222,8 +222,7 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread, beginning with threads whose finals
-    /// differ.
+    /// Draws the first difference of each changed thread. Threads whose finals differ come first.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();
@@ -331,7 +330,7 @@ impl TriedThread {
     }
 }
 
-/// Writes the values of both sides, or one value if they are the same.
+/// Writes the values of both sides, or a single value if they are the same.
 fn pair(before: String, after: String) -> String {
     if before == after { before } else { format!("{before} → {after}") }
 }

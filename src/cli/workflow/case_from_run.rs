@@ -15,7 +15,7 @@ use super::super::output::put;
 use super::super::startup::ConfigArg;
 
 /// Appends a test case for the run in thread `run` to `file`, or prints it if there is no file.
-/// `given`: config file of the command line.
+/// `given` is the config file from the command line.
 pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let thread = known(run)?;
     let given = given.or_else(|| config_of(file?));
@@ -70,14 +70,14 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the path of the config that a case file names. `None` also if the file is invalid, which
-/// `write` reports later.
+/// Returns the path of the config that a case file names. Also returns `None` if the case file is
+/// invalid, because `write` reports this later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config
 }
 
-/// Returns an error if the case file tests another config than `ours`, the config of the run.
+/// Fails if the case file tests a config other than `ours`, the config of the run.
 fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyhow::Result<()> {
     let located = config::locate(tested, &ConfigEnvironment::of_process()).ok();
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();

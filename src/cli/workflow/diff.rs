@@ -92,8 +92,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Goal and listener of each call that the gate refuses in open runs once the second config is
-    /// in force.
+    /// Calls in open runs that the gate refuses once the second config is in force: the goal and
+    /// the listener of each call.
     refused: Vec<(String, ListenerName)>,
 }
 

@@ -41,7 +41,7 @@ pub struct RunProgress<'a> {
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    /// The rows at the last change.
+    /// The rows as they were at the last change.
     rows: Vec<RunRow>,
     block: RedrawnBlock,
     is_changed: bool,
@@ -50,8 +50,8 @@ pub struct RunProgress<'a> {
 }
 
 impl<'a> RunProgress<'a> {
-    /// Records the last positions of the journals. Call before submitting the run, so that no
-    /// record is missed.
+    /// Records the last positions of the journals. The caller must call this function before it
+    /// submits the run, so that no record is missed.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -89,13 +89,13 @@ impl<'a> RunProgress<'a> {
         self.show_new();
     }
 
-    /// Whether the tree is shown, with everything that the goals wait for.
+    /// Whether the progress is shown as a tree, which includes everything that the goals wait for.
     pub fn has_tree(&self) -> bool {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
 
-    /// Shows the records since the last call. Skips unreadable journals, because the result of the
-    /// run does not depend on them.
+    /// Reads the records since the last call and shows what has changed. Skips unreadable journals,
+    /// because the result of the run does not depend on them.
     pub fn show_new(&mut self) {
         let Some(thread) = self.run.clone() else { return };
         if self.form == ProgressForm::Nothing {
@@ -147,7 +147,7 @@ impl<'a> RunProgress<'a> {
         self.rows = rows;
     }
 
-    /// Draws the tree, if anything has changed or a second has passed.
+    /// Draws the tree if anything has changed since the last drawing, or if a second has passed.
     pub fn draw(&mut self) {
         let is_due = self.drawn.is_none_or(|at| at.elapsed() >= Duration::from_secs(1));
         if self.form != ProgressForm::Tree || self.run.is_none() || !(self.is_changed || is_due) {
@@ -164,7 +164,7 @@ impl<'a> RunProgress<'a> {
         self.drawn = Some(Instant::now());
     }
 
-    /// Removes the tree from the screen, so that something else can be printed.
+    /// Removes the tree from the screen, so that other output can follow.
     pub fn clear(&mut self) {
         // The terminal may have become narrower since the last drawing.
         self.fit_terminal();
@@ -203,8 +203,8 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its previous row. Ended rows come first,
-/// inner rows before outer ones, and then running rows.
+/// Returns the rows whose state has changed, each with its previous form. Ended rows come before
+/// running rows. Among ended rows, a row comes before the row that contains it.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -226,8 +226,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a change gets a line of its own. A goal that waits gets a line only if it has just ended
-/// and its loop will run it again.
+/// Whether a change gets a line of its own. A goal that waits gets a line only after it has ended
+/// and will be run again by its loop.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
@@ -241,7 +241,7 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row, without its time while it runs.
+/// Returns a copy of the row. The copy of a running row has no time.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

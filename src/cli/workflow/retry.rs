@@ -21,8 +21,8 @@ pub struct RetryArgs {
     run: String,
     #[command(flatten)]
     config: ConfigArg,
-    /// Run this goal again, and every goal that needs it. Without it, the goals run that have not
-    /// ended.
+    /// Run this goal again, and every goal that needs it. Without this option, only goals that have
+    /// not ended run.
     #[arg(long, value_name = "GOAL")]
     from: Option<String>,
     /// A key of your choice. Retrying with the same key again returns the recorded output and runs

@@ -78,8 +78,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(show_run(config, &definition, Vec::new(), submission, output))
 }
 
-/// Reads the inputs by name. A value that begins with `@` is read from that file; `@@` stands for
-/// `@`.
+/// Parses the inputs as names and values. A value that begins with `@` names a file with the value;
+/// `@@` stands for `@`.
 fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let mut values = Vec::new();
     for input in inputs {

@@ -18,7 +18,7 @@ const TEXT_LINES_MAX: usize = 3;
 /// Maximum calls that are shown for one goal.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line of a run. If the terminal is too small, active lines are kept.
+/// A drawn line of a run. Active lines are kept if the terminal is too small for all lines.
 struct DrawnLine {
     text: String,
     is_active: bool,
@@ -34,7 +34,7 @@ pub struct RunDrawing {
 }
 
 impl RunDrawing {
-    /// Draws the line of a row: state, counts, time, and what was spent.
+    /// Draws the line of a row: its state, counts, time, tokens and money.
     pub fn row(&self, row: &RunRow) -> String {
         let indent = "  ".repeat(row.depth);
         let name = match &row.kind {
@@ -73,7 +73,7 @@ impl RunDrawing {
         line
     }
 
-    /// Formats tokens and money after two spaces; empty if there are none.
+    /// Formats tokens and money after two spaces; empty if both are zero.
     pub fn spent(&self, spent: Spending) -> String {
         if is_free(spent) {
             return String::new();
@@ -139,7 +139,7 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines that fit into the height of the terminal: the active ones, with the lines
+    /// Chooses the lines that fit into the height of the terminal: the active lines, with the lines
     /// around them.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);

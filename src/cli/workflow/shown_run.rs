@@ -21,8 +21,8 @@ use super::super::decision;
 use super::super::exit::CommandExit;
 use super::progress::{ProgressForm, RunProgress};
 
-/// Submits a request to a workflow, and shows the run that it opens. For a retry, `earlier` holds
-/// the messages of the thread so far; otherwise it is empty.
+/// Submits a request to a workflow, and shows the run that the request opens. `earlier` contains
+/// the previous messages of the thread for a retry, and is empty otherwise.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
@@ -103,7 +103,7 @@ pub async fn show_run(
     Ok(exit.into())
 }
 
-/// Makes a subscription to the live channel by the client that submits.
+/// Makes a subscription to the live channel for the client that submits the run.
 fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
     let client = Some(submission.client.clone());
     let secret = submission.secret.clone();
@@ -128,8 +128,8 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Follows the live channel of the run, as the client that opened it. A client without the right to
-/// watch sees only the recorded states.
+/// Follows the live channel of the run as the client that opened the run. Without the right to
+/// watch, the client sees only recorded states.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,
@@ -174,7 +174,7 @@ async fn follow_live<'p>(
 }
 
 /// Whether to print a note that the run is shown without the states of its model calls. Returns
-/// false for an organism that has ended or cannot be reached, because the submission reports that.
+/// false if the organism has ended or cannot be reached, because the submission reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })
@@ -201,7 +201,7 @@ pub struct RunOutputForm {
 }
 
 impl RunOutputForm {
-    /// Prints an update, and returns the exit code for it.
+    /// Prints an update, and returns the exit code after it.
     fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
         if self.json {
             put_line!("{}", serde_json::json!(update));
@@ -251,7 +251,7 @@ impl RunOutputForm {
     }
 }
 
-/// Returns the text of an output without child elements; `None` for any other payload.
+/// Returns the text of an output that has no child elements; `None` for any other payload.
 fn readable(is_output: bool, payload: &str) -> Option<String> {
     let element = Element::read_document(payload).filter(|_| is_output)?;
     element.children().next().is_none().then(|| element.text())

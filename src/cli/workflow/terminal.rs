@@ -1,4 +1,4 @@
-//! A block of lines at the end of a terminal's screen that is drawn again in its place.
+//! A block of lines at the bottom of a terminal's screen, which is redrawn at the same place.
 
 use std::fmt::Write as _;
 
@@ -19,13 +19,13 @@ pub fn terminal_size() -> (usize, usize) {
 /// Lines on the screen that the next drawing replaces.
 #[derive(Debug, Default)]
 pub struct RedrawnBlock {
-    /// Columns of each line.
+    /// Width of each line in columns.
     widths: Vec<usize>,
 }
 
 impl RedrawnBlock {
-    /// Returns the text that replaces the lines on the screen by `lines`. `columns_now`: present
-    /// width of the terminal.
+    /// Returns the text that replaces the lines on the screen by `lines`. `columns_now` is the
+    /// present width of the terminal.
     pub fn redraw(&mut self, lines: &[String], columns_now: usize) -> String {
         let mut out = self.up(columns_now);
         for line in lines {
@@ -46,8 +46,8 @@ impl RedrawnBlock {
         up + "\x1b[J"
     }
 
-    /// Returns the text that moves the cursor to the first line. A terminal that has become
-    /// narrower has wrapped long lines, so their rows are counted anew.
+    /// Returns the text that moves the cursor up to the first line. Counts the rows anew, because a
+    /// terminal that has become narrower has wrapped long lines.
     fn up(&self, columns_now: usize) -> String {
         let rows: usize =
             self.widths.iter().map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();

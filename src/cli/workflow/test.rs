@@ -1,4 +1,5 @@
-//! `organism workflow test`: runs the cases of files, and shows in which of them a run differs.
+//! `organism workflow test`: runs the cases of files, and shows the cases in which a run differs
+//! from the expectations.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,14 +19,15 @@ use super::super::startup;
 use super::super::stop_signals::watch_stop_signals;
 use super::case_from_run;
 
-/// Maximum lines of a text that a failed case shows without `--full`.
+/// Maximum lines that a failed case shows of a text. `--full` shows all lines.
 const SHOWN_LINES: usize = 12;
-/// Maximum characters of each line that a failed case shows without `--full`.
+/// Maximum characters that a failed case shows of each line. `--full` shows all characters.
 const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, clap::Args)]
 pub struct CaseArgs {
-    /// Case files. With --from, the file that gets the case; without one, it is printed.
+    /// Case files. With --from, the file to which the case is appended; without a file, the case is
+    /// printed.
     #[arg(required_unless_present = "from", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Run nothing: write a case from the run in this thread.
@@ -79,7 +81,7 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file or its config that keep every case from running, and the exit code.
+/// Problems of a case file or its config that prevent all cases from running, and the exit code.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,

@@ -12,8 +12,8 @@ use super::super::source_text::SourceRange;
 use super::never_paths::can_be_called;
 use super::{CaseInput, CaseText, WorkflowCase};
 
-/// Reports names in the cases that the config does not define, calls that it does not permit, and
-/// claims that cannot fail.
+/// Reports three kinds of problems: names in the cases that the config does not define, calls that
+/// the config does not permit, and claims that cannot fail.
 pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
     let mut problems = ConfigProblems::default();
     for case in cases {
@@ -72,8 +72,8 @@ fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProb
     }
 }
 
-/// Reports a client that may not call the workflow. A client that does not exist is no problem
-/// here, because `check_members` reports it.
+/// Reports a client that may not call the workflow. Skips an unknown client, because
+/// `check_members` reports it.
 fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProblems) {
     let workflow = &case.workflow.text;
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
@@ -172,7 +172,7 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input. If all inputs are known, reports the first other error of the
+/// Reports every unknown input. If all inputs are known, reports the first other problem of the
 /// input.
 fn check_input(
     values: &[(String, String)],
@@ -215,7 +215,7 @@ fn check_input(
     }
 }
 
-/// Reports a path that begins with no goal of the workflow.
+/// Reports a path that does not begin with a goal of the workflow.
 fn check_path(path: &CaseText, goals: &[&str], problems: &mut ConfigProblems) {
     let text = path.text.strip_prefix("undo_").unwrap_or(&path.text);
     if text == "undo-report" || begins_with_goal(path, goals) {

@@ -39,18 +39,18 @@ const FAILED: KnownSection = KnownSection {
 pub struct CaseExpectations {
     pub output: Option<TextClaim>,
     pub failed: Option<FailureClaim>,
-    /// Expected last states of goals.
+    /// Pairs of a goal and the last state that the goal must have.
     pub goals: Vec<(CaseText, CaseText)>,
     /// Claims about the documents that agents get, by path.
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads that are sent, by path.
     pub payloads: Vec<PathClaims>,
-    /// Paths at which nothing may be called. The path of a goal includes the goal's parts, and a
-    /// path that ends with `*` includes every path with that beginning.
+    /// Paths at which no call may be made. The path of a goal covers the goal's parts. A path that
+    /// ends with `*` covers every path that begins with the text before `*`.
     pub never: Vec<CaseText>,
 }
 
-/// Claims about the texts at one path: one for each call, in their order.
+/// Claims about the texts at one path: one claim for each call, in the order of the calls.
 #[derive(Debug, Clone)]
 pub struct PathClaims {
     pub path: CaseText,
@@ -61,7 +61,7 @@ pub struct PathClaims {
 #[derive(Debug, Clone)]
 pub struct TextClaim {
     pub place: SourceRange,
-    /// The whole expected text.
+    /// The expected text, which must match completely.
     pub is: Option<String>,
     pub contains: Vec<CaseText>,
     pub lacks: Vec<CaseText>,
@@ -77,7 +77,7 @@ pub struct FailureClaim {
     pub reason: Option<CaseText>,
 }
 
-/// Reads `expect`. Returns `None` if it is missing.
+/// Reads the table `expect`. Returns `None` if the table is missing.
 pub(super) fn expectations(read: &mut TableReader<'_>) -> Option<CaseExpectations> {
     let help = "add [case.expect] with output, failed, goals, documents, payloads or never";
     if !read.required_with("expect", help) {

@@ -1,6 +1,6 @@
 //! Decides whether a call can have a path that a case lists in `never`.
 //!
-//! A claim that cannot fail is a mistake of its author.
+//! A path that no call can have is a mistake of the author, because the claim cannot fail.
 
 use std::collections::HashSet;
 
@@ -21,8 +21,9 @@ enum LabelPart {
     Number,
 }
 
-/// Whether a call can have this path. A path that ends with `*` stands for every path with that
-/// beginning. For a path into a nested workflow or a role, only the goal above it is checked.
+/// Whether a call can have this path. A path that ends with `*` stands for every path that begins
+/// with the text before `*`. If the path leads into a nested workflow or a role, only its beginning
+/// up to the goal is checked.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -51,8 +52,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns the forms of the thread labels of a goal, without the goal's name at the start. Returns
-/// none for a goal that makes no calls itself.
+/// Returns the forms that the labels of a goal's threads can have after the goal's name. Returns no
+/// forms for a goal that makes no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -91,8 +92,8 @@ fn labels_of(
     labels
 }
 
-/// Returns the form of the label of each part of a goal, after the goal's name. Each part has a
-/// thread of its own.
+/// Returns the form of the label of each part of a goal, without the goal's name at the beginning.
+/// Each part has its own thread.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -128,8 +129,8 @@ fn has_judge(goal: &GoalDefinition) -> bool {
     }
 }
 
-/// Returns the goals that may run in the passes of a loop: all loops, and every goal that a loop
-/// may start, directly or through another goal.
+/// Returns the goals that may run in passes of a loop: all loops, and every goal that a loop may
+/// start directly or through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let mut found = HashSet::new();
@@ -165,8 +166,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` has the form `label`, followed by a valid end. With `is_beginning`, `rest` may
-/// also be the beginning of such a text.
+/// Whether `rest` has the form `label` with a valid end after it. With `is_beginning`, `rest` may
+/// also be only the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {
@@ -196,8 +197,8 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest`, which follows the label of a thread in a path, is valid: it is empty, or names a
-/// thread beneath that thread or a call made in it.
+/// Whether `rest` is a valid end of a path after the label of a thread: it is empty, or names a
+/// thread beneath that thread or a call made in that thread.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

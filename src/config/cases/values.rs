@@ -16,8 +16,8 @@ const FAULT: KnownSection = KnownSection {
 /// The input of a run.
 #[derive(Debug, Clone)]
 pub enum CaseInput {
-    /// Values by name; a list has one entry for each value.
-    /// `names` holds each name once, with its place.
+    /// Values by name; a list has one entry for each of its values. `names` contains each name
+    /// once, with its location.
     Values { values: Vec<(String, String)>, names: Vec<CaseText>, place: SourceRange },
     /// The whole payload.
     Payload(CaseText),
@@ -48,7 +48,7 @@ impl CaseTurn {
 /// A fault that a case injects, named by the code that the goal fails with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
-    /// No answer comes before the deadline. The clock of the case moves to the deadline at once.
+    /// The deadline passes without an answer. The clock of the case moves to the deadline at once.
     Timeout,
     /// Every attempt ends without an answer.
     ListenerFailed,

@@ -18,8 +18,8 @@ use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Resolves the files, keys and other models that models name. Missing keys are returned
-/// separately, because only some commands need them.
+/// Resolves the files, keys and other models that models name. Collects missing keys in `missing`,
+/// because only some commands need them.
 pub fn specs(
     models: &[DeclaredModel],
     directory: &Path,
@@ -149,7 +149,8 @@ fn provider(
     Some(ProviderConfig::Remote { options: Box::new(options), pace, attempts })
 }
 
-/// Reads a key from the source that the config states, or else from the provider's usual variable.
+/// Reads the key of a provider from the configured source or, if none is configured, from the
+/// provider's usual variable.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,
@@ -243,7 +244,8 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// Returns a model as it is recorded: all settings except the key and the pace of a recording.
+/// Returns a model as the record states it: all settings except the key and the pace of a
+/// recording.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

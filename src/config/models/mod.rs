@@ -22,8 +22,8 @@ use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";
-/// Keys of a playback model. Prices and windows are among them, so that budgets can be tested
-/// without a provider.
+/// Keys of a playback model. They include prices and windows, so that budgets can be tested without
+/// a provider.
 const PLAYBACK_KEYS: [&str; 10] = [
     "provider",
     "recording",
@@ -91,12 +91,14 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 }
 
 impl DeclaredModel {
-    /// Returns the maximum tokens of prompt and answer together, with the range in the source.
+    /// Returns the maximum tokens of prompt and answer together, with the range of the setting in
+    /// the source.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
 
-    /// Returns the maximum tokens of one answer including reasoning, or `None` if unbounded.
+    /// Returns the maximum tokens of one answer including reasoning; `None` if the config sets no
+    /// maximum.
     pub fn answer(&self) -> Option<u64> {
         match self.kind.as_ref()? {
             DeclaredKind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
@@ -114,7 +116,7 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// Returns the names of the models to which this one routes calls. Empty for a model that has a
+    /// Returns the names of the models to which this model routes calls; empty for a model with a
     /// provider.
     pub fn routes(&self) -> &[Located<ExpandedText>] {
         match &self.kind {

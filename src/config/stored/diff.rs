@@ -21,7 +21,7 @@ pub struct ComparedConfig {
     /// Digest of the effective config.
     pub digest: Digest,
     values: BTreeMap<String, String>,
-    /// Texts that the config names by their digests, as far as they are known.
+    /// Texts that the config refers to by digest. Texts that the journal lacks are missing.
     texts: BTreeMap<Digest, String>,
 }
 
@@ -34,7 +34,7 @@ pub struct ConfigChange {
     pub before: Option<String>,
     /// The later value; `None` if only the first config has the key.
     pub after: Option<String>,
-    /// Unified diff of the changed lines; `None` if no value is a text of several lines.
+    /// Unified diff of the changed lines; `None` if neither value is a text of several lines.
     pub diff: Option<String>,
 }
 
@@ -46,8 +46,8 @@ impl ComparedConfig {
         Self { digest: config.digest, values, texts: texts.collect() }
     }
 
-    /// Reads the config of a boot. A boot from before configs were stored has only its effective
-    /// config.
+    /// Reads the config of a boot. If the boot was recorded before configs were stored, only its
+    /// effective config is compared.
     pub fn of_boot(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let effective = effective_of(reader, boot)?;
         let toml = match StoredConfig::read(reader, boot) {
@@ -66,7 +66,8 @@ impl ComparedConfig {
         Ok(Self { digest: boot.config, values: values_of(&effective, toml.as_deref()), texts })
     }
 
-    /// Returns the text that a value names by its digest.
+    /// Returns the text whose digest is `value`; `None` if `value` is no digest, or the text is
+    /// unknown.
     fn text(&self, value: &str) -> Option<&str> {
         let digest = Digest::parse(value).ok()?;
         self.texts.get(&digest).map(String::as_str)
@@ -133,7 +134,8 @@ fn text_diff(
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key.
+/// Returns the values of a config by key, from the effective config and the sections of `toml` that
+/// the effective config leaves out.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {
@@ -176,8 +178,8 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Returns the items of a list by name, if its items have names: members, or the sections of a
-/// prompt.
+/// Returns each item of a list with its name; `None` if an item has no name. Members and sections
+/// of a prompt have names.
 fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
     let named: Option<Vec<_>> = items.iter().map(named_item).collect();
     named.filter(|named| !named.is_empty())

@@ -9,17 +9,17 @@ use crate::thread::{Fact, Record};
 /// The config that a boot or a reload put in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootConfig {
-    /// Position of the boot or reload, from which on the config is in force.
+    /// Position of the boot or reload. The config is in force from this position on.
     pub position: Position,
     pub time: Time,
     pub epoch: u32,
-    /// Version of the core that decides from this position on.
+    /// Version of the core that decides from `position` on.
     pub core_version: u32,
     /// Digest of the effective config.
     pub config: Digest,
     /// Digests of all texts that the boot or reload lists, such as the config and the schemas.
     pub blobs: Vec<Digest>,
-    /// Whether a reload put the config in force, instead of a boot.
+    /// Whether a reload, rather than a boot, put the config in force.
     pub is_reload: bool,
 }
 

@@ -31,7 +31,7 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// This version makes another effective config from the same texts.
+    /// From the same texts, this version of the program makes another effective config.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
          another way than the version that stored it"
@@ -42,18 +42,19 @@ pub enum StoredConfigError {
 }
 
 impl StoredConfig {
-    /// Loads the config as it was, for callers that start nothing. Needs no secret, no variable and
-    /// no program of a listener.
+    /// Loads the config for callers that start no organism. Needs no secret, no variable and no
+    /// program of a listener.
     ///
     /// # Errors
     ///
-    /// Returns an error also if the effective config of this version differs from the recorded one.
+    /// Returns an error if the loaded effective config differs from the recorded one, or if a text
+    /// is missing or damaged.
     pub fn load(&self) -> Result<Config, StoredConfigError> {
         self.extract().map(|extracted| extracted.config)
     }
 
     /// Like [`StoredConfig::load`], but keeps the files of the config until the returned value is
-    /// dropped. Models need these files, because they read their recordings from them.
+    /// dropped. Playback models read their recordings from these files.
     pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let mut extracted = self.extract_unproved()?;
         let config = &mut extracted.config;
@@ -69,8 +70,8 @@ impl StoredConfig {
         Ok(extracted)
     }
 
-    /// Like [`StoredConfig::load`], but accepts a config whose effective form differs in this
-    /// version.
+    /// Like [`StoredConfig::load`], but does not compare the loaded effective config with the
+    /// recorded one.
     pub fn load_unproved(&self) -> Result<Config, StoredConfigError> {
         self.extract_unproved().map(|extracted| extracted.config)
     }

@@ -1,9 +1,11 @@
-//! Stored configs: what the journal keeps of a config at each boot, so that it can be loaded again.
+//! Stored configs: what the journal keeps of a config at each boot, so that the config can be
+//! loaded again.
 //!
-//! A boot lists the blobs that the organism runs on. The first is the effective config. The second
-//! is a manifest ([`ConfigManifest`]), which names the text of the config and all its files by
-//! their digests. No record states this order, so the order needs no new version of the core. In a
-//! journal from before manifests, the second blob is not a manifest of the boot's config.
+//! A boot lists the blobs that the organism runs on. The first blob is the effective config. The
+//! second is a manifest ([`ConfigManifest`]), which names the text of the config and all its files
+//! by their digests. Records do not state this order, so the order needs no new version of the
+//! core. In a journal that was written before manifests existed, the second blob is no manifest of
+//! the boot's config.
 
 mod diff;
 mod history;
@@ -35,7 +37,7 @@ const MANIFEST_VERSION: u32 = 1;
 /// Names every text of a config by its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigManifest {
-    /// Version of this form. This key marks a blob as a manifest.
+    /// Version of the manifest's form. Only a blob with this key is a manifest.
     #[serde(rename = "organism_config")]
     version: u32,
     /// Digest of the effective config.
@@ -47,7 +49,8 @@ pub struct ConfigManifest {
     /// Digest of the config as TOML.
     #[serde(rename = "toml")]
     toml: Digest,
-    /// Digests of all files that the config names, by paths beneath its directory.
+    /// Digests of all files that the config names, by their paths beneath the directory of the
+    /// config.
     #[serde(rename = "files")]
     files: BTreeMap<String, Digest>,
     /// Directories that the config names.

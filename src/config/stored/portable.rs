@@ -1,8 +1,8 @@
 //! Portable names of a config's files, which are valid in any directory.
 //!
-//! A path within the project keeps its name. A file elsewhere, or one with a name that could not be
-//! written everywhere, gets a name beneath `outside/`. A name depends only on the path as the
-//! config writes it, so hosts with the same config agree on it.
+//! A path within the project is its own name. A file outside the project, or with a name that some
+//! file systems do not accept, gets a name beneath `outside/`. A name depends only on the path as
+//! the config writes it, so all hosts with the same config use the same names.
 
 use std::path::{Component, Path};
 
@@ -48,7 +48,7 @@ pub fn directory_name(path: &str) -> String {
     format!("{OUTSIDE}/{}", digits(&normal))
 }
 
-/// Returns the name of a file by its path beneath a directory.
+/// Returns the portable name of the file `path` beneath the directory `directory`.
 pub fn beneath(directory: &str, path: &str) -> String {
     let joined = if directory == "." { path.to_owned() } else { format!("{directory}/{path}") };
     file_name(&joined)
@@ -73,12 +73,13 @@ pub fn is_safe(name: &str) -> bool {
     name.split('/').all(is_part) && name.split('/').count() <= PARTS_MAX
 }
 
-/// Whether names of stored files must not contain this character.
+/// Whether this character is forbidden in names of stored files.
 fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
 }
 
-/// Returns the path without `.`, and without `..` after a name. Symbolic links are not resolved.
+/// Returns the path without `.` components, and with each `..` resolved that follows a name.
+/// Symbolic links are not resolved.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let mut root = "";

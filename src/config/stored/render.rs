@@ -33,13 +33,15 @@ pub struct RenderedConfig {
 enum TextRule {
     /// The value is written, with variables filled in.
     Value,
-    /// The text stays as written, because its value is secret or belongs to this machine.
+    /// The text is stored as the config writes it, with its references to variables, because its
+    /// value is secret or belongs to this machine.
     Written,
-    /// Only a reference to a variable stays. Any other text is replaced.
+    /// Only a reference to a variable is stored. Any other text is replaced.
     Secret,
-    /// An address. It stays if it cannot contain a secret.
+    /// An address. It is stored if it cannot contain a secret, and replaced otherwise.
     Address,
-    /// The name of a variable. It stays unless it may be a key that was written there by mistake.
+    /// The name of a variable. It is replaced if it may be a key that was written in place of the
+    /// name by mistake.
     VariableName,
     File,
     Recording,
@@ -116,8 +118,8 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a member. If the definition of a workflow has its own file, the content of that file
-    /// is written instead of its name.
+    /// Writes a member. If the definition of a workflow has a file of its own, writes the content
+    /// of the file instead of the file's name.
     fn member(&mut self, path: [&str; 2], table: &TomlTable) {
         let file = table.get("file").filter(|_| path[0] == keys::WORKFLOWS.name);
         let Some(TomlValue::Text(file)) = file.map(|node| &node.value) else {
@@ -210,7 +212,8 @@ impl ConfigRenderer<'_> {
         quoted(written)
     }
 
-    /// Replaces a secret by a variable, whose default is `instead`.
+    /// Writes a reference to a variable with the default `instead`, in place of the secret at
+    /// `path`.
     fn withhold(&mut self, path: &[&str], instead: &str) -> String {
         let name = path.join("_").to_ascii_uppercase();
         let is_letter = |c: char| c.is_ascii_alphanumeric();
@@ -231,7 +234,8 @@ impl ConfigRenderer<'_> {
         name
     }
 
-    /// Like [`ConfigRenderer::file`], for a recording, which may be too large to be stored.
+    /// Like [`ConfigRenderer::file`], but for a recording, which is left out if it is too large to
+    /// be stored.
     fn recording(&mut self, path: &str) -> String {
         let name = portable::file_name(path);
         let Ok(text) = std::fs::read_to_string(self.directory.join(path)) else { return name };
@@ -254,12 +258,12 @@ fn is_reference(written: &str) -> bool {
     inner.is_some_and(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
 }
 
-/// Whether an address has no user, no query and no fragment, which could be secret.
+/// Whether an address has no part that could be secret: no user, no query and no fragment.
 fn is_harmless_address(address: &str) -> bool {
     !address.contains(['@', '?', '#'])
 }
 
-/// Writes a text as a TOML value in which nothing is a variable.
+/// Writes a text as a TOML string, with `${` escaped so that the string contains no variable.
 fn value(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }

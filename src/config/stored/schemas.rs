@@ -27,8 +27,8 @@ struct EffectiveSchemas {
     schemas: BTreeMap<String, Digest>,
 }
 
-/// Finds the documents that declare the element `name` in the config of a boot. Returns none for
-/// payloads whose schema is a part of the program, such as the core's.
+/// Finds the documents that declare the element `name` in the config of a boot. Returns no document
+/// if the program itself carries the schema of the payload, as for payloads of the core.
 ///
 /// # Errors
 ///

@@ -18,7 +18,8 @@ use super::super::source_text::SourceRange;
 use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
-/// Keys that determine the form of a goal, each with the other keys of that form.
+/// The forms of goals: the key that determines each form, with the other keys that the form
+/// permits.
 const FORMS: [(&str, &[&str]); 8] = [
     // `each` is matched first, because it may also have the keys of its target.
     (

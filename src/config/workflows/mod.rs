@@ -54,7 +54,7 @@ pub(super) fn read(
     DeclaredWorkflows { workflows, places: reader.places }
 }
 
-/// The definitions of a config as they were read.
+/// The workflow definitions of a config, before names are resolved.
 #[derive(Default)]
 pub(super) struct DeclaredWorkflows {
     workflows: Vec<DeclaredWorkflow>,
@@ -105,7 +105,8 @@ impl DeclaredWorkflows {
         contracts.collect()
     }
 
-    /// Registers the answers of supervisors and judges, if a definition has any.
+    /// Registers the schema of supervisors' and judges' answers, if any definition has a supervisor
+    /// or a judge.
     fn declare_verdicts(&self, payloads: &mut PayloadResolver, problems: &mut ConfigProblems) {
         let first = self.workflows.iter().find(|workflow| has_verdicts(&workflow.definition));
         let Some(first) = first else { return };
@@ -152,7 +153,7 @@ fn input_fields(read: &TableReader<'_>) -> Vec<Located<String>> {
     }
 }
 
-/// A definition as it was read.
+/// A workflow definition as the config declares it, before names are resolved.
 pub(super) struct DeclaredWorkflow {
     pub definition: WorkflowDefinition,
     /// Names of goals with a reported problem. References to these goals are not reported as
@@ -294,7 +295,7 @@ impl WorkflowReader<'_> {
         Some(DeclaredWorkflow { definition, unread, inputs })
     }
 
-    /// Reads the input of a run. Returns `None` after it has reported a problem.
+    /// Reads the input of a run. Reports every problem; returns `None` if there is a problem.
     fn input(
         &mut self,
         known: &KnownPayloads,
@@ -436,7 +437,7 @@ impl WorkflowReader<'_> {
     }
 }
 
-/// Returns the table in a node; `None` if the node is not a table.
+/// Returns the table that `node` contains; `None` if `node` is not a table.
 fn table_of(node: &TomlNode) -> Option<&TomlTable> {
     match &node.value {
         TomlValue::Table(table) => Some(table),

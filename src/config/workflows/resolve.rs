@@ -102,8 +102,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the problem that `other` accepts the payload of a goal, too, so that the goal would call
-/// both listeners.
+/// Makes the problem of a payload that two listeners accept, so that a goal for `listener` would
+/// also call `other`.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

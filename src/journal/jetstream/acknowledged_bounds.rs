@@ -62,7 +62,7 @@ pub struct ProjectionReport {
     /// Last record of the projection; `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
-    /// Processes that the reporting process believes to run, including itself. The process that
+    /// Processes that run, as the reporting process believes, including itself. The process that
     /// queries waits for the reports of all of them. Empty if the reporting process has not
     /// listened long enough to know the others.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -119,7 +119,7 @@ struct StreamBound {
     position: Position,
     /// Hash of the record at the bound; `None` if the source knows only the number of records.
     hash: Option<Digest>,
-    /// Number of the last message that the source knows; `None` if it knows none.
+    /// Number of the last message that the source knows; `None` if the source knows no number.
     seq: Option<u64>,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the bounds of a stream that only the projection in `data` gives.
+    /// Returns bounds of a stream that come from the projection in `data` alone.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -280,7 +280,7 @@ impl StreamBounds {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }
 
-    /// Refuses a stream that is missing or empty, if a source shows records of it.
+    /// Refuses a missing or empty stream if a source shows that the stream had records.
     pub fn check_empty(&self) -> Result<(), Error> {
         let is_new = self.all.iter().all(|bound| bound.position == Position(0));
         if is_new { Ok(()) } else { Err(self.shorter(None)) }
@@ -311,7 +311,7 @@ impl StreamBounds {
     }
 
     /// Returns the error for a stream that is shorter than the sources show. The stream ends at
-    /// record `last`, or is gone if `last` is `None`.
+    /// record `last`, or no longer exists if `last` is `None`.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
             Some(last) => format!("ends at record {last}"),
@@ -332,8 +332,8 @@ impl StreamBounds {
         }
     }
 
-    /// Returns the error for a stream whose record at `position` differs from the one that a source
-    /// shows.
+    /// Returns the error for a stream whose record at `position` differs from the record that a
+    /// source shows.
     pub fn forked(&self, position: Position) -> Error {
         let sources = named(self.all.iter().filter(|bound| bound.position >= position));
         let stream = self.stream.clone();

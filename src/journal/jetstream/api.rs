@@ -95,7 +95,7 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// The servers that keep a stream. A single server without a cluster omits this.
+/// The servers that keep a stream. A single server without a cluster omits this object.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]
@@ -144,7 +144,7 @@ pub struct StreamExtent {
     pub last_seq: u64,
 }
 
-/// Response to a publish. A refusal contains a sequence number, too.
+/// Response to a publish. Even a refusal contains a sequence number.
 #[derive(Debug, Deserialize)]
 struct PublishReply {
     #[serde(rename = "error")]
@@ -208,7 +208,7 @@ impl JetStreamApi {
         stored(self.link.request(NatsRequest { patience, ..question }))
     }
 
-    /// Returns the last message of a subject in the stream; `None` if there is none.
+    /// Returns the last message of a subject in the stream; `None` if the subject has no message.
     pub fn last(&self, stream: &str, subject: &str) -> Result<Option<StoredMessage>, ApiFailure> {
         match stored(self.link.request(get(stream, &json!({ "last_by_subj": subject })))) {
             Err(failed) if failed.is(code::NO_MESSAGE) => Ok(None),
@@ -226,7 +226,8 @@ impl JetStreamApi {
         self.link.request_all(questions).into_iter().map(stored).collect()
     }
 
-    /// Publishes a message into the stream that takes its subject, and returns its number there.
+    /// Publishes a message into the stream that takes its subject. Returns the sequence number of
+    /// the message in that stream.
     pub fn publish(
         &self,
         subject: &str,

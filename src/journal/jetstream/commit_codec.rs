@@ -5,7 +5,7 @@
 //! the kind of the item and the number of bytes that follow, then those bytes and a line feed:
 //!
 //! ```text
-//! {"journal":{"id":"0197…","name":"desk","partition":0}}     the first item; with several
+//! {"journal":{"id":"0197…","name":"shop","partition":0}}     the first item; with several
 //!                                                            partitions, their number; with
 //!                                                            `"moving":true` if moved
 //! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        the start of a pump
@@ -87,13 +87,13 @@ pub struct JournalIdentity<'a> {
     /// Number of partitions of the journal.
     #[serde(rename = "partitions", default = "alone", skip_serializing_if = "is_alone")]
     pub partitions: u32,
-    /// Whether the journal is being moved into this stream. No pump continues the journal before
-    /// all of it has arrived.
+    /// Whether the journal is being moved into this stream. Until the whole journal has arrived, no
+    /// pump continues it.
     #[serde(rename = "moving", default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
 }
 
-/// Returns the number of partitions of a journal whose encoding states none.
+/// Returns the number of partitions of a journal whose encoding states no number.
 fn alone() -> u32 {
     1
 }
@@ -240,7 +240,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..at)?, bytes.get(at + 1..)?))
 }
 
-/// Reassembles groups from the parts that are separate messages.
+/// Reassembles groups whose parts arrive as separate messages.
 #[derive(Debug, Default)]
 pub struct CommitAssembler {
     epoch: u32,
@@ -249,8 +249,8 @@ pub struct CommitAssembler {
 }
 
 impl CommitAssembler {
-    /// Returns the bytes of a group once its last part has arrived. Drops the parts of a group that
-    /// its pump did not complete before it died.
+    /// Returns the bytes of a group once its last part has arrived. Drops the parts of a group
+    /// whose pump died before it completed the group.
     pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let (head, rest) = head(message)?;
         if head.part == 1 {
@@ -293,7 +293,7 @@ impl<'a> CommitContents<'a> {
         Ok(contents)
     }
 
-    /// Decodes one line of a group, and returns the bytes after its content.
+    /// Decodes the item that begins with `line`, and returns the bytes after the item.
     fn add(&mut self, line: CommitLine<'a>, rest: &'a [u8]) -> Result<&'a [u8], String> {
         let short = || "it is shorter than it says".to_owned();
         let length = match &line {

@@ -1,6 +1,6 @@
 //! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump.
-//! `StreamPublisher::put_after` sets the header that makes the server refuse the older pump's
-//! message.
+//! `StreamPublisher::put_after` sets the header by which the server refuses messages of the older
+//! pump.
 
 use crate::journal::Error;
 

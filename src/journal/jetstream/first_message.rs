@@ -1,4 +1,4 @@
-//! The first message of a stream, which names the journal that the stream keeps.
+//! The first message of a stream. The message names the journal that the stream keeps.
 
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
-//! The organism that a stream belongs to, identified by the id of its journal. The start that
-//! creates the journal notes the id in the state directory, and so does an operator who adopts a
-//! journal. A host takes part in no other journal.
+//! The organism that a stream belongs to, identified by the id of its journal. A start that creates
+//! the journal notes the id in the state directory; so does an operator who adopts a journal. A
+//! host takes part only in the journal whose id it has noted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ impl<'a> JoiningHost<'a> {
         known(self.state, options)
     }
 
-    /// Refuses `theirs` if it is the journal of another organism.
+    /// Refuses the journal `theirs` if it belongs to another organism.
     pub(super) fn admit(
         &self,
         api: &JetStreamApi,
@@ -57,7 +57,7 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Chooses the organism's id if the servers name none: the id that an operator accepts, the id
+    /// Chooses the organism's id if the servers name no id: the id that an operator accepts, the id
     /// that this host knows, or a new one. Notes a new id in the state directory before anything is
     /// sent.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
@@ -90,7 +90,7 @@ impl<'a> JoiningHost<'a> {
 }
 
 /// Returns the id of the journal on the server if this host takes part in another journal and may
-/// not join that one. Returns `None` if the host may join.
+/// not join the server's journal. Returns `None` if the host may join.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
@@ -191,7 +191,7 @@ pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     journal.map(Some).ok_or_else(strange)
 }
 
-/// Notes the id of a journal durably, as the one that this host takes part in.
+/// Notes durably that this host takes part in the journal `journal`.
 pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error> {
     // Lock: several partitions of a process may note the id at once, and write the same file.
     static NOTING: Mutex<()> = Mutex::new(());

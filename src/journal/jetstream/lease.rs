@@ -1,6 +1,6 @@
-//! The lease on a partition: a key in a bucket, which its pump renews while it lives. The lease
-//! avoids needless work and informs people; two pumps are kept apart only by the expected sequence
-//! number of every message.
+//! The lease on a partition: a key in a bucket, which the pump of the partition renews while it
+//! lives. The lease avoids needless work and informs people; two pumps are kept apart only by the
+//! expected sequence number of every message.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id of a process that may lead a partition. Other processes know the process by this id.
+/// Id by which processes that may lead a partition know each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
@@ -57,7 +57,7 @@ struct HandoverMark {
     acknowledged: Option<AcknowledgedMark>,
 }
 
-/// Names the next holder of a lease before it is released.
+/// Names the next holder of a lease before the lease is released.
 #[derive(Debug, Clone)]
 pub struct LeaseHandover(Arc<Lease>);
 
@@ -81,14 +81,13 @@ pub struct LeaseEntry {
     /// Name of the holder, shown to people.
     #[serde(rename = "holder")]
     holder: String,
-    /// Machine and directory of the holder, which locks that directory. Another process that holds
-    /// this lock thereby knows that the holder has ended.
+    /// Machine and directory of the holder. The holder locks the directory, so a process on the
+    /// same machine that gets the lock knows that the holder has ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
     beat: u64,
-    /// The last acknowledged record when this entry was written. It is a lower bound for the next
-    /// leader.
+    /// The last acknowledged record when this entry was written: a lower bound for the next leader.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
@@ -115,13 +114,13 @@ fn host() -> String {
     host.trim().to_owned()
 }
 
-/// Returns the name of this process that is shown to people.
+/// Returns the name by which this process is shown to people.
 pub fn this_process() -> String {
     format!("process {} on {}", std::process::id(), host())
 }
 
-/// Returns an id that is stored in the directory. Two containers may have the same host name and
-/// the same path of their journals, but not the same id.
+/// Returns an id that is stored in the directory. The id distinguishes two containers that have the
+/// same host name and the same path of their journals.
 fn own_name(home: &std::path::Path) -> String {
     let path = home.join("home");
     let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
@@ -146,12 +145,12 @@ pub struct Lease {
     /// revision, so that the server refuses the write of a process that has lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record. It is read from the bucket until this pump leads, and is then
-    /// the pump's own. Every renewal states it, so that the bound is kept even if a process takes
-    /// the lease and never leads.
+    /// The last acknowledged record: read from the bucket until this pump leads, and afterwards the
+    /// pump's own. Every renewal states the record, so that the bound is kept even if a process
+    /// takes the lease and never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
-    /// Lock: renewals run one at a time. So each renewal contains what was acknowledged before it
-    /// began.
+    /// Lock: renewals run one at a time, so that each renewal states what was acknowledged before
+    /// it began.
     renewing: Mutex<()>,
 }
 
@@ -163,17 +162,16 @@ pub enum RenewalResult {
     Taken,
     /// The server did not answer.
     Unavailable,
-    /// The servers deny this process to write the lease's key.
+    /// The servers do not permit this process to write the lease's key.
     Denied(PermissionError),
 }
 
-/// Whether the lease is available.
+/// Result of checking whether the lease is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAvailability {
     /// The lease is free, at this revision.
     Free(u64),
-    /// The process with this name was the last known holder of the lease. The process may have
-    /// ended.
+    /// The process with this name was the last known holder of the lease, and may have ended.
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
@@ -181,7 +179,7 @@ pub enum LeaseAvailability {
     Left,
 }
 
-/// The revision of the lease at the last look, and the time since which the revision has not
+/// The revision of the lease at the last check, and the time since which the revision has not
 /// changed.
 #[derive(Debug, Default)]
 pub struct LastSeen(Option<(u64, Instant)>);
@@ -212,13 +210,12 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the last acknowledged record, because an operator accepted its loss.
+    /// Forgets the last acknowledged record, because an operator accepted the loss of that record.
     pub fn forget(&self) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Makes the following renewals of the lease state that `acknowledged` is the last acknowledged
-    /// record.
+    /// Sets the last acknowledged record that the following renewals of the lease state.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
@@ -256,8 +253,8 @@ impl Lease {
         }
     }
 
-    /// Checks whether the lease is free, because it was released or was not renewed for
-    /// [`limits::LEASE_LAPSE`]. `seen` keeps the results of earlier checks.
+    /// Checks whether the lease is free: released, or not renewed for [`limits::LEASE_LAPSE`].
+    /// `seen` keeps the results of earlier checks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
@@ -330,7 +327,7 @@ impl Lease {
         }
     }
 
-    /// Determines the holder of the lease after a renewal without a response, because that renewal
+    /// Determines the holder of the lease after a renewal to which no response came. That renewal
     /// may have succeeded.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
@@ -373,8 +370,8 @@ impl Lease {
 }
 
 /// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
-/// this process is the heir. Otherwise it is free after [`limits::LEASE_RESERVED_FOR_HEIR`], if the
-/// heir has not taken it.
+/// this process is the heir. Otherwise, if the heir does not take the lease, it is free after
+/// [`limits::LEASE_RESERVED_FOR_HEIR`].
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,

@@ -1,6 +1,7 @@
-//! Lease renewal: a thread beside the pump that renews its lease, and releases it at the end.
+//! Lease renewal: a thread beside the pump that renews the pump's lease, and releases the lease at
+//! the end.
 //!
-//! The thread is not that of the stream's monitor, so that a slow check of the stream delays no
+//! The monitor of the stream has another thread, so that a slow check of the stream delays no
 //! renewal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +21,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// The fatal condition that was found, if any. Three threads share it: the renewal and the stream's
-/// monitor find conditions, and the writer looks for one before it appends.
+/// The fatal condition that was found, if any. Lease renewal and the stream's monitor set this
+/// value, and the writer reads it before it appends. Each of them runs on another thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
@@ -32,7 +33,7 @@ impl FoundCondition {
     }
 }
 
-/// Renews the lease on a thread of its own, and releases it when dropped.
+/// Renews the lease on a separate thread. Dropping this value releases the lease.
 #[derive(Debug)]
 pub struct LeaseRenewal {
     pub(super) found: FoundCondition,
@@ -41,8 +42,8 @@ pub struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Starts to renew a lease that this process has just acquired. Renewals are needed before the
-    /// first record already, because the work until then may take longer than the lease lasts.
+    /// Starts to renew a lease that this process has just acquired. Renewals must begin before the
+    /// first record is written, because the work until then may take longer than the lease lasts.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
         let found = FoundCondition::default();
         let stream = options.stream();
@@ -74,14 +75,13 @@ impl LeaseRenewal {
         self.lease.acknowledged()
     }
 
-    /// Makes the following renewals of the lease state that `acknowledged` is the last acknowledged
-    /// record.
+    /// Sets the last acknowledged record that the following renewals of the lease state.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.lease.acknowledge(acknowledged);
     }
 
-    /// Renews the lease with `acknowledged` as the last acknowledged record, and returns after
-    /// that.
+    /// Renews the lease now, with `acknowledged` as the last acknowledged record. Returns an error
+    /// if the renewal was not confirmed.
     pub fn acknowledge_now(&self, acknowledged: AcknowledgedMark) -> Result<(), Error> {
         self.lease.acknowledge(acknowledged);
         match self.lease.renew() {

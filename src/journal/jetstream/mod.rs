@@ -1,5 +1,5 @@
-//! The journal on JetStream: one stream for each partition, written only by its pump, with a
-//! projection beside the pump for readers.
+//! The journal on JetStream: one stream for each partition, written only by the partition's pump,
+//! with a projection beside the pump for readers.
 //!
 //! A group of steps is one message. The group is durable when the server acknowledges the message.
 //! The message is appended only if this pump also wrote the previous message. `commit_codec`
@@ -82,8 +82,8 @@ pub struct Options {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// When the servers sync a message, according to the config: before or after they acknowledge the
-/// message. Only the system account of the servers can verify this.
+/// When the servers sync a message, according to the config: before or after they acknowledge it.
+/// Only the system account of the servers can verify whether the config is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
     /// The servers acknowledge a message before they sync it.
@@ -143,8 +143,8 @@ impl StreamJournal {
         &self.log.damage
     }
 
-    /// Returns a handle that names the next holder of the lease. The handle stays valid after this
-    /// log was passed to another owner.
+    /// Returns a handle that names the next holder of the lease. The handle stays valid if this log
+    /// gets another owner.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

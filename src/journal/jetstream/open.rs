@@ -48,8 +48,8 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// Opens the journal as [`StreamJournal::open`] does, for a host that an operator lets accept
-    /// another host's journal.
+    /// Opens the journal as [`StreamJournal::open`] does. An operator may let the host `member`
+    /// take over the journal of another host.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -59,9 +59,9 @@ impl StreamJournal {
         Self::open_recovering(servers, options, member, &mut EveryRecord(visit))
     }
 
-    /// Opens the journal as [`StreamJournal::open_as`] does. Begins with the snapshot of the
-    /// projection, if there is one that `recovery` can restore and the operator accepts no damage.
-    /// The records before the snapshot are then proved while the pump runs.
+    /// Opens the journal as [`StreamJournal::open_as`] does. If `recovery` can restore the snapshot
+    /// of the projection, and the operator accepts no damage, begins with the snapshot; the records
+    /// before the snapshot are then proved while the pump runs.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -166,9 +166,9 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append of an epoch. If another message is already there, another pump
-/// began the epoch at the same moment, or this process did so earlier and got no acknowledgement.
-/// In both cases this process becomes a standby again.
+/// Maps an error of the first append of an epoch. If another message is stored at the same sequence
+/// number, then another pump began the epoch at the same moment, or this process did so earlier and
+/// got no acknowledgement. In both cases this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },

@@ -18,12 +18,12 @@ use super::{Options, first_message, read_failed, unavailable};
 struct PartitionCount {
     #[serde(rename = "partitions")]
     partitions: u32,
-    /// Id of the organism's journal. An entry of an earlier version has none.
+    /// Id of the organism's journal; `None` in an entry of an earlier version.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     journal: Option<Uuid>,
 }
 
-/// Maximum attempts to read an entry that another pump wrote while this one tried to write it.
+/// Maximum attempts to read an entry that another pump wrote while this pump tried to write it.
 const TRIES: usize = 3;
 
 /// Lock: the partitions of a process begin a journal one after another, so that they note the same
@@ -108,8 +108,8 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
-/// Returns the id of the organism's journal from the entry in the bucket. If the entry states none,
-/// returns it from the streams, which outlive the bucket.
+/// Returns the id of the organism's journal from the entry in the bucket. If the entry states no
+/// id, returns the id from the streams, which outlive the bucket.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,
@@ -150,8 +150,8 @@ pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     }
 }
 
-/// Parses the entry with the number of partitions. Returns it with its sequence number in the
-/// bucket.
+/// Parses the entry with the number of partitions. Returns the sequence number of the entry in the
+/// bucket, and the entry.
 fn parsed(found: Option<StoredMessage>) -> Option<(u64, PartitionCount)> {
     let found = found?;
     Some((found.seq, serde_json::from_slice(&found.body).ok()?))

@@ -1,7 +1,7 @@
 //! Finds the position of a projection in a stream that no longer has the projection's last message.
 //!
-//! A repaired stream holds the same records in other messages. So records are compared by their
-//! hashed content, up to the first group that has more than the projection.
+//! A repaired stream holds the same records in other messages. So the comparison uses the hashed
+//! content of records, and ends at the first group with a record that the projection lacks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -25,11 +25,12 @@ pub(super) enum ProjectionAlignment {
     Whole { mark: LogMark, last: Position },
     /// The stream ends at this record, and the projection has further records or files.
     Shorter(Position),
-    /// The record of the stream at this position differs from that of the projection.
+    /// At this position, the stream and the projection have different records.
     Forked(Position),
 }
 
-/// A projection, or an embedded journal that is moved, which is compared with a stream.
+/// A projection that is compared with a stream, or an embedded journal that is being moved into
+/// one.
 pub(super) struct ComparedProjection {
     pub reader: JournalReader,
     pub last: Position,
@@ -56,8 +57,8 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Files of the projection that the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file whose bytes in the stream do not match its digest, with the number of its
-    /// message. No host can read the stream beyond that message, so a later copy of the file
+    /// First file whose bytes in the stream do not match the file's digest, with the number of the
+    /// file's message. No host can read the stream beyond that message, so a later copy of the file
     /// repairs nothing.
     pub damaged_blob: Option<(u64, Digest)>,
 }
@@ -160,8 +161,8 @@ impl ComparedProjection {
         Ok(compared)
     }
 
-    /// Compares the next record of the stream with the projection. Returns the record's position if
-    /// the projection has another record there.
+    /// Compares the next record of the stream with the projection. Returns the position of the
+    /// record if the projection has a different record at that position.
     fn follow(
         &self,
         row: &StoredRow<'_>,

@@ -19,8 +19,8 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which a projection continues to read. Also returns the last record
-/// that the projection has, if records up to it may occur again after that message.
+/// Returns the message after which a projection continues to read, and a position. The stream may
+/// repeat records up to that position, which the projection already has.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -83,7 +83,7 @@ pub struct StreamProgress {
 /// unreachable, `progress` shows how far the read came.
 ///
 /// Refuses unproved records before they are written. If a MAC is missing or wrong, or a payload is
-/// blanked, the rest of the stream is read first, because an operator's recorded action there may
+/// blanked, reads the rest of the stream first, because a later recorded action of an operator may
 /// accept this damage.
 pub fn read(
     host: &StreamHost,

@@ -3,8 +3,8 @@
 //!
 //! A move first compares the stream with the journal to find what is still missing, so that an
 //! interrupted move can resume. The journal stays unchanged until everything was read back from the
-//! stream and is identical byte for byte; then one commit makes it the projection. No pump
-//! continues the stream before the stream states that the move is complete.
+//! stream and is identical byte for byte; then one commit makes the journal the projection of the
+//! stream. Pumps do not continue the stream before the stream states that the move is complete.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ struct MoveStatements {
 /// already follows a stream.
 ///
 /// Returns [`Error::InUse`] while a pump runs, and [`Error::ForeignJournal`] if the stream holds
-/// anything else. After any other error, run it again to resume.
+/// anything that does not belong to this journal. After any other error, the caller may run the
+/// move again to resume it.
 pub fn promote(
     servers: &nats::Options,
     options: &Options,

@@ -36,8 +36,8 @@ pub struct StreamPublisher {
     pub(super) stream: String,
     subject: String,
     /// Number of the last message that is known to be in the stream. The writer sets the number
-    /// once a group is durable. The monitor compares it with the end of the stream on its own
-    /// thread.
+    /// once a group is durable. The monitor's thread compares the number with the end of the
+    /// stream.
     last: Arc<AtomicU64>,
     pub epoch: u32,
     /// Whether the last request to the server had no response.
@@ -51,7 +51,7 @@ pub struct StreamPublisher {
 enum ExistingMessage {
     /// The message of this pump's commit, which was stored although no acknowledgement came.
     Ours,
-    /// No message is stored there yet.
+    /// No message has this sequence number yet.
     Nothing,
     /// Unknown, because no server answers.
     Unknown,
@@ -76,9 +76,10 @@ impl StreamPublisher {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Appends a whole group after the last known message, and returns the number and the digest of
-    /// its last message. The group counts as appended only after [`StreamPublisher::put`] was
-    /// called with that number. Before, publishing the same group again does not store it twice.
+    /// Appends a whole group after the last known message. Returns the number and the digest of the
+    /// group's last message. The caller must then call [`StreamPublisher::put`] with that number,
+    /// which completes the append. If the same group is published again before that call, the
+    /// stream still stores it once.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let mut after = self.last();
@@ -146,8 +147,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Publishes a message after message `after`. Each retry gets another id: the server may refuse
-    /// the first id as a duplicate without having stored its message.
+    /// Publishes a message after message `after`. Each retry gets another id, because a server may
+    /// refuse the first id as a duplicate even if it lacks the message.
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
         let retries = match self.retries.get() {
             (last_after, retries) if last_after == after => retries + 1,
@@ -167,9 +168,9 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// Returns the error for an acknowledgement of a duplicate message id. Older servers
-    /// acknowledge a duplicate with the sequence number `at` of the first message, although `meant`
-    /// was expected.
+    /// Returns the error for an acknowledgement with the sequence number `at` instead of the
+    /// expected `meant`. Older servers acknowledge a duplicate id with the number of the message
+    /// that had the id first.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(

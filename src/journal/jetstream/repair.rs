@@ -33,8 +33,8 @@ use super::{Options, creation_failed, first_message, settings};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RepairSource {
-    /// Keeps this host's projection, from which the records that the stream lacks are published
-    /// again.
+    /// Keeps the records of this host's projection, and publishes again those that the stream
+    /// lacks.
     Projection,
     /// Keeps the stream, and sets this host's projection aside.
     Stream,
@@ -192,16 +192,15 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the lease names a message after the end of the stream, although the last record that
-    /// the lease names is not after `last`.
+    /// Whether the lease names a message beyond the end of the stream, but no record after `last`.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
         known.is_some_and(|known| known.seq > seq && known.position <= last)
     }
 
-    /// Returns the error for records of the projection that no MAC of a pump covers, so that they
-    /// were not published.
+    /// Returns the error for records of the projection that were not published, because no MAC of a
+    /// pump covers them.
     fn unpublished(&self, first: Position, last: Position) -> Error {
         let data = self.data.display();
         let detail = format!(
@@ -256,7 +255,7 @@ impl LockedHost<'_> {
         Ok(())
     }
 
-    /// Sets the projection aside, with the notes about it in the state directory.
+    /// Sets the projection aside, together with the state directory's notes about the projection.
     fn keep_stream(self, noted: Option<StreamRepair>) -> Result<Option<StreamRepair>, Error> {
         let Some(info) = self.info()? else {
             let end = "is gone".to_owned();

@@ -1,5 +1,5 @@
 //! Required settings of streams and servers. Settings are read back, because old servers silently
-//! ignore unknown ones.
+//! ignore unknown settings.
 
 use serde_json::{Value, json};
 
@@ -54,8 +54,8 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Neutral values of all settings that are not named here. With another value of such a setting,
-/// messages could appear, vanish or change.
+/// Neutral values of settings that this module does not name. With any other value of such a
+/// setting, messages could appear, vanish or change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
 /// Returns the settings with which a journal's stream is created.

@@ -110,7 +110,7 @@ impl Standby {
         }
     }
 
-    /// Whether the projection had caught up with the stream when it was last read.
+    /// Whether the projection had caught up with the stream at the last read.
     pub fn is_ready(&self) -> bool {
         matches!(self.followed, FollowedProjection::Warm(_))
     }
@@ -129,8 +129,8 @@ impl Standby {
         }
     }
 
-    /// Catches up with the stream as [`Standby::follow_recovering`] does, and passes every record
-    /// to `visit`.
+    /// Catches up with the stream as [`Standby::follow_recovering`] does, with a recovery that
+    /// passes every record to `visit`.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -139,9 +139,9 @@ impl Standby {
     }
 
     /// Catches up with the stream, as far as the server answers, and has `recovery` replay every
-    /// new record. The first call verifies the projection. It has all records of the projection
-    /// replayed, or only those after the snapshot. After an error, `recovery` may not be used
-    /// again.
+    /// new record. The first call also verifies the projection, and has `recovery` replay the
+    /// projection's records: all of them, or those after a snapshot. After an error, `recovery` may
+    /// not be used again.
     pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
@@ -182,8 +182,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Passes each record to `visit` that
-    /// was not passed to it before.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Passes to `visit` the records that
+    /// `visit` has not seen yet.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,

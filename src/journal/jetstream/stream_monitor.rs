@@ -1,5 +1,6 @@
-//! Monitors the stream of a running pump. A thread checks whether the stream is still the same one
-//! and still has every acknowledged message, so that no pump continues to write to a lost journal.
+//! Monitors the stream of a running pump. A thread checks whether the stream was replaced and
+//! whether it still has every acknowledged message, so that no pump continues to write to a lost
+//! journal.
 //!
 //! Lease renewal runs on another thread, so that a slow check of the stream delays no renewal.
 
@@ -19,7 +20,7 @@ use super::periodic_thread::PeriodicThread;
 use super::publish::lost;
 use super::settings::differences;
 
-/// Monitors the stream and renews the lease; releases the lease when dropped.
+/// Monitors the stream and renews the lease. Dropping this value releases the lease.
 #[derive(Debug)]
 pub struct LeadershipWatch {
     // Ordering rule: fields drop in this order. The monitor stops before the lease is released.
@@ -84,8 +85,7 @@ impl LeadershipWatch {
         LeaseHandover::of(&self.renewal.lease)
     }
 
-    /// Makes the following renewals of the lease state that `acknowledged` is the last acknowledged
-    /// record.
+    /// Sets the last acknowledged record that the following renewals of the lease state.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.renewal.acknowledge(acknowledged);
     }

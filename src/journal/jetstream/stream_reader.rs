@@ -30,8 +30,8 @@ impl<'r> StreamReader<'r> {
         Self { api, options, damaged }
     }
 
-    /// Reads the groups after message `after`, up to message `last`, in batches. Skips a group that
-    /// its pump did not complete before it died.
+    /// Reads the groups after message `after`, up to message `last`, in batches. Skips a group
+    /// whose pump died before it completed the group.
     pub fn read_after(
         &self,
         after: u64,
@@ -113,13 +113,13 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// Returns the number of messages to request at once. Their bytes must fit into the buffer of a
-/// connection.
+/// Returns the number of messages to request at once, so that the bytes of all of them fit into the
+/// buffer of a connection.
 fn ahead(api: &JetStreamApi) -> u64 {
     ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
 }
 
-/// Returns the number of messages to request at once, as [`ahead`] does, if each has at most
+/// Returns the number of messages to request at once, as [`ahead`] does, for messages of at most
 /// `largest` bytes.
 fn ahead_of(largest: u64) -> u64 {
     (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)

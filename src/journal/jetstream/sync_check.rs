@@ -45,8 +45,8 @@ struct JetStream {
 
 #[derive(Debug, Default, Deserialize)]
 struct Config {
-    /// Whether the server syncs before it acknowledges. Servers omit the value if it is false or
-    /// unknown to them.
+    /// Whether the server syncs before it acknowledges. Servers omit this key if the answer is
+    /// false or unknown to them.
     #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }
@@ -61,8 +61,8 @@ enum SyncVerdict {
     Refuted(Vec<String>),
 }
 
-/// Refuses a stream with a server that syncs messages only after their acknowledgement, if the
-/// config states otherwise. Warns if a server does not report how it syncs.
+/// Refuses a stream if a server acknowledges messages before it syncs them, although the config
+/// states the contrary. Warns if a server does not report how it syncs.
 pub fn verify_durability(
     servers: &nats::Options,
     options: &Options,
@@ -117,8 +117,8 @@ pub fn verify_durability(
     }
 }
 
-/// Queries the servers whether they sync before they acknowledge, until all `replicas` have
-/// answered or the request times out.
+/// Queries whether the servers sync before they acknowledge, until all `replicas` have answered or
+/// the request times out.
 fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_TIMEOUT;

@@ -1,5 +1,5 @@
 //! Takeover of a stream: which part of the stream the pump has proved, and which part it accepts
-//! only because the server states it.
+//! without proof, as the server states it.
 
 use std::collections::BTreeSet;
 

@@ -7,8 +7,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::journal::Error;
 use crate::limits;
 
-/// Maps an error of SQLite. A file that is no database, or not a journal, is reported as no journal
-/// rather than as a broken one.
+/// Maps an error of SQLite. Reports a file that is no database, or another database, as no journal
+/// rather than as a broken journal.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if no_room_for_shared_memory(&error) {
@@ -52,8 +52,9 @@ fn may_not_write(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Opens a journal at rest in a directory without write permission. SQLite cannot create its
-/// shared-memory file there, and does not need it without a write-ahead log.
+/// Opens a journal without a write-ahead log in a directory without write permission. SQLite cannot
+/// create a shared-memory file in such a directory, and does not need that file as long as no log
+/// exists.
 fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

@@ -1,4 +1,4 @@
-//! The directory of a journal, and the note of which journal was last written there.
+//! The directory of a journal, and the note that names the journal last written in the directory.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub fn make(directory: &Path) -> Result<(), Error> {
 }
 
 /// Returns the path of the note in the state directory that names the journal in a data directory.
-/// The note reveals the loss of that journal.
+/// If that journal is lost, the note reveals the loss.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();

@@ -1,5 +1,5 @@
-//! The lock on the directory of a journal: at most one process writes there, and every other one is
-//! refused with the name of the holder.
+//! The lock on the directory of a journal: at most one process writes in the directory. Any other
+//! process is refused with the name of the holder.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
@@ -13,8 +13,9 @@ use crate::mutant::mutant;
 
 const HOLDER: &str = "holder";
 
-/// The lock on a journal's directory, which is the right to write there. No lock file exists that
-/// could be deleted or go stale. The operating system releases the lock when the process ends.
+/// The lock on a journal's directory, which is the right to write in the directory. No lock file
+/// exists that could be deleted or go stale. The operating system releases the lock when the
+/// process ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _directory: File,
@@ -51,8 +52,8 @@ impl DirectoryLock {
     }
 }
 
-/// Verifies that no pump writes the journal in `data` now. Returns [`Error::InUse`] if one does. A
-/// missing journal is not in use.
+/// Verifies that no pump writes the journal in `data` now, and returns [`Error::InUse`] if a pump
+/// does. A missing journal is not in use.
 pub fn require_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {
@@ -76,8 +77,8 @@ pub enum LockHolder {
     Hidden,
 }
 
-/// Returns the holder of the lock in `data`. The operating system names the holder, or else the
-/// holder's own note does.
+/// Returns the holder of the lock in `data`, as the operating system names it. If the system names
+/// none, returns the holder that the note in the directory names.
 pub fn lock_holder(data: &Path) -> LockHolder {
     if require_free(data).is_ok() {
         return LockHolder::Nobody;
@@ -98,7 +99,7 @@ pub fn lock_holder(data: &Path) -> LockHolder {
 }
 
 /// Returns the process in a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201
-/// 08:01:524301 0 EOF`, if the lock is on this file.
+/// 08:01:524301 0 EOF`, if the line's lock is on the file with this `device` and `inode`.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {

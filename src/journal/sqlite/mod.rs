@@ -67,8 +67,8 @@ pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result
 }
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// Adds the MAC column. New journals and tables of earlier versions get it in the same way, so that
-/// SQLite stores the same text for the table.
+/// Statement that adds the MAC column. New journals and tables of earlier versions get the column
+/// by the same statement, so that SQLite stores the same text for the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 /// Key in table `meta` under which a projection stores its position in its stream.
 const STREAM: &str = "stream";
@@ -171,7 +171,8 @@ impl JournalFile {
     }
 
     /// Runs one transaction that checks the fence and runs the writes of `fill`. If the table of
-    /// trees is due, the transaction updates it, too. Any error rolls back all of it.
+    /// trees is due, the transaction also updates this table. Any error rolls back the whole
+    /// transaction.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,
@@ -210,8 +211,8 @@ impl JournalFile {
         heads.saved();
     }
 
-    /// Moves a long write-ahead log into the file. A thread beside the writer moves most of it. The
-    /// writer moves the short rest, so that the log restarts.
+    /// Moves a long write-ahead log into the file. A thread beside the writer moves most of the
+    /// log. The writer moves the short rest, so that the log restarts.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {

@@ -32,8 +32,8 @@ pub struct CatchingUp {
 }
 
 impl LockedJournalDir {
-    /// Verifies the file and prepares to catch up. Begins with the snapshot of the projection, if
-    /// there is one that `recovery` can restore and the operator accepts no `damage`. The records
+    /// Verifies the file and prepares to catch up. If `recovery` can restore the snapshot of the
+    /// projection, and the operator accepts no `damage`, begins with the snapshot; the records
     /// before the snapshot are then proved while the projection catches up.
     pub fn follow(
         mut self,
@@ -81,8 +81,8 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Makes the journal a projection of its stream, which has all records of the journal up to
-    /// message `mark`.
+    /// Makes the journal a projection of its stream. The stream must have all records of the
+    /// journal up to message `mark`.
     pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
         self.file.write(&LogGroup::default(), Some(mark), None, &mut self.heads)
     }
@@ -103,9 +103,8 @@ pub struct StreamEvidence<'f> {
 }
 
 impl StreamEvidence<'_> {
-    /// Returns the last record that a checkpoint of a known key covers. The known keys are that of
-    /// this host, the `configured` keys, and keys that a recorded action under one of these keys
-    /// trusts.
+    /// Returns the last record that a checkpoint of a known key covers. Known keys are the key of
+    /// this host, the `configured` keys, and keys that a recorded action under a known key trusts.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
@@ -129,18 +128,18 @@ impl StreamEvidence<'_> {
     }
 }
 
-/// Records of a stream that were read so far, and the evidence that proves them.
+/// The part of a stream that was read so far, with the evidence that proves its records.
 pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
     pub last: Position,
-    /// Whether this host has not acknowledged any record of the journal, so that the journal may be
+    /// Whether this host has acknowledged no record of the journal, so that the journal may be
     /// older than MACs.
     pub is_old: bool,
 }
 
-/// Records of a stream after the last record of a projection. They are judged before they are
-/// written to the projection.
+/// Records of a stream after the last record of a projection, judged before they are written to the
+/// projection.
 pub struct RecordsAhead {
     /// Epoch of the pump that wrote the last record read.
     pub epoch: u32,
@@ -289,7 +288,7 @@ impl CatchingUp {
         Ok(())
     }
 
-    /// Ends catch-up: from now on only this pump writes.
+    /// Ends catch-up. From now on, this pump alone writes the projection.
     pub fn caught_up(mut self, epoch: u32) -> Result<SqliteJournal, Error> {
         self.known.check_end(self.last())?;
         self.journal.raise_epoch(&self.about, epoch)?;

@@ -22,7 +22,8 @@ use super::{row, write};
 
 /// Offset of the write version in the header of a SQLite database file.
 const WRITE_VERSION_OFFSET: usize = 18;
-/// The latest write version, which SQLite gives files with a write-ahead log.
+/// The latest write version that this program can write. SQLite gives it to files with a
+/// write-ahead log.
 const WRITE_VERSION_MAX: u8 = 2;
 
 /// Metadata of a journal.
@@ -76,7 +77,8 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Returns the reader with a page cache of at most `kib` KiB, for readers that are kept.
+    /// Returns the reader with a page cache of at most `kib` KiB, for a reader that stays open for
+    /// long.
     pub fn with_page_cache(self, kib: u32) -> Result<Self, Error> {
         let set = self.db.pragma_update(None, "cache_size", -i64::from(kib));
         set.map_err(|error| self.read_error("the size of its cache", error))?;
@@ -166,7 +168,7 @@ impl JournalReader {
         self.query_record(&mut self.by_position()?, position, &mut InternedNames::default())
     }
 
-    /// Returns the record at `position`. It is an error if there is none.
+    /// Returns the record at `position`, or an error if no record is there.
     pub fn existing_record(&self, position: Position) -> Result<HashedRecord, Error> {
         let missing = || Error::broken(position.0, "its record is missing");
         self.record(position)?.ok_or_else(missing)
@@ -189,8 +191,7 @@ impl JournalReader {
         row.map(|row| row::decode(position, row, names)).transpose()
     }
 
-    /// Returns the records from `from` to `to`, both included. It is an error if one of them is
-    /// missing.
+    /// Returns the records from `from` to `to`, both included, or an error if a record is missing.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<HashedRecord>, Error> {
         READS.increment();
         self.scan_records(from, to)
@@ -225,8 +226,8 @@ impl JournalReader {
         Ok(sealed)
     }
 
-    /// Passes the stored rows from `from` to `to`, both included, to `visit`. It is an error if one
-    /// of them is missing.
+    /// Passes the stored rows from `from` to `to`, both included, to `visit`. Returns an error if a
+    /// row is missing.
     pub(in crate::journal) fn rows(
         &self,
         from: Position,
@@ -332,7 +333,8 @@ impl JournalReader {
         Ok(digests)
     }
 
-    /// Whether tables and views are those of this program, and the file's structure is sound.
+    /// Verifies that tables and views are those of this program, and that the file's structure is
+    /// sound.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.read_error("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;
@@ -343,8 +345,8 @@ impl JournalReader {
         self.check_sound("PRAGMA quick_check(1)")
     }
 
-    /// Whether the header lets this program write the file. SQLite reads a file with a later write
-    /// version, but refuses every write to it.
+    /// Verifies that this program may write the file, by the write version in the file's header.
+    /// SQLite reads a file with a later write version, but refuses every write to it.
     pub(super) fn check_write_version(&self) -> Result<(), Error> {
         let path = self.data().join(DATABASE);
         let mut header = [0; WRITE_VERSION_OFFSET + 1];
@@ -366,8 +368,8 @@ impl JournalReader {
         if result == "ok" { Ok(()) } else { Err(Error::broken(0, result.replace('\n', ": "))) }
     }
 
-    /// Whether the tables that a pump writes have the expected schema. Other tables, which a person
-    /// may have added, do not matter.
+    /// Verifies that the tables that a pump writes have the expected schema. Ignores other tables,
+    /// which a person may have added.
     pub(super) fn check_tables(&self) -> Result<(), Error> {
         let found = self.catalogues().map_err(|error| self.read_error("its structure", error));
         let (ours, found) = found?;
@@ -379,7 +381,7 @@ impl JournalReader {
         }
     }
 
-    /// Returns the expected SQLite schema, and the one of this file.
+    /// Returns the SQLite schema that this program expects, and the schema of this file.
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;

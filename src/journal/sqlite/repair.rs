@@ -15,12 +15,13 @@ use crate::journal::{Checkpoint, Error, TreeHeads, durable_file};
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
 
-/// Changes to the tables that an operator's action causes. The commit of the action makes them.
+/// Table changes that follow from an operator's action. The commit that records the action makes
+/// the changes.
 #[derive(Debug, Default)]
 pub struct TableRepair {
-    /// Position of the first record to remove, with everything after it.
+    /// Position of the first record to remove. All records after it are removed, too.
     pub cut: Option<Position>,
-    /// Checkpoints that the file lacks and that are restored from a file outside it.
+    /// Checkpoints that the file lacks, restored from a file outside the journal.
     pub put_back: Vec<Checkpoint>,
 }
 
@@ -70,7 +71,8 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
 pub struct TakenOut {
     pub first: Position,
     pub last: Position,
-    /// File into which the removed rows were saved before, one JSON value on each line.
+    /// File with the removed rows, one JSON value on each line. It was written before the rows were
+    /// removed.
     pub file: PathBuf,
 }
 

@@ -13,7 +13,7 @@ const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-/// Returns the columns of a row to read. Journals from before MACs have no MAC column.
+/// Returns the columns that a query reads for a row. Tables from before MACs have no MAC column.
 pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }
@@ -93,7 +93,7 @@ fn payloads<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r str, UnreadableRow> {
     }
 }
 
-/// Reads the row without the bytes of its payloads, which may be long.
+/// Reads the row without the bytes of its payloads, because payloads may be long.
 fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<StoredRow<'r>, UnreadableRow> {
     let integer = |at: usize, name| match row.get_ref(at)? {
         ValueRef::Integer(value) => Ok(value),

@@ -1,5 +1,5 @@
 //! Reads all records in order, quickly: several threads read, parse and check chunks, and the
-//! caller's thread checks in order that each record follows from the last.
+//! caller's thread checks that each record follows from the record before it.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -63,7 +63,7 @@ pub fn scan_alone(
 }
 
 /// Passes the records from `first` to `last` to `take`, in order and in chunks. Verifies each
-/// record alone, and not whether it follows from the records before it.
+/// record alone, but not that it follows from the records before it.
 pub fn in_order<E: From<Error>>(
     data: &Path,
     first: Position,
@@ -108,7 +108,7 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
-/// Passes every record after the last one of `heads` that `db` sees to `visit`, as [`scan`] does.
+/// Passes every record that `db` sees after the last one of `heads` to `visit`, as [`scan`] does.
 pub(super) fn rest(
     db: &Connection,
     heads: &mut TreeHeads,

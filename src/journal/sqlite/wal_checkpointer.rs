@@ -1,8 +1,8 @@
 //! Moves the write-ahead log into the journal file on a thread beside the writer (a checkpoint in
 //! SQLite's terms), so that the pump can continue.
 //!
-//! SQLite does not do this by itself here, because it would not report a failed sync. This module
-//! must not know records.
+//! SQLite's automatic checkpoints are off, because SQLite would not report a failed sync. This
+//! module must not know records.
 
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -15,9 +15,9 @@ use super::open;
 
 /// Result of the last WAL checkpoint.
 pub enum WalCheckpointResult {
-    /// The checkpoint copied all frames, except those that were written after it began.
+    /// The checkpoint copied all frames up to its beginning, but none that were written later.
     Nearly,
-    /// The checkpoint could not begin beside the writer.
+    /// The checkpoint could not open a connection of its own.
     NotBegun,
     /// The disk is too full. The checkpoint will be retried later.
     NoRoom,
@@ -53,7 +53,8 @@ impl WalCheckpointer {
         self.moving = moving.ok();
     }
 
-    /// Returns the result of the checkpoint once it has ended; with `wait`, blocks until then.
+    /// Returns the result of the checkpoint if it has ended. With `wait`, blocks until it has
+    /// ended.
     pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {
@@ -72,8 +73,8 @@ impl Drop for WalCheckpointer {
     }
 }
 
-/// Runs a passive WAL checkpoint on the calling thread: copies every frame that no reader needs
-/// into the database file.
+/// Runs a passive WAL checkpoint on the calling thread: copies into the database file every frame
+/// that no reader needs.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

@@ -1,5 +1,5 @@
 //! Walks back along the hash chain of a tree, newest record first. Each record names the hash of
-//! the record before it, which verifies that record.
+//! the record before it, so the walk verifies each record by the hash that the later record names.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-/// A record on a walk, whose payloads are not read yet.
+/// A record that a walk visits. The payloads of the record are not read yet.
 pub struct WalkedRecord<'r> {
     sealed: HashedRecord,
     row: &'r rusqlite::Row<'r>,
@@ -39,8 +39,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Data of the record that was visited last. The record before it in the tree is verified against
-/// this data.
+/// Data of the record that was visited last. The walk verifies the record before it in the tree
+/// against this data.
 struct NextRecord {
     position: Position,
     tree: ThreadId,
@@ -80,8 +80,8 @@ impl JournalReader {
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`] if a record is missing or does not match the hash that the record after it
-    /// names.
+    /// [`Error::Broken`] if a record is missing, or if its hash differs from the hash that the next
+    /// record of the tree names.
     pub fn walk_back(
         &self,
         head: Position,

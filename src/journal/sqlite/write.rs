@@ -13,7 +13,7 @@ use super::reader::JournalMetadata;
 use super::{STREAM, row};
 
 /// Runs `fill` in one transaction, fenced by `epoch`. Returns after the write-ahead log is on disk.
-/// Any error rolls back all of it.
+/// Any error rolls back the whole transaction.
 pub fn transaction(
     db: &Connection,
     epoch: u32,
@@ -42,8 +42,7 @@ fn attempt(
     commit(db)
 }
 
-/// Begins a transaction and takes the write lock. No other record becomes readable until
-/// [`commit`].
+/// Begins a transaction and takes the write lock. Readers see no further record until [`commit`].
 pub fn begin(db: &Connection) -> Result<(), Error> {
     run(db, "BEGIN IMMEDIATE").map_err(failed)
 }

@@ -104,16 +104,17 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Pauses a program on NATS. When the program continues, it gets all messages together that
-    /// were sent meanwhile.
+    /// Pauses a program on NATS. When the program continues, it gets all messages at once that were
+    /// sent during the pause.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);
         }
     }
 
-    /// Continues the program once the server has handled all messages that were sent to it. If the
-    /// connection is lost, the delivery fails and reports that.
+    /// Continues the program once the server has handled all messages that were sent to the
+    /// program. Ignores a lost connection, because the delivery then fails with a report of the
+    /// loss.
     pub async fn resume(&self) {
         if let Self::Nats { wire, program, .. } = self {
             wire.send_and_confirm().await;
@@ -188,9 +189,9 @@ impl Drop for NatsProgram {
     }
 }
 
-/// Environment variables that make a program flush its output by itself. They are withheld from the
-/// program. With them, a program would pass the checks in its author's shell, and hang in an
-/// organism whose config does not set them in `env`.
+/// Environment variables that make a program flush its output by itself. The kit withholds them
+/// from the program. Otherwise, a program could pass the checks in its author's shell, and hang in
+/// an organism whose config does not set the variables in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Returns the settings of the program as a child process. The process is not restarted, so that

@@ -14,8 +14,8 @@ use crate::ids::Attempt;
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Number of bytes by which a large request exceeds the author's request. It is larger than the
-/// capacity of a pipe.
+/// Number of bytes by which a large request exceeds the author's request. The number is larger than
+/// the capacity of a pipe.
 const LARGE_BYTES: usize = 256 << 10;
 /// Interval at which the kit checks whether the program has read a piece of a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -65,8 +65,8 @@ impl<'t> PipedProgram<'t> {
         self.ends_without_more().await
     }
 
-    /// Checks that the program sends one frame for a cancelled delivery, its answer, and no frame
-    /// for the cancel.
+    /// Checks the program's answer to a cancelled delivery: one frame for the delivery, and no
+    /// further frame for the cancel.
     pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);
@@ -182,8 +182,8 @@ impl<'t> PipedProgram<'t> {
         judge_payloads(answer.payloads?, self.judge)
     }
 
-    /// Closes the input of the program, and checks that the program writes no more. A program that
-    /// ends has handled all its input; another check covers a program that does not end.
+    /// Closes the input of the program, and checks that the program writes nothing more. Accepts a
+    /// program that does not end, because another check covers that.
     async fn ends_without_more(&mut self) -> Result<(), String> {
         self.process.close_input();
         let more = timeout(limits::EXIT_GRACE, self.process.next()).await;

@@ -25,8 +25,8 @@ impl ListenerTrial {
         unchanged(&first, &second)
     }
 
-    /// Checks that the program does not carry out a call if another preview than the present one
-    /// was approved.
+    /// Checks that the program does not carry out a call whose approved preview differs from the
+    /// present preview.
     pub(super) async fn refused_as_stale(&mut self, request: &TrialRequest) -> Result<(), String> {
         let call = new_call();
         let shown = self.preview(call, request).await?;
@@ -60,8 +60,8 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Requests the preview of a call, and returns its payload. A program on NATS needs time to
-    /// join.
+    /// Requests the preview of a call, and returns the payload of the preview. Repeats the request,
+    /// because a program on NATS needs time to join.
     async fn preview(&mut self, call: CallId, request: &TrialRequest) -> Result<String, String> {
         let bound = self.patience.min(limits::PREVIEW_TIMEOUT_DEFAULT);
         let until = Instant::now() + self.patience;

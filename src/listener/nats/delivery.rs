@@ -45,7 +45,7 @@ impl NatsSender {
         published.map_err(|error| error.kind())
     }
 
-    /// Publishes a message. May block, so that it must be called from a thread that may block.
+    /// Publishes a message. May block, so it must be called from a thread that may block.
     fn publish_now(
         &self,
         subject: &str,
@@ -60,8 +60,9 @@ impl NatsSender {
         }
     }
 
-    /// Publishes while the send buffer is full, by retrying until there is room. A stopping program
-    /// gives up at its deadline, because the buffer for an unreachable server never empties.
+    /// Publishes a message that found the send buffer full: retries until the buffer has room. A
+    /// stopping program gives up at its deadline, because the buffer for an unreachable server
+    /// never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,

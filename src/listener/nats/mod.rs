@@ -1,6 +1,6 @@
 //! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue, and the
 //! serving thread handles one after another. While the queue is empty, the serving thread also
-//! drives the connection. While a handler works, a second thread drives the connection, so that
+//! drives the connection. While a handler runs, a second thread drives the connection, so that
 //! announcements and keep-alives continue.
 
 mod delivery;
@@ -87,9 +87,9 @@ struct DeliveryQueue {
 }
 
 impl DeliveryQueue {
-    /// Returns the next delivery; `None` if there will be no more. While deliveries are queued, the
-    /// connection is not driven for a limited time, so that answers are sent in batches. The limit
-    /// keeps an answer from waiting long.
+    /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
+    /// queued, the connection is not driven for a limited time, so that answers are sent in
+    /// batches. The limit keeps an answer from waiting long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -113,8 +113,8 @@ struct KitState {
     sender: NatsSender,
     held: Mutex<Vec<Arc<DeliveryTask>>>,
     service: Service,
-    /// Deadline for sending to an unreachable server. It is set when the program is to stop; from
-    /// then on, the program does not announce itself.
+    /// Deadline for sending to an unreachable server, set when the program is to stop. Once the
+    /// deadline is set, the program does not announce itself.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
     /// Subject for deliveries that build on messages that this replica remembers.
@@ -254,8 +254,8 @@ impl KitState {
         }
     }
 
-    /// Reports to the pump which operations the servers denied after `after`. The pump records
-    /// them. Returns the time of the last denial. Does not report the denial of a report.
+    /// Reports to the pump which operations the servers denied after `after`, for the pump to
+    /// record them. Returns the time of the last denial. A denied report is not reported in turn.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -407,7 +407,8 @@ impl KitState {
     }
 }
 
-/// Error codes of NATS services, as in HTTP. The pump does not retry a bad request.
+/// Error code of a NATS service for a bad request, as in HTTP. The pump does not retry such a
+/// request.
 const BAD_REQUEST: u16 = 400;
 const TOO_LARGE: u16 = 413;
 const GONE: u16 = 499;

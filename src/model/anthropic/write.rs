@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Writes the tool choice, which includes the limit of one call. So a request with that limit also
-/// states a choice that is the provider's default. A request without tools states no choice and no
-/// limit.
+/// Writes the tool choice, which includes the limit of one call. With that limit, a choice is
+/// written even if it is the provider's default. Without tools, neither a choice nor the limit is
+/// written.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -254,7 +254,7 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     }
 }
 
-/// The text and the calls of an answer that are still to be written.
+/// The unwritten rest of an answer: its text and its calls.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,

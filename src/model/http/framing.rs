@@ -71,7 +71,7 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Returns the next framing with the number of consumed bytes. Returns `None` if more input is
+    /// Returns the next framing, and the number of consumed bytes. Returns `None` if more input is
     /// needed.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {

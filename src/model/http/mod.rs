@@ -117,7 +117,8 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Returns the deadlines with one for the body's first byte, which counts from now.
+    /// Starts the time-out for the first byte of the body: returns these deadlines with a deadline
+    /// for that byte.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }

@@ -215,8 +215,8 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Is ready when the whole request has been written, or when the server has stopped reading.
-    /// The response shows which of the two happened.
+    /// Returns ready when the whole request has been written, or when the server has stopped
+    /// reading. The response shows which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

@@ -50,7 +50,7 @@ struct OpenAiDelta<'a> {
     /// Reasoning text, under the key that DeepSeek and vLLM use.
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<JsonText<'a>>,
-    /// Reasoning text, under the key that other providers use.
+    /// Reasoning text of providers that use the key `reasoning` instead of `reasoning_content`.
     #[serde(rename = "reasoning", borrow, default)]
     reasoning: Option<JsonText<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]

@@ -99,7 +99,7 @@ impl TurnRecorder {
         }
     }
 
-    /// Writes the whole file and replaces the old one atomically.
+    /// Writes the whole recording, and replaces the old file atomically.
     fn write(&self, collected: &CollectedTurns) -> std::io::Result<()> {
         let recording = RecordingFile {
             recorded: self.recorded.clone(),

@@ -4,8 +4,8 @@ use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether the status and the content type of a response allow that its body is an event stream. A
-/// missing content type and plain text allow it, too.
+/// Whether the body of a response may be an event stream, by its status and content type. A missing
+/// content type and plain text permit a stream, too.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
@@ -27,7 +27,8 @@ impl AnswerHead {
         }
     }
 
-    /// Drops the kept bytes after the first event, which proves that the body is a stream.
+    /// Drops the kept bytes. Called after the first event, because an event proves that the body is
+    /// a stream.
     pub fn forget(&mut self) {
         self.is_over = true;
         self.kept = Vec::new();

@@ -42,15 +42,15 @@ pub struct OpenAiQuirks {
     /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the request must ask for the usage of a stream. Other providers report the usage
-    /// anyway, and reject the key.
+    /// Whether the request must ask for the usage of a stream. If false, the provider reports the
+    /// usage of every stream, and rejects the JSON key that asks for it.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.
     #[serde(rename = "takes_one_call")]
     pub takes_one_call: bool,
-    /// Whether the provider requires the reasoning before a native call to be sent back with the
-    /// result of that call.
+    /// Whether the result of a native call must be sent together with the reasoning that preceded
+    /// the call.
     #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
 }

@@ -36,7 +36,8 @@ impl StreamFault {
     }
 }
 
-/// Passes on the pieces of an answer. Bounds the size of the answer and removes the key from it.
+/// Passes on the pieces of an answer. Bounds the size of the answer, and removes the provider's key
+/// from the answer.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,

@@ -30,7 +30,8 @@ use crate::mutant::mutant;
 /// Order in which routes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingStrategy {
-    /// Tries the routes in the order of the config, each only if the one before fails (failover).
+    /// Tries the routes in the order of the config. Tries a route only if the route before it has
+    /// failed (failover).
     #[default]
     Failover,
     /// Begins each call with the next route in turn.

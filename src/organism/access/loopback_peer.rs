@@ -78,8 +78,9 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of these processes is hosted. Returns `None` if that depends only on processes of
-/// unknown ancestry, and none of them is an owner any more.
+/// Whether one of these processes is hosted. A process of unknown ancestry counts as hosted if it
+/// still owns the socket. Returns `None` if some ancestry is unknown, but no process of unknown
+/// ancestry still owns the socket.
 ///
 /// The ancestry of a process that has exited is unknown, so the process may be hosted. Such a
 /// process is often a child that the client started. Until the child runs its own program, it has

@@ -1,5 +1,5 @@
-//! Access rules of the control socket (law 5). They rely on what the operating system reports about
-//! the caller, and never on claims in a request.
+//! Access rules of the control socket. They rely on what the operating system reports about the
+//! caller, and never on claims in a request.
 //!
 //! A process that this organism hosts is refused, and so are its descendants. The one exception is
 //! a listener with its own client, which may send as that client and watch the client's threads. A
@@ -259,7 +259,8 @@ impl AccessRules {
         self.is_host_known(signature) && signature.holds(&judgement, Time::now())
     }
 
-    /// Whether a signature names the key of this host or of another known one.
+    /// Whether a signature names the key of this host, or the key of another host that the config
+    /// names.
     fn is_host_known(&self, signature: &HostSignature) -> bool {
         let is_own = || {
             let own = CheckpointKey::read(&self.state).ok().flatten();
@@ -330,9 +331,9 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
-    /// To submit a payload or to watch its threads, a client with a secret must also send the
-    /// secret. A command that watches without a client must prove that an operator runs it. A
-    /// request that another host has checked is accepted with the signature of that host.
+    /// A client with a secret must also send the secret, to submit a payload or to watch threads. A
+    /// command that watches without a client must prove that an operator runs it. A request that
+    /// another host has checked is accepted with the signature of that host.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -364,8 +365,8 @@ impl AccessRules {
 
     /// Adds proof to a request that was accepted here and goes to a pump in another process. A
     /// submission gets the secret of its client. A subscription gets the rights of its reader. An
-    /// operator's request gets the user of the socket as its person, in place of any person that
-    /// the request names.
+    /// operator's request names the user of the socket as the acting person, in place of any person
+    /// that the request named before.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,

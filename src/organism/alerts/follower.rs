@@ -51,12 +51,13 @@ pub(super) struct AlertFollower {
     metrics: Arc<AlertMetrics>,
     rules: AlertRules,
     reader: Option<JournalReader>,
-    /// Why the records could not be read; `None` if they could.
+    /// Why the records could not be read at the last attempt; `None` if they could be read.
     read_failure: Option<String>,
     /// Position of the last record that was processed.
     read: Position,
-    /// Whether the pump has sent its list of the calls that wait for a person. Until then, no
-    /// record is processed. So the record that ends a listed wait is always still to be processed.
+    /// Whether the pump has sent its list of the calls that wait for a person. No record is
+    /// processed before that, so the record that ends a wait on the list is always processed after
+    /// the list.
     knows_waiting: bool,
     /// Whether all records from before the start have been processed.
     has_caught_up: bool,
@@ -434,7 +435,7 @@ fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     AlertReport { event, detail, ..report.clone() }
 }
 
-/// Waits until a time of the system's clock; for ever if there is none.
+/// Waits until `time` on the system's clock; waits for ever if `time` is `None`.
 async fn until(time: Option<Time>) {
     match time {
         Some(time) => sleep(time.since(Time::now())).await,

@@ -133,7 +133,7 @@ impl AlertWatch {
         Ok(Some(RunningFollower { thread, command }))
     }
 
-    /// Starts, changes or ends the watch, as another config demands.
+    /// Starts, changes or ends the watch, to fit a new config.
     pub async fn reconfigure(&self, config: &Config) -> Result<(), Error> {
         // Lock: held for a whole change, so that changes are made one after the other.
         let mut running = self.running.lock().await;

@@ -308,8 +308,8 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert. Beyond the maximum for its kind, counts it in the one alert for all others
-    /// of the kind.
+    /// Raises an alert. If the maximum of its kind is reached, counts the alert in one alert that
+    /// stands for all further alerts of the kind.
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -359,7 +359,7 @@ impl AlertRules {
         self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
     }
 
-    /// Whether an alert ends when its cause has not occurred again within the window.
+    /// Whether an alert ends when its cause has not recurred within the window.
     fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
         matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
     }

@@ -56,7 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error concerns the record, rather than which process writes it.
+/// Whether the error concerns the record itself. False for errors about which process writes the
+/// record.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

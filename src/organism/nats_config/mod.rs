@@ -1,8 +1,8 @@
 //! Writes configs of NATS servers that let each listener publish only on its own subjects, and the
 //! keys that identify the users.
 //!
-//! A listener gets core NATS only. With any permission on JetStream, it could make the server
-//! publish on another listener's subject.
+//! A listener gets core NATS only. With any permission on JetStream, a listener could make the
+//! server publish on another listener's subject.
 
 mod keys;
 mod rights;
@@ -31,7 +31,7 @@ fn user_of(listener: &ListenerName) -> String {
 /// NATS user of the pump.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
-/// NATS user of the servers' system account, and the only user there.
+/// NATS user of the servers' system account. The account has no other user.
 const SYSTEM: &str = "system";
 
 /// Settings of the written files.

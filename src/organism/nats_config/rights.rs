@@ -40,7 +40,7 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of the pump. The pump may publish to the inboxes of the listeners in
-    /// `hosted`, which remember calls, or are agents that request their threads.
+    /// `hosted`: listeners that remember calls, and agents that request their threads.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
@@ -77,8 +77,8 @@ impl SubjectRights {
         Self { publish, subscribe: vec!["_INBOX.>".to_owned()] }
     }
 
-    /// Returns the permissions of a user that sends discovery requests. It has no permissions on
-    /// JetStream, because a server publishes the response to a JetStream request to any reply
+    /// Returns the permissions of a user that sends discovery requests. The user has no permissions
+    /// on JetStream, because a server publishes the response to a JetStream request to any reply
     /// subject that the request names.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }

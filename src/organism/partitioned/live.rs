@@ -110,13 +110,13 @@ impl PartitionMap {
     }
 }
 
-/// State of the subscription to one partition, as far as the reader was informed of it.
+/// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the next subscription must report a gap. It must if an earlier subscription has
-    /// begun, or if the reader has got an `Unwatched` event.
+    /// Whether the next subscription must report a gap, because an earlier subscription has begun,
+    /// or because the reader has got an `Unwatched` event.
     has_gap: bool,
-    /// The last reason for missing events that was reported to the reader.
+    /// The reason for missing events that the reader got last.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

@@ -32,8 +32,8 @@ pub(super) struct GroupMembership {
     /// Channel to the worker of each partition of this process.
     heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The last handover of this process: the partition, its receiver and the time. Cleared when
-    /// the receiver announces the partition.
+    /// The last handover of this process: the partition, the receiving member, and the time.
+    /// Cleared when that member announces the partition.
     given: Option<(u32, MemberId, Instant)>,
     /// Members that did not take over a partition in time, each with the time at which this was
     /// noticed.
@@ -198,7 +198,7 @@ impl LiveMembers {
         self.entries.get(&id).map(|(entry, _)| entry)
     }
 
-    /// Returns the name and time of the last announcement of each member.
+    /// Returns each member's name, and the time of the member's last announcement.
     fn holders(&self) -> BTreeMap<MemberId, (String, Instant)> {
         let entries = self.entries.values();
         entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()

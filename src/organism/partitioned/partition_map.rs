@@ -187,12 +187,14 @@ impl PartitionMap {
         }
     }
 
-    /// Ends all followers of the journals, because no more records will become readable here.
+    /// Ends all followers of the journals, because no more records will become readable on this
+    /// host.
     pub(super) fn end_followers(&self) {
         self.recorded().clear();
     }
 
-    /// Whether no followers can be served any more, because no more records become readable here.
+    /// Whether followers can no longer be served, because no more records become readable on this
+    /// host.
     pub(super) fn has_ended(&self) -> bool {
         self.recorded().is_empty()
     }

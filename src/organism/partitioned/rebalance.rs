@@ -37,7 +37,7 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A handover from one member to another. It concerns one of the partitions in `of`.
+/// A handover from one member to another, of one of the partitions in `of`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,
@@ -135,8 +135,8 @@ mod tests {
         (moves, members.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// Settles members of which the first one has all its partitions at first, and the others have
-    /// none.
+    /// Settles members of which the first member pumps all of its partitions at the beginning, and
+    /// the other members pump no partition.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut members: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut members[0];

@@ -26,7 +26,7 @@ use crate::pump::ResidentCore;
 use crate::trace::SpanTracer;
 
 pub(super) struct PartitionWorker {
-    /// Config of this partition. The next pump of the partition starts with it.
+    /// Config of this partition, with which the next pump of the partition starts.
     config: Arc<Config>,
     partition: u32,
     table: Arc<PartitionMap>,

@@ -104,13 +104,14 @@ impl Drop for PartitionSubscription {
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
-    /// Number of requests whose reply subject is no inbox. Bounds the log lines about them.
+    /// Number of requests whose reply subject is no inbox. The number bounds the log lines about
+    /// such requests.
     refused: u64,
 }
 
 impl PartialRequests {
-    /// Adds a chunk to its request. If the request is complete, returns it with the inbox for the
-    /// response.
+    /// Adds a chunk to its request. Once the request is complete, returns the inbox for the
+    /// response, and the request.
     fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
         if !is_inbox(inbox) {

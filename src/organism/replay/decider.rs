@@ -18,7 +18,7 @@ use crate::thread::{Input, Record, State};
 pub(super) enum DecisionOutcome {
     /// The core decides exactly what the record contains.
     Equal,
-    /// The input has a payload whose bytes were redacted, so that it cannot be processed again.
+    /// The input has a payload whose bytes were redacted, so the input cannot be processed again.
     Redacted,
     Differs(Box<DecisionDifference>),
 }

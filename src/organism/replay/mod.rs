@@ -137,8 +137,8 @@ impl ReplayRun {
         Ok(())
     }
 
-    /// Compares the state to which the decisions of an epoch led with the state that was folded
-    /// from its records.
+    /// Compares two states at the end of an epoch: the state that follows from the decisions of the
+    /// epoch, and the state that was folded from its records.
     fn end_epoch(&mut self) {
         let Some(decider) = self.decider.take() else { return };
         if decider.state() != self.folded.state() {
@@ -162,8 +162,8 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Applies the config of a reload. The epoch continues with the state to which its decisions
-    /// led.
+    /// Applies the config of a reload. The epoch continues with the state that follows from the
+    /// decisions so far.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

@@ -26,7 +26,7 @@ pub struct RecordedRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConversationGap {
     NoRequest,
-    /// A part of the thread's history is in another thread, of which the thread is a fork.
+    /// The thread is a fork, and a part of its history is in the thread of its source.
     Fork {
         source: ThreadId,
     },
@@ -92,8 +92,8 @@ impl Conversation {
     }
 }
 
-/// Returns the source of a fork, if this record makes the history of the source a part of the
-/// fork's tree.
+/// Returns the thread of a fork's source, if this record makes the history of that thread a part of
+/// the fork's tree.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),
@@ -101,7 +101,8 @@ fn history_of(record: &Record) -> Option<ThreadId> {
     })
 }
 
-/// Returns the requests of clients in a record. A request with several receivers is returned once.
+/// Returns each request of a client in a record, with its sender. Returns a request with several
+/// receivers only once.
 fn client_requests(record: &Record) -> impl Iterator<Item = (&ListenerName, &Message)> {
     let mut group = None;
     record.facts.iter().filter_map(move |fact| {

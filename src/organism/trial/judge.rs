@@ -61,7 +61,7 @@ impl std::fmt::Display for JudgeProblem {
 pub enum JudgeDecision {
     Equal,
     Different,
-    /// The judge gave no verdict, or could not be called. The results count as different.
+    /// The judge gave no verdict or could not be called, so the results count as different.
     None,
 }
 
@@ -77,7 +77,7 @@ pub struct ResultsJudgement {
 }
 
 impl ResultsJudgement {
-    /// Makes the judgement about results for which there is no verdict.
+    /// Makes a judgement without a verdict; `reason` states why the judge gave none.
     pub fn none(reason: impl Into<String>) -> Self {
         Self {
             decision: JudgeDecision::None,
@@ -109,13 +109,12 @@ impl ResultsJudgement {
 }
 
 impl TrialJudge {
-    /// Finds the agent with this name, and a client whose requests to a judge go to that agent
-    /// alone.
+    /// Finds the agent `name`, which must accept the requests of a judge, and a client that has
+    /// this agent as a peer. `asks_models`: whether models that use the network may be called.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the agent cannot judge. `asks_models`: whether models that use the
-    /// network may be called.
+    /// Returns the reason if the agent cannot judge.
     pub fn find(config: &Config, name: &str, asks_models: bool) -> Result<Self, JudgeProblem> {
         let Some(spec) = config.agents.iter().find(|agent| agent.name.as_str() == name) else {
             let names = config.agents.iter().map(|agent| agent.name.as_str());

@@ -1,13 +1,12 @@
-//! Tries a config on recorded threads: sends the requests of each thread again to an organism with
-//! a journal of its own, whose calls have no effects.
+//! Tries a config on recorded threads: sends the requests of each thread again to an organism that
+//! has a journal of its own and whose calls have no effects.
 //!
-//! Each thread is a fork of the recorded one, whose source is in another journal. Calls to
-//! listeners that are neither agent nor workflow get the recorded results, and turns with a
-//! recorded prompt get the recorded answers. A call or turn without a recorded result ends as
-//! `not-recorded`.
+//! In a trial, each thread is a fork of a recorded thread in another journal. Calls to listeners
+//! that are neither agent nor workflow get the recorded results, and turns with a recorded prompt
+//! get the recorded answers. A call or turn without a recorded result ends as `not-recorded`.
 //!
-//! **Invariant:** nothing here writes to the journals of the recorded threads, and no process of a
-//! listener starts unless the caller names it.
+//! **Invariant:** a trial never writes to the journals of the recorded threads, and starts only
+//! those listener processes that the caller names.
 
 mod conversation;
 mod judge;
@@ -56,8 +55,8 @@ pub struct TrialThread {
 /// The outcome of the trial of a thread.
 #[derive(Debug, Clone)]
 pub enum TrialOutcome {
-    /// The thread ran, and is in the journal of the trial under the same id. If the trial has a
-    /// judge and the results differ, the judgement is given.
+    /// The thread ran, and is in the journal of the trial under its recorded id. Contains the
+    /// judgement if the trial has a judge and the results differ.
     Ran(Option<ResultsJudgement>),
     /// The thread did not run, for this reason.
     NotTried(String),
@@ -186,7 +185,8 @@ impl Trial<'_> {
         Ok(TrialOutcome::Ran(judgement))
     }
 
-    /// Sends the requests of a conversation again. Returns the reason if this is not possible.
+    /// Sends the requests of a conversation again, each in the thread `thread`. Returns the reason
+    /// if the thread cannot be opened or does not exist.
     async fn repeat(
         &self,
         thread: &ThreadId,
@@ -212,8 +212,8 @@ impl Trial<'_> {
         Ok(Ok(()))
     }
 
-    /// Opens a thread as a fork of `source`, without a first request and with the rest of the
-    /// budget. Returns the reason if the thread cannot be opened.
+    /// Opens a thread as a fork of `source`, without a first request and with what is left of the
+    /// trial's budget. Returns the reason if the thread cannot be opened.
     async fn open(
         &self,
         thread: &ThreadId,
@@ -240,7 +240,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Has the judge decide about the results of a thread, if they differ.
+    /// Lets the judge decide about the results of a thread, if they differ from the recorded
+    /// results.
     async fn judge(
         &mut self,
         tried: &TrialThread,
@@ -276,7 +277,8 @@ impl Trial<'_> {
         Ok(Some(ResultsJudgement { thread: Some(thread), spent, ..judgement }))
     }
 
-    /// Sends a request to the judge in a thread of the judge, and reads the verdict.
+    /// Sends a request to the judge in the thread `thread`, which is the judge's own, and reads the
+    /// verdict.
     async fn decide(
         &self,
         judge: &TrialJudge,

@@ -1,8 +1,8 @@
 //! Turns the text of a case's answer into payloads.
 //!
-//! An element without a namespace gets the namespace of the payload name that the sender may write
-//! and that has the same local name. The schema decides whether the children of the element get
-//! this namespace, too.
+//! An element without a namespace gets the namespace of the payload name with the same local name,
+//! if the sender may write that payload. The schema decides whether the children of the element get
+//! the namespace, too.
 
 use crate::config::Config;
 use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};
@@ -104,7 +104,7 @@ struct AnswerElement {
     is_known: bool,
 }
 
-/// Parses the top-level elements of a text; none if the text is not well-formed.
+/// Parses the top-level elements of a text. Returns no elements if the text is not well-formed.
 fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerElement> {
     const OPEN: &str = "<answer>";
     let wrapped = format!("{OPEN}{text}</answer>");
@@ -128,7 +128,7 @@ fn elements(config: &Config, text: &str, known: &[PayloadName]) -> Vec<AnswerEle
     found.collect()
 }
 
-/// Writes the element as XML under its full name. The children of the element get the same
+/// Writes the element as XML with the full name `name`. The children of the element get the same
 /// namespace, unless the schema accepts them only without a namespace.
 fn in_namespace(config: &Config, element: &Element, name: &PayloadName) -> String {
     let mut qualified = element.clone();

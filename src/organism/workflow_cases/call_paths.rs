@@ -12,7 +12,8 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// Names the calls of a run by their paths. All calls that a call may undo must be named before it.
+/// Gives paths to the calls of a run. A call that undoes an earlier call can be named only after
+/// that earlier call.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,

@@ -209,7 +209,7 @@ fn paths_of(record: &CaseRecord) -> String {
     }
 }
 
-/// Returns the ids of the goals of `workflow`. Without `workflow`, returns those of all workflows.
+/// Returns the ids of the goals of `workflow`, or of all workflows if `workflow` is `None`.
 fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let is_meant = |name: &str| workflow.is_none_or(|workflow| workflow == name);
@@ -217,9 +217,9 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at the path `never` or at a part of that path. A `*` at the
-/// end of `never` matches any rest. `goals` has the ids of the workflow's goals, and the ids of the
-/// goals of all workflows.
+/// Adds a problem if the run has a call at the path `never`, or at a path that belongs to `never`
+/// by [`is_part`]. A `*` at the end of `never` stands for any ending. `goals` contains the ids of
+/// the workflow's goals, then the ids of the goals of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -238,8 +238,8 @@ fn check_never(
     }
 }
 
-/// Whether the path `path` is `whole` or a part of it: a pass, an item, a member, a further run, or
-/// a call beneath one of these.
+/// Whether the path `path` is `whole` or belongs to `whole`: as a pass, an item, a member, a
+/// further run, or a call beneath one of these.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -252,8 +252,9 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `step` is `whole`, a further run of it, or, if `whole` is a goal, one of its
-/// passes, items or members. A label of another goal whose name begins with `whole` does not count.
+/// Whether the label `step` is `whole` or names a further run of `whole`. If `whole` is a goal, its
+/// passes, items and members count, too. A label of another goal whose id begins with `whole` does
+/// not count.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);
@@ -273,7 +274,7 @@ fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WholeText {
     Exact,
-    /// By their elements if both texts are XML, and otherwise exactly.
+    /// Compares the texts by their elements if both are XML, and exactly otherwise.
     Xml,
 }
 

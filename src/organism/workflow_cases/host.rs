@@ -70,7 +70,7 @@ fn cancelled() -> AttemptFailure {
     AttemptFailure::Crashed { detail: "nothing waits for it any more".to_owned() }
 }
 
-/// Hosts one listener or agent.
+/// The host of one listener or agent in a case.
 pub struct CaseHost {
     listener: ListenerName,
     sink: Arc<dyn Sink>,

@@ -40,9 +40,9 @@ pub struct CaseRunner<'a> {
 
 /// Result of a wait until the run of a case comes to rest.
 enum RunnerRest {
-    /// Every delivery in flight waits for the case. The position is that of the next record.
+    /// Every delivery in flight waits for the case. The next record gets this position.
     At(Position),
-    /// The time is over, and these listeners still work on deliveries.
+    /// The time limit has passed while these listeners still work on deliveries.
     Working(BTreeSet<ListenerName>),
 }
 
@@ -51,7 +51,7 @@ enum RunnerStep {
     Moved,
     /// The case has nothing to answer. Only the passage of time can continue the run.
     Rests,
-    /// A delivery or a held call waits, and the case has no answer for it, or a wrong one.
+    /// A delivery or a held call waits, and the case has no answer or a wrong answer for it.
     Stuck,
 }
 
@@ -232,7 +232,8 @@ impl<'a> CaseRunner<'a> {
         Ok(self.paths.name(request))
     }
 
-    /// Answers a delivery that waits at `path`. Returns whether this changed anything.
+    /// Answers a delivery that waits at `path`. Returns whether the run can continue with this
+    /// answer.
     async fn answer(&mut self, path: &str, pending: &ScriptedDelivery) -> Result<bool, Error> {
         let delivery = &pending.delivery;
         let Some(turn) = self.script.next(path, delivery.call) else {
@@ -295,7 +296,8 @@ impl<'a> CaseRunner<'a> {
         Ok(())
     }
 
-    /// Decides on a held call that waits at `path`. Returns whether this changed anything.
+    /// Decides on a held call that waits at `path`. Returns whether the run can continue with this
+    /// decision.
     async fn decide(&mut self, path: &str, held: &HeldRequest) -> Result<bool, Error> {
         let request = &held.request;
         let turn = self.script.next(path, CallId(request.id));
@@ -352,8 +354,7 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem, unless it was added before: every step finds the calls that still wait
-    /// again.
+    /// Adds a problem once, although every step finds the same waiting calls again.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -443,7 +444,7 @@ impl<'a> CaseRunner<'a> {
     }
 }
 
-/// Makes the problem for an agent's turn whose payloads the gate has all refused.
+/// Makes the problem for a turn of an agent, if the gate refused every payload of the turn.
 fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem {
     let texts = |name: &str| {
         let named = huh.children().filter(|child| child.local_name() == name);
@@ -464,7 +465,7 @@ fn refused(path: &str, turn: &CaseTurn, refusal: &Refusal) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).maybe(expected)
 }
 
-/// Takes the completion of the run's call, if it has come.
+/// Takes the completion of the run's call, if the call has completed.
 async fn take_ended(completions: &mut Completions) -> Option<CallCompletion> {
     tokio::select! {
         biased;

@@ -12,7 +12,7 @@ struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
     /// Number of turns of this answer that were given so far.
     given: usize,
-    /// Call that gets the fault of the next turn. It gets the fault on each of its attempts.
+    /// Call that gets the fault of the next turn, on each of the call's attempts.
     failing: Option<CallId>,
 }
 
@@ -48,8 +48,8 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Counts the next turn of the answer at a path as given. Must not be called for a fault, which
-    /// stays until another call reaches the path.
+    /// Counts the next turn of the answer at a path as given. Must not be called for a fault,
+    /// because a fault stays in force until another call reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -36,7 +36,7 @@ pub enum CaseWriteError {
     Organism(#[from] Error),
 }
 
-/// Writes a case as TOML that the recorded run passes. `records`: the records of the run's tree.
+/// Writes, as TOML, a case that the recorded run passes. `records`: the records of the run's tree.
 /// `config`: the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
@@ -165,7 +165,7 @@ struct RecordedAnswers<'a> {
     requests: BTreeMap<CallId, Arc<Message>>,
     /// Turns by path.
     turns: BTreeMap<String, Vec<String>>,
-    /// Paths in the order in which they were first answered.
+    /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
 }
 
@@ -273,7 +273,8 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// Adds the fault of a call that ended without an answer, if the call has one.
+    /// Adds the fault with which a call ended, if a case can inject this fault. `how`: how the call
+    /// ended in `record`.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });

@@ -11,8 +11,8 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 
 /// Time at which a host read each answer that is not processed yet.
 ///
-/// **Invariant:** an answer is stamped under the lock. So if the pump reads the time and then
-/// locks, it finds every answer that was read before that time.
+/// **Invariant:** an answer is stamped under the lock. So a pump that reads the time and then takes
+/// the lock finds every answer that was read before that time.
 ///
 /// **Invariant:** an entry stays until the pump has stepped the event that was made from its
 /// answer.

@@ -9,11 +9,11 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::pump::core::BusyCount;
 
-/// For each client, the `busy` refusals that are not recorded yet. Clones share the counts: the
-/// pump and the entry points count together.
+/// The `busy` refusals of each client that are not recorded yet. Clones share the counts, so that
+/// the pump and the entry points count together.
 ///
-/// **Invariant:** an entry counts at least one refusal. It counts none later than
-/// [`limits::BUSY_INTERVAL`] after `since`, apart from the delay of the pump's thread.
+/// **Invariant:** an entry counts at least one refusal. Its latest refusal came within
+/// [`limits::BUSY_INTERVAL`] after `since`, plus the delay of the pump's thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 

@@ -1,5 +1,5 @@
-//! Waits of the calls in a tree for a person, a model or their listener, as shown to clients that
-//! watch the tree. These waits are not recorded. A client that misses a report of a wait misses
+//! The waits of calls, for a person, for a model or for a listener, as reported to clients that
+//! watch a tree. These waits are not recorded. A client that misses a report of a wait misses
 //! nothing else.
 
 use tokio::sync::mpsc;
@@ -36,8 +36,8 @@ pub(in crate::pump) struct ModelReport {
     pub state: ModelState,
 }
 
-/// Sends the waits of a tree to one client. Waits are boxed, because the queue reserves space for
-/// 32 of them even while it is empty.
+/// Channel that sends the waits of a tree to one client. Each wait is boxed, because the queue
+/// reserves space for 32 waits even while it is empty.
 pub type WaitSender = mpsc::Sender<Box<CallWait>>;
 
 /// Clients that watch a tree, by the tree's root.

@@ -45,8 +45,8 @@ impl Completions {
         self.calls.is_empty()
     }
 
-    /// Returns the completion of the next call, or `None` after the last one. Cancel-safe: dropping
-    /// the future loses no completion.
+    /// Returns the completion of the next call, or `None` after the last completion. Cancel-safe:
+    /// dropping the future loses no completion.
     pub async fn next(&mut self) -> Option<Result<CallCompletion, PumpStopped>> {
         let next = *self.calls.last()?;
         loop {

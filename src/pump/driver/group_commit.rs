@@ -55,9 +55,9 @@ impl Pump {
         self.queue_deadlines(now);
     }
 
-    /// Puts a check of passed deadlines behind all commands in the inbox. So an answer that was
-    /// read in time wins over its deadline, even if the pump or the gate takes until after the
-    /// deadline to process it.
+    /// Queues a check of passed deadlines behind all commands in the inbox. So an answer that was
+    /// read in time wins over its deadline, even if the pump or the gate processes the answer after
+    /// the deadline.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -126,8 +126,8 @@ impl Pump {
         self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
     }
 
-    /// Writes the records. While the disk is full or the journal's server is unreachable, waits,
-    /// unless the pump is stopped. Waiting is safe, because no effect of these records has been
+    /// Writes the records. Waits while the disk is full or the journal's server is unreachable,
+    /// until the pump is stopped. Waiting is safe, because no effect of these records has been
     /// performed.
     pub(super) fn persist(
         &mut self,

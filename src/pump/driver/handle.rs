@@ -52,49 +52,52 @@ pub(in crate::pump) struct Decide {
     pub permit: InboxPermit,
 }
 
-/// A cancellation, and the channel to the caller that waits until it is durable.
+/// A cancellation, and the channel to the caller that waits until the cancellation is durable.
 pub(in crate::pump) struct Cancel {
     pub cancellation: Cancellation,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
     pub permit: InboxPermit,
 }
 
-/// A request to pause or to resume, and the channel to the caller that waits until it is durable.
+/// A request to pause or to resume, and the channel to the caller that waits until the action is
+/// durable.
 pub(in crate::pump) struct ChangePause {
     pub request: PauseChange,
     pub ruling: oneshot::Sender<PauseRuling>,
     pub permit: InboxPermit,
 }
 
-/// A request to retry a message, and the channel to the caller that waits until it is durable.
+/// A request to retry a message, and the channel to the caller that waits until the retry is
+/// durable.
 pub(in crate::pump) struct RetryCommand {
     pub order: RetryOrder,
     pub ruling: oneshot::Sender<RetryRuling>,
     pub permit: InboxPermit,
 }
 
-/// A request to fork a thread, and the channel to the caller that waits until it is durable.
+/// A request to fork a thread, and the channel to the caller that waits until the fork is durable.
 pub(in crate::pump) struct Fork {
     pub order: ForkOrder,
     pub ruling: oneshot::Sender<ForkRuling>,
     pub permit: InboxPermit,
 }
 
-/// An operator's action, and the channel to the caller that waits until it is durable.
+/// An operator's action, and the channel to the caller that waits until the action is durable.
 pub(in crate::pump) struct Act {
     pub ticket: Uuid,
     pub action: OperatorAction,
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A report about an alert, and the channel to the watcher that waits until it is durable.
+/// A report about an alert, and the channel to the watcher that waits until the report is durable.
 pub(in crate::pump) struct RecordAlert {
     pub ticket: Uuid,
     pub report: AlertReport,
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A reservation for a model call, and the channel to the agent that waits for its permission.
+/// A reservation for a model call, and the channel to the agent that waits for the permission to
+/// call.
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
@@ -205,7 +208,8 @@ impl Handle {
         &self.live
     }
 
-    /// Follows the position of the last durable record. The channel closes when the pump has ended.
+    /// Returns a channel with the position of the last durable record. The channel closes when the
+    /// pump has ended.
     pub fn recorded(&self) -> watch::Receiver<Position> {
         self.recorded.clone()
     }
@@ -247,8 +251,8 @@ impl Handle {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// Submits a payload as [`Handle::submit`] does, with the client's trace context. `waits`
-    /// receives the later waits of the tree's calls.
+    /// Submits a payload like [`Handle::submit`], with the client's trace context. `waits` receives
+    /// the waits of the tree's calls from then on.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -410,8 +414,8 @@ impl Handle {
         Arc::clone(&gate.contracts)
     }
 
-    /// Retries a message. Checks its payload at the gate, with the original sender. Returns once
-    /// the retry is durable.
+    /// Retries a message. Checks the message's payload at the gate again, as a payload of the
+    /// original sender. Returns once the retry is durable.
     pub async fn retry(
         &self,
         mut action: RetryAction,
@@ -435,8 +439,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Reports the result that the source of a fork has for a call. If the gate no longer passes
-    /// one of its replies, reports that there is no result.
+    /// Reports to the pump which result the source of a fork has for a call. If the gate now
+    /// refuses a reply of the result, reports that the source has no result.
     pub fn recalled(
         &self,
         call: CallId,

@@ -1,6 +1,6 @@
-//! Verifies before each delivery that this pump still leads. A pump that was frozen may have been
-//! replaced after its record became durable. Its delivery would then come later than those of its
-//! successor.
+//! Verifies before each delivery that this pump still leads. If a pump is frozen after its record
+//! became durable, another pump may replace it. Without this check, the frozen pump's delivery
+//! would reach the listener after deliveries of the successor.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl LeadershipProof {
 
 impl Pump {
     /// Returns an error if this pump may no longer lead. Must be called directly before each
-    /// delivery: the time between check and delivery is too short for a takeover, unless the
+    /// delivery: a takeover in the short time between check and delivery is possible only if the
     /// process is frozen exactly there.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {

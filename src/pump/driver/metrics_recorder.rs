@@ -17,7 +17,7 @@ use crate::trace::SpanTracer;
 
 pub(super) struct MetricsRecorder {
     counts: Arc<PumpMetrics>,
-    /// Deliveries in flight. Each has the index of its listener and its start.
+    /// Deliveries in flight, each with the index of its listener and the time of its start.
     under_way: Map<(CallId, Attempt), (usize, Instant)>,
     /// Whether any call was queued at the last update.
     waited: bool,
@@ -230,8 +230,8 @@ fn schedule_event(message: &Message) -> Option<usize> {
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Returns the value of an attribute of a core payload: the text after `start`, if the message is
-/// the core payload `local`.
+/// Returns the value of an attribute if the message is the core payload `local`. `start` is the
+/// text of the payload before the value.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;

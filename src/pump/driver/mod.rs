@@ -87,7 +87,8 @@ pub(super) enum PumpCommand {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
     },
-    /// Exchange the config. Ends the collection of a batch, and is carried out after it.
+    /// Exchange the config. This command ends the collection of a batch, and is carried out after
+    /// that batch.
     Reload(Box<reload::Reload>),
     /// Stop at once.
     Stop,
@@ -134,7 +135,7 @@ pub struct Pump {
     inputs: Vec<String>,
     /// Digests of the inputs that are stored already.
     kept: HashSet<Digest>,
-    /// Digests of the texts that the organism uses. The boot record takes them.
+    /// Digests of the texts that the organism uses, until the boot record lists them.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id.
     has_same_ids: bool,
@@ -207,7 +208,7 @@ impl Pump {
         Self { recalls: Some(recalls), ..self }
     }
 
-    /// Makes snapshots of the state beside the run of the pump.
+    /// Makes snapshots of the state with `maker` while the pump runs.
     #[must_use]
     pub fn with_snapshots(self, maker: SnapshotMaker) -> Self {
         Self { snapshots: Some(maker), ..self }
@@ -381,8 +382,8 @@ impl Pump {
         Ok(steps)
     }
 
-    /// Steps one event; `position` is the position of the next record, and advances with each
-    /// record.
+    /// Steps one event. `position` is the position of the next record, and advances with each
+    /// record that the step appends.
     fn step(
         &mut self,
         position: &mut Position,

@@ -24,7 +24,7 @@ pub(super) struct PumpClock {
 /// Readings of all clocks at one moment.
 #[derive(Debug, Clone, Copy)]
 struct ClockReading {
-    /// A clock that stands still while the machine is suspended.
+    /// Reading of a clock that stands still while the machine is suspended.
     awake: Instant,
     since_boot: Duration,
 }
@@ -67,8 +67,8 @@ impl PumpClock {
         self.at(Time::now(), reading)
     }
 
-    /// Advances a frozen clock to `at`, unless it is past `at`. The skipped time counts for every
-    /// deadline. Does nothing if the clock is not frozen.
+    /// Advances a frozen clock to `at`, unless the clock is already past `at`. The skipped time
+    /// counts for every deadline. Does nothing if the clock is not frozen.
     pub fn skip_to(&mut self, at: Time) {
         if self.is_frozen {
             let (time, _) = &mut self.set;

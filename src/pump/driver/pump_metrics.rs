@@ -32,11 +32,12 @@ pub struct PumpMetrics {
     pub(super) pauses: Gauge,
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
-    /// Time of the last check of the journal, in microseconds since 1970; 0 if there was none.
+    /// Time of the last check of the journal, in microseconds since 1970; 0 before the first check.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
-    /// Progress of the background proof of the records that precede the snapshot read at the start.
+    /// Progress of the background proof, which proves the records before the snapshot from which
+    /// this pump started.
     proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
@@ -121,9 +122,9 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns the limits of the records that are not proved yet. The first position is that of the
-    /// first record that the start itself proved. The second is that of the last record that the
-    /// background proof has proved so far.
+    /// Returns two positions between which no record is proved yet: the position of the first
+    /// record that the start itself proved, and the position of the last record that the background
+    /// proof has proved so far.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -211,8 +212,8 @@ impl PumpMetrics {
         self.life.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns all reasons why the pump accepts no submissions. Returns none if the pump accepts
-    /// them.
+    /// Returns all reasons why the pump accepts no submissions; empty if the pump accepts
+    /// submissions.
     pub fn unready(&self) -> Vec<PumpNotReady> {
         let starting = !self.life.begun.load(Ordering::Relaxed);
         let draining = self.life.draining.load(Ordering::Relaxed);
@@ -225,8 +226,8 @@ impl PumpMetrics {
         all.into_iter().flatten().collect()
     }
 
-    /// Returns the number of failed attempts to copy checkpoints, and of checkpoints that wait to
-    /// be copied.
+    /// Returns the number of failed attempts to copy checkpoints, and the number of checkpoints
+    /// that wait to be copied.
     pub fn copies(&self) -> (u64, u64) {
         (self.copy_failures.get(), self.copies_waiting.get())
     }

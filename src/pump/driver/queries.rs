@@ -46,7 +46,7 @@ pub(in crate::pump) enum PumpQuery {
 }
 
 impl PumpQuery {
-    /// Returns the thread that the query is about, if it names one.
+    /// Returns the thread that the query names, if any.
     fn thread(&self) -> Option<&ThreadId> {
         match self {
             Self::Completion { thread, .. }
@@ -62,7 +62,7 @@ impl PumpQuery {
     }
 }
 
-/// A delivery in flight, including a withdrawn one that has not ended.
+/// A delivery that has not ended, even if it was withdrawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
     pub call: CallId,
@@ -77,7 +77,7 @@ pub(crate) enum TimePassage {
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
-    /// Something was recorded since the given position, and no time has passed.
+    /// A record was written at the given position or later, so the clock has not advanced.
     Changed,
     /// The clock of this pump is not frozen, so it cannot be advanced.
     NotFrozen,
@@ -92,7 +92,7 @@ pub struct HeldRequest {
     pub until: Option<Time>,
     /// Reason why the call needs an approval.
     pub why: Option<&'static str>,
-    /// The preview of the call; `None` if its listener gives none.
+    /// The preview of the call; `None` if the listener gives no previews.
     pub preview: Option<HeldPreview>,
 }
 
@@ -101,7 +101,7 @@ pub struct HeldRequest {
 pub enum HeldPreview {
     /// The preview was requested, and its time has not passed.
     Requested,
-    /// The note with the preview.
+    /// The preview came, and this note contains it.
     Recorded(Arc<Message>),
     /// No preview came, for this reason.
     Missing(String),
@@ -109,7 +109,7 @@ pub enum HeldPreview {
 
 impl Handle {
     /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
-    /// completed; its result, if any, is then recorded.
+    /// completed; the journal then has the call's result, if the call has one.
     pub async fn completion(
         &self,
         thread: ThreadId,

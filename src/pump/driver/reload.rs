@@ -29,9 +29,9 @@ pub(crate) struct ConfigExchange {
     pub action: OperatorAction,
     pub core: CoreConfig,
     pub gate: Gate,
-    /// Texts that the journal stores, as at a start.
+    /// Texts of the new config. The journal stores them like the texts of a config at a start.
     pub texts: Vec<String>,
-    /// All hosts of the new config, including those that stay.
+    /// All hosts of the new config, including the hosts that stay from the earlier config.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
     pub retire: Arc<RetireHost>,
     /// Callback that runs between the last delivery under the earlier config and the first delivery
@@ -39,13 +39,14 @@ pub(crate) struct ConfigExchange {
     pub switch: Box<dyn FnOnce() + Send>,
 }
 
-/// A request to exchange the config, and the channel to the caller that waits until it is durable.
+/// A request to exchange the config, and the channel to the caller that waits until the exchange is
+/// durable.
 pub(in crate::pump) struct Reload {
     exchange: ConfigExchange,
     done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A replaced host that gets no more deliveries and still works on earlier ones.
+/// A replaced host that gets no more deliveries and still works on earlier deliveries.
 pub(super) struct RetiringHost {
     host: Arc<dyn Host>,
     in_flight: HashSet<(CallId, Attempt)>,

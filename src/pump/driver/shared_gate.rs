@@ -1,4 +1,5 @@
-//! The gate with which hosts and clients check payloads on their own threads. A reload replaces it.
+//! The gate with which hosts and clients check payloads on their own threads. A reload replaces the
+//! gate.
 //!
 //! A payload may be checked just before the reload, and processed after it. The pump checks such a
 //! payload again, so that every record is decided with the config in force at its position.
@@ -27,7 +28,7 @@ impl SharedGate {
         Self(Arc::new(RwLock::new(gates)))
     }
 
-    /// The gate in force, with the number of reloads before it.
+    /// Returns the gate in force and the number of reloads before that gate came into force.
     pub fn current(&self) -> (Arc<Gate>, u64) {
         // The lock is held for a copy alone, and never during a check.
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -38,8 +39,8 @@ impl SharedGate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).generation
     }
 
-    /// The gate for the answer to an attempt: an earlier one if the attempt was handed over before
-    /// a reload.
+    /// Returns the gate for the answer to an attempt: an earlier gate if the attempt was handed
+    /// over before a reload, and otherwise the gate in force.
     pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match gates.earlier.of_attempt(call, attempt) {
@@ -57,7 +58,8 @@ impl SharedGate {
         gates.generation += 1;
     }
 
-    /// Removes and returns the gate of an attempt that has ended, if it is an earlier one.
+    /// Removes and returns the earlier gate of an attempt that has ended. Returns `None` if the
+    /// gate in force is the gate of the attempt.
     pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
             return None;

@@ -35,7 +35,7 @@ pub struct PumpSink {
 }
 
 /// Attempts that have a heartbeat in the inbox. Further heartbeats of such an attempt are dropped
-/// until the pump has taken the queued one.
+/// until the pump has taken the queued heartbeat.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingHeartbeats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
@@ -105,8 +105,8 @@ impl PumpSink {
     }
 }
 
-/// Checks the note of a turn at the gate as a payload of the core, and verifies that it names this
-/// agent and call.
+/// Checks the note of a turn at the gate as a payload of the core, and verifies that the note names
+/// this agent and this call.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,
@@ -130,7 +130,7 @@ fn note_of(
 }
 
 /// Ends the attempt if the gate panics while it checks the answer. The deadline of the attempt may
-/// be disarmed by then, so nothing else would end it.
+/// be disarmed by then, so nothing else would end the attempt.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,

@@ -1,5 +1,5 @@
 //! Spans of a pump: one for each call, from its request to its result, and one for each delivery of
-//! a call. Without a tracer, there are none.
+//! a call. A pump without a tracer makes no spans.
 //!
 //! The attributes follow OpenTelemetry's conventions for messaging and, for model calls, for
 //! generative AI; `docs/OPERATIONS.md` lists them.
@@ -191,8 +191,8 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery; only its first end counts. `error` is set unless the answer was
-    /// refused.
+    /// Ends the span of a delivery; only the first end of a delivery counts. `error` is `None` if
+    /// the listener answered; the error of a refused answer is already in the span.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;

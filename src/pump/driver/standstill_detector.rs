@@ -1,13 +1,13 @@
 //! Detects standstills of the process. A separate thread ticks. A gap between two ticks is time in
 //! which no thread of the process ran, for example after `SIGSTOP` or on an overloaded machine. A
-//! busy pump, or one that waits for a slow disk, leaves no gap.
+//! pump that is busy or waits for a slow disk leaves no gap.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// Handle of the ticking thread. Dropping it ends that thread.
+/// Handle of the ticking thread. Dropping the handle ends the thread.
 pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
 
 struct Ticks {

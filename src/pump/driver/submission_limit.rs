@@ -1,8 +1,9 @@
-//! Bounds on requests on their way to the pump. Submissions of one client to one thread are bounded
-//! together, and so are a client's submissions to new threads. They proceed in their order of
-//! arrival, so a busy client does not delay the others. The pump's inbox has its own bound.
+//! Bounds on requests on their way to the pump. All submissions of one client to one thread share a
+//! bound, and so do all submissions of one client to new threads. Submissions with a shared bound
+//! proceed in their order of arrival. So a busy client does not delay other clients. The pump's
+//! inbox has its own bound.
 //!
-//! This module must not know which threads exist: submissions to unknown ids wait like any others.
+//! This module must not know which threads exist: submissions to unknown threads wait as well.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use crate::limits;
 
 type QueueKey = (ListenerName, Destination);
 
-/// Destination of a submission, as far as the bound distinguishes them.
+/// Destination of a submission. A client's submissions to the same destination share a bound.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Destination {
     Thread(String),
@@ -29,7 +30,7 @@ pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>
 #[derive(Clone)]
 pub(super) struct InboxBound(Arc<Semaphore>);
 
-/// Permit for one request in the inbox. The pump drops it when it takes the request.
+/// Permit for one request in the inbox. The pump drops the permit when it takes the request.
 pub(in crate::pump) type InboxPermit = OwnedSemaphorePermit;
 
 impl Default for InboxBound {
@@ -51,7 +52,7 @@ impl InboxBound {
     }
 }
 
-/// Permit of a submission; dropping it admits the next submission of its queue.
+/// Permit of a submission. Dropping the permit admits the next submission of the same queue.
 pub(super) struct SubmissionPermit {
     limiter: SubmissionLimiter,
     key: QueueKey,

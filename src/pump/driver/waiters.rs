@@ -1,4 +1,4 @@
-//! Keeps the callers that wait for receipts, results and the waits of a tree. Also keeps the
+//! Keeps the callers that wait for receipts, for results and for the waits of a tree. Also keeps a
 //! requested stop of the pump.
 
 use std::collections::VecDeque;
@@ -20,7 +20,8 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Number of calls with waiters at which the waiters of departed clients are removed.
+    /// Threshold for the number of calls with waiters. At this number, the waiters of departed
+    /// clients are removed.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
@@ -30,7 +31,7 @@ pub(super) struct Waiters {
     /// Clients that watch the waits of their tree.
     pub watchers: Watchers,
     /// Commands that arrived while the journal accepted no records. They are handled in order,
-    /// before newer ones.
+    /// before newer commands.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,

@@ -1,5 +1,5 @@
 //! The gates of attempts that were in flight when another config came into force. The answer to
-//! each attempt is checked with the schemas that were in force at its hand-over.
+//! each attempt is checked with the schemas that were in force when the attempt was handed over.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps the gate of each attempt in `in_flight` when a config with the contracts `current`
-    /// comes into force: its earlier gate if it has one, otherwise `before`. Drops the gates of
-    /// attempts that have ended.
+    /// Keeps gates when a config with the contracts `current` comes into force. Each attempt in
+    /// `in_flight` keeps its earlier gate or, if it has none, gets `before`. Gates of ended
+    /// attempts are dropped.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

@@ -44,8 +44,8 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
     }
 }
 
-/// Returns the payload inside a primitive. A `send-to-thread` contains one, a `spawn-thread` at
-/// most one, other primitives none.
+/// Returns the payload inside a primitive. A `send-to-thread` contains one payload, a
+/// `spawn-thread` at most one, and any other primitive contains none.
 pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedElement>, String> {
     let (levels, least) = match primitive {
         Primitive::SpawnThread { .. } => (2, 0),

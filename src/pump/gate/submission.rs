@@ -1,4 +1,4 @@
-//! The submitted text, and refusals that point to places in it.
+//! The submitted text, and refusals that point to places in that text.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
 /// Codes of findings for a text that is not XML. The scan refuses such texts before libxml2 sees
-/// them. If libxml2 and the scan disagree, the stricter one decides.
+/// them. If libxml2 and the scan disagree about a text, the text is refused.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
 /// The text under check. A refusal records the part that broke a rule, with positions relative to
@@ -19,7 +19,7 @@ pub(super) struct SubmittedText<'a> {
     /// Where the current element starts within the text.
     pub base: TextLocation,
     /// Range of bytes in the current element that were not submitted, because they are namespace
-    /// declarations inherited from its parent.
+    /// declarations inherited from the parent element.
     pub added: Range<usize>,
 }
 
@@ -28,8 +28,8 @@ impl SubmittedText<'_> {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
-    /// Makes a refusal from findings. The refusal's place is that of the first finding. The other
-    /// findings state their places in their messages.
+    /// Makes a refusal from findings. The refusal has the place of the first finding. The message
+    /// states the places of all further findings.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { RefusalRule::NotWellFormed } else { RefusalRule::SchemaInvalid };

@@ -1,4 +1,4 @@
-//! Declarations of elements, and the XSD that they are written as.
+//! Declarations of elements, and the XSD text for a declaration.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for the type of a value, while the part of the example that was read shows no type.
+/// Placeholder for the type of a value, as long as no value of the example has shown a type.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a conversion writes.
@@ -46,7 +46,7 @@ pub(super) struct ValueType {
     pub facets: Vec<(&'static str, String)>,
 }
 
-/// Attributes with child elements, or with one value as text.
+/// Content of an element with attributes, and with child elements or one value as text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct FieldsType {
     pub attributes: Vec<AttributeDeclaration>,

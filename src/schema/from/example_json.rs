@@ -1,4 +1,4 @@
-//! Declares elements from one example in JSON, with no more than the example shows.
+//! Declares elements from one example in JSON, and permits only what the example shows.
 
 use std::collections::HashSet;
 

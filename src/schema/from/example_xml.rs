@@ -1,4 +1,4 @@
-//! Declares elements from one example in XML, with no more than the example shows.
+//! Declares elements from one example in XML, and permits only what the example shows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -142,7 +142,8 @@ pub(super) fn merge(
     }
 }
 
-/// Makes all attributes and children optional, for an element that also occurs without them.
+/// Extends `fields` for an element that also occurs as a text of the type `of`: makes all
+/// attributes and children optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -190,7 +191,7 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
 const FEW: usize = 8;
 
 /// Returns the index in `known` for each name in `names`. Builds a map only if there are many names
-/// and their order differs from that of `known`.
+/// and their order differs from the order of `known`.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;
     let mut next = 0;

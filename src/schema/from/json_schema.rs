@@ -504,7 +504,7 @@ fn is_null(schema: &Json) -> bool {
     schema.get("type").and_then(Json::as_str) == Some("null")
 }
 
-/// Whether null is permitted. Without a type, null is permitted if it is an enumerated value.
+/// Whether null is permitted. A schema without a type permits null if null is an enumerated value.
 fn takes_null(keys: &Map<String, Json>) -> bool {
     match keys.get("type") {
         Some(Json::Array(types)) => types.iter().any(|one| one == "null"),

@@ -22,8 +22,8 @@ use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::scan::{BrokenRule, scan_within};
 
-/// Maximum number of elements that one conversion declares. References can multiply without a
-/// bound.
+/// Maximum number of elements that one conversion declares. Without this bound, references could
+/// multiply the elements endlessly.
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
@@ -99,7 +99,8 @@ fn is_type(word: &str) -> bool {
 }
 
 /// Converts `text`. `name` is the name of a payload that is made from JSON; an example in XML keeps
-/// the name of its root. `namespace` replaces the namespace of the text, or the generated one.
+/// the name of its root. `namespace` replaces the namespace of the text, or the generated
+/// namespace.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,

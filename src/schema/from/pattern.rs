@@ -72,8 +72,8 @@ struct ClassMember {
     is_set: bool,
 }
 
-/// Converts the class after its `[`. Returns its text and its number of characters, including the
-/// `]`.
+/// Converts a character class, given the text after its `[`. Returns the XSD text of the class, and
+/// the number of characters up to and including its `]`.
 fn class(chars: &[char]) -> Option<(String, usize)> {
     let mut out = "[".to_owned();
     let mut at = 0;
@@ -105,7 +105,8 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
     }
 }
 
-/// Converts the first member of a class. Also returns its length in characters.
+/// Converts the first member of a character class. Also returns the number of characters that the
+/// member takes in `chars`.
 fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     let first = *chars.first()?;
     if first == '\\' {
@@ -123,7 +124,8 @@ fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     Some((ClassMember { text, is_set: false }, 1))
 }
 
-/// Returns the XSD form of the escape sequence with this letter, outside a class.
+/// Returns the XSD form of the escape sequence that consists of a backslash and `letter`, outside a
+/// class.
 fn escape(letter: char) -> Option<String> {
     Some(match letter {
         // In XSD, these sets contain all scripts; in JSON Schema, only ASCII.

@@ -49,7 +49,8 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Returns the children. The text of an element with attributes becomes the child `text`.
+/// Returns the child elements that the short form declares. The text of an element with attributes
+/// becomes the child `text`.
 fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text = fields.text.iter();
     let text =

@@ -19,7 +19,7 @@ pub fn fits(schema: &Json) -> bool {
     excess(schema) == 0
 }
 
-/// Returns the number of bytes beyond the bound.
+/// Returns the number of bytes by which a schema exceeds its bound.
 fn excess(schema: &Json) -> usize {
     let bound = limits::TOOL_SCHEMA_BYTES_MAX - COMMENT_BYTES;
     schema.to_string().len().saturating_sub(bound)
@@ -34,9 +34,9 @@ pub fn shorten_doc(doc: &mut String) {
 }
 
 /// Shortens a schema that is too long. First replaces long enumerations and removes documentation,
-/// then simplifies long properties. Then removes from the end optional properties, alternatives of
-/// ordered content, and required properties, in this order. The property `content` stays. Returns
-/// the number of removed properties.
+/// then simplifies long properties. Finally removes properties from the end: first optional
+/// properties, then alternatives of ordered content, then required properties. The property
+/// `content` stays. Returns the number of removed properties.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;

@@ -76,7 +76,7 @@ pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// JSON Schema for the places where the children are not described.
+    /// JSON Schema of the type without a description of the children.
     pub undescribed: OnceCell<Json>,
 }
 
@@ -121,8 +121,8 @@ impl ElementPlan {
         plain && self.attributes.is_empty()
     }
 
-    /// Whether the element is a text whose attributes may all be left out. A model may write it as
-    /// a plain value, without an object around it.
+    /// Whether the element has text and only optional attributes. A model may write such an element
+    /// as a plain value, without an object around the value.
     pub fn is_text_with_optional_attributes(&self) -> bool {
         let is_text = matches!(self.content, PlanContent::Text { .. });
         is_text && self.attributes.iter().all(|(_, attribute)| !attribute.required)
@@ -191,13 +191,15 @@ impl ElementPlan {
     }
 }
 
-/// Returns the property for the content of a payload's element, if there is one.
+/// Returns the name of the property that holds the content of a payload in a native call; `None` if
+/// there is no such property.
 pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     plan.content_key().map(str::to_owned)
 }
 
-/// Returns the property for a child of a payload, by the child's local name.
+/// Returns the name of the property that holds a child of a payload in a native call, by the
+/// child's local name.
 pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };
@@ -205,7 +207,7 @@ pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option
     Some(slot.key)
 }
 
-/// Replaces each character of a local name that providers do not accept.
+/// Replaces each character of `local` that providers refuse in the name of a property.
 fn plain(local: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
     local.chars().map(allowed).take(KEY_CHARS_MAX).collect()

@@ -179,8 +179,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns the schema of an element whose parts are left out. The JSON that the schema permits
-    /// has the same form as with the parts. An element without children keeps its required
+    /// Returns the schema of an element whose parts are left out. The schema permits JSON of the
+    /// same form as the full schema would. An element without children keeps its required
     /// properties.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;

@@ -69,9 +69,8 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// Finds the first child of `parent` for which `fits` holds, and its position. The search
-    /// starts at the child that was found last. If it finds nothing there, it starts again at the
-    /// first child.
+    /// Finds a child of `parent` for which `fits` holds, and its position. The search starts at the
+    /// child that was found last and, if nothing fits from there on, again at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -139,7 +138,8 @@ pub fn evaluate(
     evaluated(document, expression, payloads, |object| unsafe { xpath_value(object) })
 }
 
-/// Like [`evaluate`], but converts the value like XPath's `boolean()`. Copies no node.
+/// Evaluates an expression like [`evaluate`], and converts the value like XPath's `boolean()`.
+/// Copies no node.
 pub fn evaluate_flag(
     document: &ParsedDocument,
     expression: &CStr,
@@ -355,8 +355,8 @@ unsafe fn xpath_arguments<const N: usize>(
     }
 }
 
-/// Adds the cost of reading `bytes` bytes to the evaluation's operations. Returns false, and raises
-/// an error, if that exceeds the limit.
+/// Adds the cost of reading `bytes` bytes to the evaluation's operations. If the operations then
+/// exceed their limit, raises an error and returns false.
 ///
 /// SAFETY: called with libxml2's own context.
 unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {

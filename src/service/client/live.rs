@@ -116,8 +116,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription for one journal of the organism. That is a journal on this host or, if
-    /// there is none, the journal of the partition's pump.
+    /// Signs a subscription for one journal of the organism: a journal on this host or, if this
+    /// host has no journal, the journal of the partition's pump.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

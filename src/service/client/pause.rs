@@ -58,9 +58,9 @@ impl ServiceClient {
         requests.collect()
     }
 
-    /// Sends each request to the pump of its partition. Signs it with `signer` if one is given;
-    /// without one, the request may be signed already. Returns the result of each partition, in the
-    /// order of the requests.
+    /// Sends each request to the pump of its partition, signed with `signer` if there is one.
+    /// Without `signer`, an existing signature of a request is kept. Returns the result of each
+    /// partition, in the order of the requests.
     pub async fn pause_each(
         &self,
         requests: Vec<PauseRequest>,

@@ -8,8 +8,8 @@ use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceRe
 
 impl ServiceClient {
     /// Returns the new root thread, in this partition, for the retry of a submission that was
-    /// refused before it had a thread. The same submission always gets the same thread, so that it
-    /// can be retried only once.
+    /// refused before it had a thread. Each submission has one such thread, so that it can be
+    /// retried only once.
     pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         let ids = (0_u64..).map(|number| {

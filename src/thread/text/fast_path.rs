@@ -45,7 +45,7 @@ impl<'t> RecordText<'t> {
         self.after(token).is_some()
     }
 
-    /// Parses to the end of a string without escapes.
+    /// Parses the rest of a string that contains no escapes.
     fn plain(&mut self) -> Option<&'t str> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at_checked(end)?;

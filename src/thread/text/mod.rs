@@ -12,8 +12,8 @@
 //! | the `call` of `handed-over` | the `call` of the message before it |
 //! | the digest in a verdict | the fact with that number, from 0 |
 //!
-//! A value that differs from the one in the table is written. The text contains only the digest and
-//! the length of each payload.
+//! A value is written if it differs from the value that the table gives. The text contains only the
+//! digest and the length of each payload.
 
 mod fast_path;
 mod names;

@@ -1,5 +1,5 @@
-//! Interned names. The reader allocates each name once for a run of records, and all records of the
-//! run share it.
+//! Interned names. The reader allocates each name once for all records that are read together, and
+//! these records share the name.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -8,8 +8,8 @@ use std::hash::Hash;
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 use crate::thread::Map;
 
-/// The names of one run of records. Not to be shared between threads, because the reference counts
-/// would be contended.
+/// The names in records that are read together. Not to be shared between threads, because the
+/// reference counts would be contended.
 #[derive(Debug, Default)]
 pub struct InternedNames {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,

@@ -89,10 +89,10 @@ pub(super) struct RecordReader<'r> {
     pub(super) about: Option<(CallId, Attempt)>,
     /// Call of the message that was read last.
     pub(super) latest: Option<CallId>,
-    /// Payload bytes that are not assigned to a message yet; `None` if none are read.
+    /// Payload bytes that are not assigned to a message yet; `None` if no payload bytes are read.
     payloads: Option<&'r str>,
     taken: usize,
-    /// The reason why the text is no valid record, if it is not a JSON error.
+    /// Reason, other than a JSON error, why the text is no valid record.
     wrong: Option<UnreadableRecord>,
 }
 

@@ -180,7 +180,7 @@ impl<'t> Deserialize<'t> for FactOrDigest {
     }
 }
 
-/// Reads an input or a fact that has no short form, with its derived deserializer.
+/// Reads an input or a fact without a short form by the derived deserializer of its type.
 pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
     key: &str,
     map: &mut A,

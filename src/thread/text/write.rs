@@ -279,7 +279,7 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Call and attempt that an input names, if any.
+/// Returns the call and the attempt that an input names, if any.
 pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     match input {
         Input::Outcome { call, attempt, .. } => Some((*call, *attempt)),

@@ -59,7 +59,7 @@ impl std::fmt::Debug for ViewToken {
 #[derive(Debug)]
 pub(super) struct GuardOptions {
     pub address: SocketAddr,
-    /// The token; `None` generates one.
+    /// The token; `None` if the server has to generate a token.
     pub token: Option<ViewToken>,
     /// Host names of the server, besides the names of this machine.
     pub hosts: Vec<String>,

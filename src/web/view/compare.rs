@@ -42,15 +42,15 @@ struct FoundThread {
     timeline: ThreadTimeline,
 }
 
-/// The part of the page that one journal provides: the compared threads that are in it, and its
-/// newest trees.
+/// The part of the page that comes from one journal: the compared threads in this journal, and the
+/// newest trees of the journal.
 struct JournalShare {
     left: Option<FoundThread>,
     right: Option<FoundThread>,
     newest: Vec<ListedTree>,
 }
 
-/// Returns the path of the page on which a person chooses a thread to compare with this one.
+/// Returns the path of the page on which a person chooses a thread to compare with `thread`.
 pub(super) fn path(thread: &str) -> String {
     UrlQuery::default().with("a", Some(thread)).link(PATH)
 }
@@ -247,7 +247,7 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// Draws the first difference, and the other differences folded.
+/// Draws the first difference, and all further differences folded.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,

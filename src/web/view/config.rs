@@ -1,4 +1,5 @@
-//! The page with the configs that were in force: one as a whole, or the differences between two.
+//! The page with the configs that were in force: one whole config, or the differences between two
+//! configs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The process at the other end of a connection. If the organism hosts it, the web view refuses its
-//! requests, even with the right token.
+//! The process at the other end of a connection. If the organism hosts this process, the web view
+//! refuses the requests, even with the right token.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::organism::is_hosted_peer;
 
-/// The other end of one connection. All requests of the connection share it.
+/// The other end of one connection. All requests of the connection share this value.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionPeer {
     /// Addresses of the client and of this server.
@@ -25,8 +25,8 @@ impl ConnectionPeer {
         Self { ends: ends.ok(), is_hosted: Arc::default() }
     }
 
-    /// Whether the client is a process that a pump of the journals in `data` hosts. Looks up the
-    /// processes only once for each connection.
+    /// Whether a pump of the journals in `data` hosts the client's process. Looks up the processes
+    /// only once for each connection.
     pub async fn is_hosted(&self, data: PathBuf) -> bool {
         // A connection without addresses has already ended.
         let Some((peer, server)) = self.ends else { return true };
@@ -41,8 +41,8 @@ impl ConnectionPeer {
     }
 }
 
-/// Whether an address belongs to this machine. Hosted processes have only such addresses. Binding
-/// an address of another machine fails; the bound socket is never used.
+/// Whether an address belongs to this machine, as every address of a hosted process does. Tries to
+/// bind a socket, because an address of another machine cannot be bound.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

@@ -25,7 +25,7 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the core's report of an action.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Maximum lines of a subthread's goal that stand open in the thread that opened it.
+/// Maximum number of lines with which a subthread's goal is unfolded in the parent thread.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.
@@ -68,7 +68,7 @@ impl<'t> ShownDecision<'t> {
     }
 }
 
-/// The events of a page, and what each of them needs from the others.
+/// The events of a page, and the decisions that some events show as their origin.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
     room: &'t PageRoom,
@@ -144,8 +144,8 @@ impl<'t> ConversationPage<'t> {
         }
     }
 
-    /// Draws a decision. A cancellation that was carried out has an entry of its own in the same
-    /// record.
+    /// Draws a decision. Draws nothing for a cancellation that was carried out, because the same
+    /// record has an event of its own for the cancellation.
     fn decided(&self, item: &TimelineEntry) -> Markup {
         let is_cancelled = |other: &TimelineEntry| {
             other.position == item.position && matches!(other.what, TimelineEvent::Cancelled { .. })
@@ -189,7 +189,7 @@ impl ShownDecision<'_> {
     }
 }
 
-/// Draws the text with which a person decided in this record.
+/// Returns the text with which a person decided in the record of this event.
 pub(super) fn decision_text(item: &TimelineEntry) -> Option<String> {
     ShownDecision::of(item).map(|decision| decision.text("")).filter(|text| !text.is_empty())
 }
@@ -226,8 +226,8 @@ pub(super) fn signature(signed: &SignedBy) -> String {
 /// The kind of list that shows a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
-    /// The page of the message's thread. Links to the message lead there. `person` describes the
-    /// person whose decision the message's record contains.
+    /// The page of the message's thread. Links to the message lead to this page. `person` describes
+    /// the person whose decision the message's record contains.
     Thread { person: Option<&'p str> },
     /// Results of a search, which do not include dispositions.
     Search,
@@ -300,7 +300,7 @@ pub(super) fn message(
     }
 }
 
-/// The lines of an event, and a link to the whole where some are left out.
+/// Draws the lines of an event and, if some lines are left out, a link to the whole text.
 fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     if lines.is_empty() {
         return html! {};

@@ -1,5 +1,5 @@
-//! Sums by agent, model, listener, rule or day, as `organism stats` counts them, and the threads that
-//! have cost most.
+//! Sums by agent, model, listener, rule or day, as `organism stats` counts them, and the threads
+//! that have cost most.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::limits;
 
 const PATH: &str = "/costs";
 
-/// Default keys of the groups, if the URL names none.
+/// Default keys of the groups, if the URL names no keys.
 const KEYS: &str = "agent,model";
 
 /// Keys that the form offers.

@@ -7,8 +7,8 @@ use super::payload_text::PageRoom;
 use crate::audit::amounts::count;
 use crate::limits;
 
-/// Draws the lines of a unified diff without the positions in its headers. The signs stay, so that
-/// not only colour shows a change.
+/// Draws the lines of a unified diff without the positions in its headers. Keeps the signs of the
+/// lines, so that a change is visible without colours.
 pub(super) fn changed_lines(diff: &str, room: &PageRoom) -> Markup {
     if !room.has_room() {
         return html! {};

@@ -23,8 +23,8 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the head of a page. Later pages have it only if they contain messages with which the fork
-/// was recorded.
+/// Draws the head of a page. A page other than the first has a head only if it contains messages
+/// with which the fork was recorded.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,
@@ -59,7 +59,7 @@ pub(super) fn head(
     }
 }
 
-/// Draws a link to the source, as it was at the end of the history.
+/// Draws a link to the source thread, in its state at the end of the history.
 pub(super) fn source_link(fork: &ForkOrigin) -> Markup {
     let source = fork.thread.as_str();
     if fork.source.journal.is_some() {

@@ -10,7 +10,7 @@ use crate::workflow::GoalGraph;
 const WIDTH: usize = 190;
 const HEIGHT: usize = 46;
 const GAP: usize = 26;
-/// Maximum boxes side by side, before a layer continues beneath.
+/// Maximum number of boxes side by side. Further boxes of a layer stand beneath them.
 const COLUMNS: usize = 5;
 /// Maximum depth of nested lists that are drawn.
 const DEPTH_MAX: usize = 16;

@@ -27,8 +27,7 @@ pub(super) struct ViewedJournals {
 pub(super) struct PartitionAnswer<T> {
     pub partition: u32,
     pub answer: T,
-    /// Last record in the index and last record of the journal; `None` if the index lacks no
-    /// record.
+    /// Last record in the index and last record of the journal; `None` if the index is up to date.
     pub behind: Option<(Position, Position)>,
 }
 
@@ -42,8 +41,8 @@ impl ViewedJournals {
         self.data.clone()
     }
 
-    /// Queries the index of each journal, and draws the answers. `query` gets the partition of the
-    /// journal, or 0.
+    /// Queries the index of each journal, and draws the answers. `query` gets the number of the
+    /// journal's partition; 0 if the organism has no partitions.
     ///
     /// # Errors
     ///
@@ -84,7 +83,8 @@ impl ViewedJournals {
         answers.collect()
     }
 
-    /// Builds the index of a journal on a separate thread, unless one is already building it.
+    /// Builds the index of a journal on a separate thread, unless another thread is already
+    /// building this index.
     fn build(&self, journal: &Path) -> index::Error {
         let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
         if building.insert(journal.to_owned()) {

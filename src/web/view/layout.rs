@@ -47,7 +47,7 @@ pub(super) struct PageFrame<'p> {
     pub organism: Option<&'p str>,
     /// The person to whom the session belongs; `None` before the token is known.
     pub person: Option<&'p ViewPerson>,
-    /// Whether this person's actions are carried out.
+    /// Whether the actions of the session's person are carried out.
     pub may_act: bool,
 }
 
@@ -151,7 +151,7 @@ pub(super) fn shown(text: &str) -> Markup {
 }
 
 /// Draws a text on one line, isolated from the text direction around it. Draws nothing for an empty
-/// text, so that a cell with it is empty.
+/// text, so that a table cell with an empty text is empty, too.
 pub(super) fn inline(text: &str) -> Markup {
     if text.is_empty() {
         return html! {};
@@ -189,7 +189,7 @@ pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
     length(updated.since(opened))
 }
 
-/// Writes a short duration in digits, and a long one in words.
+/// Writes a short duration in digits, and a long duration in words.
 pub(super) fn length(time: Duration) -> String {
     if time < Duration::from_secs(10) { micros(time.as_micros()) } else { duration(time) }
 }

@@ -1,4 +1,5 @@
-//! Live pages. Over a connection of its own, each page learns that its content has changed.
+//! Live pages. Each page has a connection of its own, over which it learns that its content has
+//! changed.
 //!
 //! **Invariant:** this module reads a journal only after the organism has reported that the journal
 //! has grown. A page that does not keep up loses events. A pump never waits for a page.
@@ -13,8 +14,8 @@ pub(super) use shared_pages::{SharedPages, share};
 
 use maud::{Markup, html};
 
-/// Draws the line that makes a page update itself. `source` is the address of its events, `page`
-/// the address of the page. Without the script, a person must reload the page.
+/// Draws the line that makes a page update itself. `source` is the address of the page's events,
+/// `page` the address of the page. Without the script, a person must reload the page.
 pub(super) fn line(source: &str, page: &str) -> Markup {
     html! {
         p.live data-live=(source) {

@@ -70,7 +70,7 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
     .await
 }
 
-/// A message, with the data of its turn's note.
+/// A message and, if a turn of a model wrote it, the text of the turn.
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,

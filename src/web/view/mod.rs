@@ -1,6 +1,6 @@
 //! The web view: pages about the record that a person reads in a browser, drawn on the server.
 //!
-//! **Invariant:** the pages change nothing, except those of [`operate`], which send a named
+//! **Invariant:** the pages change nothing, except the pages of [`operate`], which send a named
 //! person's requests to the running organism. Like the commands, the pages get their content from
 //! [`crate::audit`] and [`crate::index`]. A person needs the token of this server. Beyond loopback,
 //! the server needs TLS.
@@ -128,12 +128,12 @@ impl ViewPerson {
 /// Content of a web view, its person, and its address.
 #[derive(Debug)]
 pub struct ViewOptions {
-    /// Address on which the server listens: a loopback address, unless there is TLS.
+    /// Address on which the server listens. Without TLS, it must be a loopback address.
     pub listen: SocketAddr,
     pub tls: Option<TlsFiles>,
-    /// Names under which the view is reached, besides those of this machine.
+    /// Names under which the view is reached, besides the names of this machine.
     pub hosts: Vec<String>,
-    /// The token; `None` generates one.
+    /// The token; `None` if the server has to generate a token.
     pub token: Option<ViewToken>,
     /// Directory of the journal, or of the journals of all partitions.
     pub data: PathBuf,
@@ -327,7 +327,7 @@ async fn require_own_origin(
     }
 }
 
-/// Requests the token, unless the request has a session.
+/// Requests the token if the request has no session.
 async fn require_session(
     State(view): State<Arc<ViewState>>,
     request: Request,
@@ -357,7 +357,7 @@ impl ViewState {
         written(page(&PageFrame { title, section, organism, person, may_act }, content))
     }
 
-    /// Draws a page without a session. It names neither the organism nor a person.
+    /// Draws a page without a session. The page names neither the organism nor a person.
     fn page_without_person(&self, content: &Markup) -> Response {
         let frame =
             PageFrame { title: "Token", section: "", organism: None, person: None, may_act: false };

@@ -11,8 +11,8 @@ use crate::limits;
 /// Beginning of the line in which a payload of the core names the person of a decision.
 const PERSON_LINE: &str = "by: ";
 
-/// The number of bytes that recorded texts may still take on one page. Once it is used up, further
-/// texts are left out.
+/// The number of bytes that recorded texts may still take on one page. Further texts are left out
+/// once this number is used up.
 #[derive(Debug)]
 pub(super) struct PageRoom {
     bytes: Cell<usize>,
@@ -104,8 +104,8 @@ impl Excerpt {
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
     }
 
-    /// Names the person of a decision in the same way as the rest of the page, in the line with the
-    /// name under which the decision is on record.
+    /// Replaces the name under which a decision is on record by `person`, the description that the
+    /// rest of the page uses for the same person.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

@@ -8,23 +8,24 @@ use crate::audit::{SignedBy, ThreadTimeline, TimelineEvent};
 use crate::ids::{ListenerName, Position};
 use crate::thread::DecisionOrigin;
 
-/// The person of an action, as the record has them.
+/// The person of an action, as recorded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ActingPerson<'a> {
-    /// Name under which the action is on record: that of the operator who signed it, `operator` if
-    /// the config names no operators, or that of a client.
+    /// Name of the person on record: the operator who signed the action, a client, or `operator` if
+    /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
     /// Whether the organism refused the action, so that nothing proves that the person may act.
     pub is_refused: bool,
-    /// User of the command, as the operating system names them, and the host of the command.
+    /// Login name of the user who ran the command, as the operating system reports it.
     pub login: Option<&'a str>,
     pub uid: Option<u32>,
     pub host: Option<&'a str>,
 }
 
 impl<'a> ActingPerson<'a> {
-    /// Returns the person of a decision, which the organism carried out unless `is_refused`.
+    /// Returns the person of a decision. `is_refused` states whether the organism refused the
+    /// decision.
     pub fn of_decision(
         by: &'a ListenerName,
         origin: Option<&'a DecisionOrigin>,
@@ -42,12 +43,13 @@ impl<'a> ActingPerson<'a> {
         }
     }
 
-    /// Whether the record has the person without a name of the config.
+    /// Whether the record names the person only as `operator`, which is no name of the config.
     fn is_unnamed(&self) -> bool {
         self.by == ListenerName::OPERATOR
     }
 
-    /// Returns the name alone: without a name of the config, that of the user of the command.
+    /// Returns the name of the person without further details: the name in the config or, if the
+    /// person has none, the user of the command.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),
@@ -78,8 +80,8 @@ impl<'a> ActingPerson<'a> {
     }
 }
 
-/// Whether the record at `position` refuses the decision that it contains. A record that accepts
-/// one may refuse a payload of an agent.
+/// Whether the record at `position` refuses the decision that it contains. A refused payload of an
+/// agent in the same record does not count.
 pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool {
     let operator = ListenerName::operator();
     timeline.items.iter().filter(|item| item.position == position).any(

@@ -59,7 +59,8 @@ impl RecordProver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a proof, unless one is under way, the last one is recent, or no journal exists yet.
+    /// Begins a proof. Does nothing if a proof is under way, if the last proof is recent, or if no
+    /// journal exists yet.
     pub fn begin(self: &Arc<Self>) {
         let mut journals = partitions_in(&self.data).into_iter();
         if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
@@ -106,7 +107,7 @@ impl RecordProver {
         }
     }
 
-    /// Draws the verdict in one line, with a link to its page.
+    /// Draws the verdict in one line, with a link to the page of the proof.
     pub fn summary(&self) -> Markup {
         let last = self.state().last.clone();
         html! {

@@ -54,7 +54,7 @@ impl RetryPage {
         Self { skipped, ..self.clone() }
     }
 
-    /// Finds the messages of one journal up to the end of the page. One more message shows that
+    /// Finds the messages of one journal up to the end of the page, and one further message if
     /// there is a next page.
     pub fn find(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
         retry_messages(index, &self.filter, self.skipped + limits::WEB_PAGE_ROWS + 1)
@@ -98,8 +98,8 @@ impl RetryList {
         Self { listed, is_more }
     }
 
-    /// Draws the messages as a table. A person who may act gets a link to each retry, beside the
-    /// message so that a narrow window shows the link. Others get a command in the last column.
+    /// Draws the messages as a table. If the person may act, each message has a link to its retry
+    /// beside it, so that a narrow window shows the link. Otherwise the last column has a command.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
             ["Message", "Action", "Reason", "From", "To", "Time"]
@@ -177,7 +177,7 @@ fn action(message: &RetryMessage, may_act: bool) -> Markup {
 }
 
 /// Draws the retryable messages with their filter and a button that retries all messages of the
-/// page. Below, draws the messages whose retry cannot succeed.
+/// page. The messages whose retry cannot succeed follow beneath.
 pub(super) fn section(
     list: &RetryList,
     unretriable: &RetryList,

@@ -102,7 +102,7 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
     Ok(filter)
 }
 
-/// Merges the results of all journals, and keeps the newest, newest first.
+/// Merges the results of all journals, newest first, and keeps at most `limit` of them.
 fn merge(results: impl Iterator<Item = SearchResult>, limit: usize) -> SearchResult {
     let mut merged = SearchResult { items: Vec::new(), total: HitCount::Exact(0) };
     for result in results {

@@ -26,7 +26,8 @@ const HEAD: usize = 8;
 /// Maximum characters of a payload that an arrow shows on demand.
 const HINT_CHARS: usize = 160;
 
-/// Listeners in the order in which they first take part. The last lane may stand for several.
+/// Listeners in the order in which they first take part. The last lane may stand for several
+/// listeners.
 struct SequenceLanes<'t> {
     names: Vec<&'t str>,
     is_shared: bool,
@@ -269,7 +270,7 @@ fn beside(x: usize, y: usize, text: &Markup) -> Markup {
     html! { text x=(x + 9) y=(y + 4) { (text) } }
 }
 
-/// Draws an event of one listener that is no message.
+/// Draws an event other than a message, on the lane of the event's listener.
 fn mark(kind: &str, x: usize, y: usize, text: &str) -> Markup {
     html! {
         g data-kind=(kind) {

@@ -69,13 +69,15 @@ struct FoundPage {
     work: Vec<CallWork>,
     /// Calls in the thread or beneath it that wait for a person now.
     waiting: Vec<WaitingMessage>,
-    /// Waiting calls with the data for each decision; empty if they lie too far back in the record.
+    /// The waiting calls, with the data for the decisions about them. Empty if the records of these
+    /// calls are too far back.
     held: Vec<HeldCall>,
     /// Whether the thread contains a workflow run.
     has_run: bool,
     /// Pauses in force that hold the work of the thread.
     pauses: Vec<IndexedPause>,
-    /// The actions that have an effect now; `None` for the thread as it was.
+    /// The actions that have an effect now; `None` if the page shows an earlier state of the
+    /// thread.
     actions: Option<ThreadActions>,
 }
 
@@ -300,7 +302,7 @@ pub(super) fn status(timeline: &ThreadTimeline) -> Markup {
     html! { span.status data-status=(status) { (status) } }
 }
 
-/// Draws links to the pages before and after this one; none if the page has the whole thread.
+/// Draws links to the pages before and after this one; no links if this page has the whole thread.
 fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
     let path = path(page.timeline.thread.as_str());
     let link = |from: Option<u64>| {

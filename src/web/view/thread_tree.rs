@@ -49,7 +49,8 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// Returns the URL parameter after this branch is opened or closed.
+    /// Returns the value of the URL parameter after this branch is opened or, if the branch is
+    /// open, closed.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {

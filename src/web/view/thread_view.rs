@@ -1,4 +1,4 @@
-//! The views of one page of a thread. All show the same messages.
+//! The views of one page of a thread. All views show the same messages.
 
 use maud::{Markup, html};
 

@@ -41,7 +41,8 @@ struct TreePage {
     next: Option<String>,
 }
 
-/// Positions before which a page begins, by partition. Written in a URL as `0:1200,1:800`.
+/// The position in each partition before which a page of the list begins. Written in a URL as
+/// `0:1200,1:800`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PageCursor(BTreeMap<u32, Position>);
 

@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use super::time_scale::TimeScale;
 use crate::clock::Time;
 
-/// Number of steps into which the bar is divided, at most.
+/// Maximum number of steps into which the bar is divided.
 const STEPS_MAX: i64 = 5;
-/// Minimum distance of two ticks, as a part of the bar.
+/// Minimum distance of two ticks, as a fraction of the width of the bar.
 const DISTANCE_MIN: f64 = 0.16;
 /// Width of one character of a label, as a fraction of the width that the bar has on a phone.
 const CHARACTER: f64 = 0.02;
@@ -19,7 +19,7 @@ const END: f64 = 0.06;
 /// Units of long times with their lengths in microseconds, longest first.
 const LONG_UNITS: [(&str, i64); 3] =
     [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000)];
-/// Round numbers of seconds between ticks that are longer than a second.
+/// Permitted distances between two ticks, in seconds, from one second up.
 const LONG_STEPS: [i64; 20] = [
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
     86_400, 172_800, 432_000,
@@ -44,7 +44,7 @@ impl AxisTick {
         }
     }
 
-    /// Returns the ends of the label on a phone, as parts of the bar.
+    /// Returns where the label begins and ends on a phone, as fractions of the width of the bar.
     fn ends(&self) -> (f64, f64) {
         let width = self.label.chars().count() as f64 * CHARACTER;
         let begin = match self.anchor() {
@@ -111,8 +111,8 @@ fn step_of(least: i64) -> i64 {
     long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
 }
 
-/// Writes a time in whole units of `precision`. The times of one axis, up to `end`, share the unit
-/// of their smallest part.
+/// Writes a time in whole units of `precision`. All times of an axis that ends at `end` have the
+/// same unit for their smallest part.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {
@@ -137,8 +137,8 @@ fn label(since: i64, precision: i64, end: i64) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(" ") }
 }
 
-/// Draws the axis. Its labels keep their width, whatever the width of the bar.
-/// Draws `shared` where it is not shown, for other drawings of the page.
+/// Draws the axis. The labels keep their width, whatever the width of the bar. Also defines
+/// `shared` invisibly, for other drawings of the page.
 pub(super) fn axis(ticks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
     html! {

@@ -57,8 +57,8 @@ impl TimeScale {
         scale
     }
 
-    /// Returns the beginning of the first busy stretch and the end of the last one; `None` if there
-    /// are none.
+    /// Returns the beginning of the first busy stretch and the end of the last busy stretch; `None`
+    /// if no stretch is busy.
     pub fn ends(&self) -> Option<(Time, Time)> {
         let first = self.stretches.first()?;
         let last = self.stretches.last()?;

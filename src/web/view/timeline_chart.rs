@@ -36,7 +36,7 @@ const fn name_of(kind: WorkKind) -> &'static str {
 
 /// Maximum levels with distinct indents.
 const INDENTS: usize = 12;
-/// Number of rows from which on the axis also stands beneath them.
+/// Minimum number of rows for a second axis beneath the rows.
 const ROWS_WITH_SECOND_AXIS: usize = 16;
 
 /// The scale of a chart with its ticks.
@@ -165,7 +165,7 @@ fn table(rows: &[TimelineRow<'_>], scale: &ChartScale) -> Markup {
     }
 }
 
-/// Draws an axis. One axis of the chart has the grid, which each bar shows.
+/// Draws an axis. One axis of the chart contains the grid, so that every bar can show it.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
@@ -260,8 +260,9 @@ fn units(place: f64) -> String {
     format!("{:.1}", place * f64::from(BAR_UNITS))
 }
 
-/// Draws what stands behind all spans: the gaps that are drawn shorter, and a line for each tick. A
-/// long thread has hundreds of each, so that each kind is one path, which all rows share.
+/// Draws the background of all rows: the gaps that are drawn shorter, and a line for each tick. A
+/// long thread has hundreds of gaps and ticks, so all gaps are one path, all lines are another
+/// path, and the rows share both paths.
 fn grid(scale: &ChartScale) -> Markup {
     let cuts = scale.times.cuts();
     let cuts = cuts

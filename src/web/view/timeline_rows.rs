@@ -1,5 +1,5 @@
-//! The rows of a timeline in the order of their nesting: the turns of a model within their call,
-//! the calls and subthreads that they opened beneath them.
+//! The rows of a timeline, in nested order: each turn of a model is beneath its call, and the calls
+//! and subthreads that a turn opened are beneath the turn.
 
 use std::collections::HashMap;
 
@@ -21,12 +21,12 @@ pub(super) enum RowContent<'p> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimelineRow<'p> {
     pub content: RowContent<'p>,
-    /// Number of rows of which each contains the next and finally this one.
+    /// Nesting depth: the number of rows that contain this row, directly or indirectly.
     pub depth: usize,
 }
 
-/// A row that contains others, by the message of its call or by the note of its turn. Rows that no
-/// other row of the page contains are beneath `None`.
+/// Id of a row that contains other rows: the message of its call, or the note of its turn. `None`
+/// is the parent of all outermost rows.
 type ParentRow = Option<MessageId>;
 
 /// Returns the subthreads of a page, each with the position of the record that opened it.
@@ -80,8 +80,9 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     ordered
 }
 
-/// Returns the row that contains what the record at `position` opened: the turn of the call
-/// `opener` in the same record, or else this call, if the page has it.
+/// Returns the row that contains everything that the record at `position` opened: the turn of the
+/// call `opener` in this record or, without such a turn, the call itself. Returns `None` if the
+/// page lacks the call.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);
@@ -121,7 +122,7 @@ mod tests {
         MessageId(Uuid::from_u128(number))
     }
 
-    /// A call whose record is at the position of its number.
+    /// Creates a call with the id `number`, whose record is at `position`.
     fn call(number: u128, position: u64, opener: Option<u128>, begin: i64) -> CallWork {
         CallWork {
             call: id(number),

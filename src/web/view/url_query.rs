@@ -23,7 +23,8 @@ impl UrlQuery {
         self.0.iter().all(|(_, value)| value.trim().is_empty())
     }
 
-    /// Returns the trimmed value of the first parameter with this name; `None` if it is empty.
+    /// Returns the trimmed value of the first parameter with this name; `None` if the value is
+    /// empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())

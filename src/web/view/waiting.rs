@@ -35,12 +35,12 @@ pub(super) fn call_path(call: MessageId) -> String {
     UrlQuery::default().with(CALL, Some(&call.to_string())).link(PATH)
 }
 
-/// A call that waits, with the request of the client that led to it.
+/// A call that waits, with the client's request that led to the call.
 #[derive(Debug)]
 pub(super) struct CallToDecide {
     pub call: HeldCall,
-    /// The request, which may be the call itself; `None` if the index does not know it. An error
-    /// says why it could not be read.
+    /// The client's request, which may be the call itself; `None` if the index has no such request.
+    /// An error states why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
 }
 
@@ -264,10 +264,10 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     }
 }
 
-/// Maximum lines of a request that stands open above its call.
+/// Maximum number of lines with which a request is unfolded above its call.
 const REQUEST_LINES_OPEN: u64 = 12;
 
-/// Draws the request that started the run.
+/// Draws the client's request that led to a held call.
 fn started_by(request: &StartingRequest, room: &PageRoom) -> Markup {
     let StartingRequest { message, payload, action } = request;
     let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
@@ -365,7 +365,7 @@ fn buttons(call: &HeldCall) -> Markup {
     }
 }
 
-/// Draws the text of a payload. A person who decides must see all of it.
+/// Draws the text of a payload. A person who decides must see the whole text.
 fn written(text: &str, room: &PageRoom) -> Markup {
     if !room.has_room() {
         return html! { p.problem { "The page is full: the page of the message shows this text." } };

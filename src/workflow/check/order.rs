@@ -248,8 +248,8 @@ fn check_label(
     }
 }
 
-/// Returns the lengths of the numbers that the lists around a goal add to its labels: pass and
-/// item.
+/// Returns the maximum lengths of the numbers that the lists around a goal append to the goal's
+/// labels: the number of the pass and the number of the item.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

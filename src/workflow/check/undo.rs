@@ -72,8 +72,9 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// Reports listeners with an undo that can be called beneath an undoing workflow but are not among
-/// its peers. Also reports an undo that two peers accept, and a `report_to` without an undo.
+/// Reports each listener that has an undo and can be called beneath an undoing workflow, but is no
+/// peer of that workflow. Also reports an undo that two peers accept, and a `report_to` in a
+/// workflow without an undo.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

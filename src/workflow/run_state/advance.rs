@@ -60,8 +60,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the failure of a goal run: starts it once more if `retry` allows. Each part has its
-    /// own retries.
+    /// Handles the failure of a goal run: starts another attempt if `retry` allows it. Each part of
+    /// a goal has its own retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {
@@ -248,8 +248,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Evaluates a condition, or sends it to its judge. Returns `None` while the judge decides.
-    /// `position` is the position of the branch in its choice.
+    /// Evaluates a condition, or sends the condition to its judge. Returns `None` while the judge
+    /// decides. `position` is the position of the branch in its choice.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

@@ -46,8 +46,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Runs the goal `about` again with the correction `text`, then every goal between it and the
-    /// question `asked`, and finally the question itself.
+    /// Runs the goal `about` again with the correction `text`, then every goal between `about` and
+    /// the question `asked`, and finally the question itself.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);

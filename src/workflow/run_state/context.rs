@@ -45,8 +45,8 @@ impl WorkflowRun<'_> {
         self.view(&seen, is_named("input"), more)
     }
 
-    /// Builds the view of a goal run: the view of its goal, its item, if any, and for a
-    /// verification the output to judge.
+    /// Builds the view of a goal run: the view of the goal, the item of the run, if any, and the
+    /// output that a verification judges.
     pub(super) fn run_view(
         &self,
         run: &GoalRun,
@@ -79,7 +79,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Builds the view for the output of the run: it contains every goal.
+    /// Builds the view for the output of the run. This view contains every goal.
     pub(super) fn whole_view(&self) -> Result<RunView, XPathError> {
         let all: Vec<_> = (0..self.state.goals.len()).collect();
         self.view(&all, true, None)
@@ -107,7 +107,7 @@ impl WorkflowRun<'_> {
     }
 
     /// Returns the latest output of a goal. If a goal in a loop has no output in the current pass
-    /// but may still run in it, returns the output of the previous pass.
+    /// but may still run in this pass, returns the output of the previous pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());

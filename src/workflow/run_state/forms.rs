@@ -28,8 +28,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the first branch at or after `position` whose condition holds, or skips the goal if
-    /// there is none. If a judge decides a condition, the judge's answer continues the choice.
+    /// Takes the first branch at or after `position` whose condition holds, or skips the goal if no
+    /// condition holds. If a judge decides a condition, the judge's answer continues the choice.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
@@ -198,7 +198,8 @@ impl WorkflowRun<'_> {
         self.finish(number, ViewValue::Several(outputs));
     }
 
-    /// Sends the output of a goal to its supervisor, or accepts it if the goal has none.
+    /// Sends the output of a goal to the goal's supervisor, or accepts the output if the goal has
+    /// no supervisor.
     fn finish(&mut self, number: usize, output: ViewValue) {
         let iteration = self.iteration_of(number);
         let part = RunPart::Whole;
@@ -206,8 +207,8 @@ impl WorkflowRun<'_> {
         self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
-    /// Ends a vote once all results have arrived. The output is the first one whose vote has a
-    /// strict majority of all voters.
+    /// Ends a vote once all results have arrived. The output of the goal is the first output whose
+    /// vote has a strict majority of all voters.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;
@@ -264,7 +265,7 @@ impl WorkflowRun<'_> {
     }
 }
 
-/// Returns the vote in an output: the value of the expression `by` on it.
+/// Returns the vote in an output: the value of the expression `by`, evaluated on the output.
 fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     let element = match output {
         ViewValue::Text(text) => Element::local("output").with_text(text.clone()),

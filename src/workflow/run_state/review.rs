@@ -68,8 +68,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Sends the output of an item or of a whole goal to its supervisor, or accepts it if there is
-    /// none.
+    /// Sends the output of an item or of a whole goal to the goal's supervisor, or accepts the
+    /// output if the goal has no supervisor.
     pub(super) fn supervise(&mut self, run: &GoalRun, output: ViewValue) {
         let is_supervised =
             self.graph.goal(run.goal).is_some_and(|goal| goal.supervision.is_some());
@@ -154,7 +154,8 @@ impl<'a> WorkflowRun<'a> {
         self.fail_reviewed(run, GoalFailure { reason, ..failure });
     }
 
-    /// Returns the verification that a run's item has to pass; `None` if its goal has none.
+    /// Returns the verification that a run's item has to pass; `None` if the goal has no
+    /// verification.
     fn item_check(&self, run: &GoalRun) -> Option<&'a ItemVerification> {
         match &self.graph.goal(run.goal)?.form {
             GoalForm::Each(each) => each.verify.as_ref(),

@@ -34,8 +34,8 @@ impl ActionReading {
         self.flaw.get_or_insert(note);
     }
 
-    /// Records that the value of `name`, which begins at `start`, contains raw and escaped
-    /// characters.
+    /// Records that the value at `start` contains both raw and escaped characters. `name` is the
+    /// element or attribute with this value.
     fn note_half_escaped(&mut self, start: usize, name: &str) {
         let message = format!(
             "`{name}` holds both raw and escaped characters; it was taken as it stands, and nothing \

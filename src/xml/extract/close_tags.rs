@@ -23,14 +23,14 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit, so that the rest of the turn is unknown.
     pub cut: bool,
-    /// Number of bytes that were searched for close tags without success.
-    /// `limits::LOOKAHEAD_BYTES_MAX` bounds it.
+    /// Number of bytes that were searched for close tags without success; at most
+    /// `limits::LOOKAHEAD_BYTES_MAX`.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
     pub(super) quotes: &'a QuoteBlocks,
-    /// Offset of the end of the last tag. The `>` there is no Markdown quote mark.
+    /// Offset of the end of the last tag. The `>` at this end is no Markdown quote mark.
     pub tag_end: usize,
     /// The last parsed tag. It is kept because the tag that follows a child is often the open tag
     /// of the next child.
@@ -112,7 +112,7 @@ pub(super) struct ParentElement<'a> {
 
 /// What follows a close tag.
 enum CloseFollower {
-    /// A sibling, the close tag of the parent, or the end of the turn.
+    /// The close tag fits: a sibling, the close tag of the parent, or the end of the turn follows.
     Fits,
     SameClose,
     OtherClose {
@@ -146,7 +146,8 @@ impl<'a> TurnWalk<'a> {
         }
     }
 
-    /// Parses like [`TurnBytes::opening`], and uses the tag that was put back if it begins at `at`.
+    /// Parses like [`TurnBytes::opening`], and uses the tag that was put back if that tag begins at
+    /// `at`.
     pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMoreBytes> {
         match self.opened.take_if(|tag| tag.start == at) {
             Some(tag) => Ok(TagOpening::Tag(tag)),
@@ -306,7 +307,7 @@ impl<'a> TurnWalk<'a> {
 
     /// Finds the close tag of a text-only child. A close tag fits if it is followed by a sibling,
     /// the close tag of the parent or the end of the turn. Takes the first balanced close tag that
-    /// fits, or else the first unbalanced one that fits.
+    /// fits, or else the first unbalanced close tag that fits.
     pub fn value_close(
         &mut self,
         name: &[u8],

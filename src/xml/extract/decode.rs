@@ -28,7 +28,8 @@ pub(super) fn is_half_escaped(raw: &str) -> bool {
     holds_reference(raw) && decode(raw, true).is_none()
 }
 
-/// Like [`is_half_escaped`], for the value of an attribute.
+/// Whether the attribute value `raw` is kept as written although it contains a reference that
+/// strict XML would decode.
 pub(super) fn is_half_escaped_attribute(raw: &str) -> bool {
     holds_reference(raw) && !is_strict_attribute(raw)
 }

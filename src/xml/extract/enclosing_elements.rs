@@ -5,12 +5,12 @@ use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Tags of the enclosing elements, counted from the beginning of the value.
+/// Counts the open and close tags of the enclosing elements, from the beginning of a value on.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether an enclosing element was closed by a tag that does not match an open tag in the
-    /// value.
+    /// Whether the value contains a close tag of an enclosing element without an open tag of the
+    /// same element before it.
     is_left: bool,
     /// Whether an enclosing element was opened again after it was closed.
     is_reopened: bool,
@@ -53,7 +53,7 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the value would join two elements at every later end, too.
+    /// Whether a value that ends at any later offset would join two elements as well.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }

@@ -29,8 +29,8 @@ impl Default for ExtractLimits {
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`] without those that are payload names of this agent. Compared in any
-    /// letter case.
+    /// The [`REASONING_NAMES`] that are not also payload names of this agent. Comparisons ignore
+    /// upper and lower case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
@@ -66,7 +66,8 @@ impl Hasher for NameHasher {
 /// contain many tags with such names.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
-    /// For each first byte, a bit mask of the lengths that occur.
+    /// For each first byte of a name, a bit mask of the lengths of the names that begin with this
+    /// byte.
     lengths: Vec<u64>,
 }
 
@@ -203,7 +204,7 @@ impl ActionGrammar {
     }
 
     /// Returns the action of a root element. A name with a namespace must match exactly. A bare
-    /// name is looked up by its local name. If several actions have this local name, the one
+    /// name is looked up by its local name. If several actions have this local name, the action
     /// without a namespace is returned.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
@@ -259,13 +260,13 @@ impl ActionGrammar {
     }
 }
 
-/// Whether `name` is in `namespace`. An empty namespace stands for none.
+/// Whether `name` is in `namespace`. An empty `namespace` means that the name has no namespace.
 fn in_namespace(name: &QName, namespace: &str) -> bool {
     name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
-/// Returns the action that the name of an unknown root element probably means. The names may differ
-/// in letter case, in hyphens for underscores, or in at most two letters.
+/// Returns the action whose name an unknown root element probably misspells. The two names may
+/// differ in upper and lower case, in hyphens for underscores, or in at most two characters.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

@@ -64,8 +64,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Whether a line begins at `at`, apart from white space, quote marks and, with `item`, one
-    /// list marker.
+    /// Whether only white space, quote marks and, with `item`, one list marker stand between the
+    /// beginning of the line and `at`.
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);
@@ -84,7 +84,7 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset of the end of a code block whose fence has `length` characters. The block
-    /// ends after the first line that consists only of the same character, at least `length` times.
+    /// ends after the first line that repeats only the character `tick`, at least `length` times.
     /// Without such a line, it ends at the end of the turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
         let source = self.source;

@@ -49,8 +49,8 @@ impl QuoteBlocks {
         }
     }
 
-    /// Returns the block around this offset. Returns [`NeedMoreBytes`] while it is unknown whether
-    /// the line of the offset is a quote line, or where the block ends.
+    /// Returns the block of quote lines around the offset `at`. Returns [`NeedMoreBytes`] while
+    /// more bytes may make the line of `at` a quote line or extend the block.
     fn holding(
         &self,
         at: usize,
@@ -76,8 +76,8 @@ fn is_quote_line(line: &[u8]) -> bool {
 }
 
 impl TurnWalk<'_> {
-    /// Returns the end of the block of quote lines around `at`. Returns `None` unless the line of
-    /// `at` begins at or after `floor`.
+    /// Returns the end of the block of quote lines around `at`. Returns `None` if `at` is in no
+    /// such block, or if the line of `at` begins before `floor`.
     pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMoreBytes> {
         if mutant("act-on-quotations") {
             return Ok(None);

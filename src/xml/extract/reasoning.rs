@@ -16,8 +16,8 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::NeedMoreBytes;
 use crate::mutant::mutant;
 
-/// Names of reasoning elements, in any letter case. A name does not count if the agent's vocabulary
-/// contains a payload with that name.
+/// Names of reasoning elements, in upper or lower case. A name does not count if the agent's
+/// vocabulary contains a payload with that name.
 pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 
 /// State of the search for the first reasoning tag of a turn.
@@ -92,9 +92,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether an apparent action begins with a draft inside reasoning and ends with a later
-    /// action. This is so if the open tag of its root element occurs again after a close tag of
-    /// reasoning.
+    /// Whether the apparent action from `at` to `end` consists of a draft inside reasoning and a
+    /// later action. This is so if the open tag of its root element occurs again after a close tag
+    /// of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

@@ -23,7 +23,7 @@ impl RescanLimiter {
     }
 
     /// Whether another scan is worth its cost. Earlier scans must have been cheap enough, and the
-    /// bytes of `turn` from `old` on must contain a character that can decide something. The bytes
+    /// bytes of `turn` from `old` on must contain a `>`, a backtick or a line break. The bytes
     /// before `decided` are already decided.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;

@@ -177,7 +177,7 @@ impl TurnWalk<'_> {
         ))
     }
 
-    /// Handles a turn that ends inside a tag that may be the open tag of an action.
+    /// Handles a turn that ends inside a tag. The tag may be the open tag of an action.
     fn cut_short(&self, at: usize, name: &str) -> WalkStep {
         let local = name.rsplit(':').next().unwrap_or(name);
         if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
@@ -352,8 +352,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Whether the open tag with this name is self-closing or may have a close tag. Searches for
-    /// the close tag.
+    /// Searches for the close tag of the tag with this name. Returns whether the tag is
+    /// self-closing or the search found a possible close tag.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

@@ -25,8 +25,8 @@ pub(super) enum MarkupKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkupPiece {
     pub kind: MarkupKind,
-    /// Whether the inside needs no further check. This holds for a start tag that consists of an
-    /// ASCII name without a prefix, and for a comment without `--`.
+    /// Whether the inside of the piece needs no further check. This holds for a start tag that
+    /// consists of an ASCII name without a prefix, and for a comment without `--`.
     pub plain: bool,
     /// Number of quoted values in a start tag.
     pub values: usize,

@@ -43,7 +43,7 @@ pub enum BrokenRule {
     Complexity,
     /// The text is not well-formed or not namespace-well-formed.
     Form,
-    /// The text has no root element, or something beside its root element.
+    /// The text has no root element, or content outside its root element.
     Roots,
 }
 
@@ -54,7 +54,7 @@ pub struct ScanViolation {
     pub breach: BrokenRule,
     /// Byte offset from the beginning of the scanned text.
     pub offset: usize,
-    /// The defect and the expectation, in lower case and without a full stop.
+    /// Text that names the defect and the expected form, in lower case and without a full stop.
     pub message: String,
 }
 

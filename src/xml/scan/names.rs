@@ -22,7 +22,8 @@ pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether an ASCII byte may occur in an XML name. The first byte must be a letter or `_`.
+/// Whether an ASCII byte may occur in an XML name. The first byte of a name must be alphabetic or
+/// `_`.
 pub(super) fn is_ascii_name(byte: u8) -> bool {
     ASCII_NAME.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }

@@ -19,14 +19,14 @@ const FEW: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct RootElements {
     first: Option<(Range<usize>, PayloadName)>,
-    /// Offset and kind of the first thing beside the first root element, such as a second root
-    /// element or text.
+    /// Offset and description of the first content outside the first root element, such as a second
+    /// root element or text.
     stray: Option<(usize, &'static str)>,
 }
 
 impl RootElements {
-    /// Returns the only root element of `text`. Fails if there is no root element, or if another
-    /// one or text stands beside it.
+    /// Returns the only root element of `text`. Fails if `text` has no root element, several root
+    /// elements, or text outside its root element.
     pub fn into_single(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
             ScanViolation::new(

@@ -16,11 +16,11 @@ use crate::floor::directory;
 
 /// Records in each commit.
 const COMMIT: usize = 1_024;
-/// Trees whose records alternate.
+/// Number of trees that are written at the same time, with alternating records.
 const ACTIVE: usize = 64;
 /// Number of different words.
 const WORDS: usize = 100_000;
-/// Messages of the longest thread, where the journal has room for it.
+/// Number of messages of the longest thread, if the journal is large enough for it.
 pub const LONG: usize = 50_000;
 /// Time between two records.
 const MICROS: i64 = 1_000_000;
@@ -35,7 +35,7 @@ pub struct LargeJournal {
     pub trees: usize,
     /// Words that occur, most frequent first.
     pub words: Vec<String>,
-    /// A tree of common size, and the longest one.
+    /// Root ids of a tree of common size and of the longest tree.
     pub samples: [ThreadId; 2],
 }
 
@@ -252,7 +252,7 @@ fn handed_over(call: MessageId, n: usize) -> Fact {
     Fact::HandedOver { call: CallId(call), attempt: attempt(n) }
 }
 
-/// Returns the record with `n` as the number of the attempt whose outcome was received.
+/// Returns the record with `n` as the attempt number of every outcome that the record receives.
 fn with_attempt(mut record: Record, n: usize) -> Record {
     for fact in &mut record.facts {
         if let Fact::OutcomeReceived { attempt: own, .. } = fact {
@@ -288,7 +288,7 @@ fn word(number: usize) -> String {
     word
 }
 
-/// Numbers that are the same in every run.
+/// A generator of pseudo-random numbers, which are the same in every run.
 struct Random(u64);
 
 impl Random {

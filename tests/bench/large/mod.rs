@@ -1,5 +1,6 @@
 //! Queries on a long record: `make bench` with 1,000,000 messages, `make bench-large` with ten
-//! times as many. Each query is the real command, its start included, and warm.
+//! times as many. Each query runs the real command, including the start of its process, with warm
+//! file caches.
 
 mod generate;
 #[expect(dead_code, reason = "tests do more with records")]
@@ -30,7 +31,7 @@ const MESSAGES_QUICK: usize = 50_000;
 /// Disk space that is needed per message: for the journal, the index, and temporary files while the
 /// index is made.
 const BYTES_PER_MESSAGE: usize = 3_000;
-/// Runs of one query.
+/// Number of runs of each query.
 const QUERIES: usize = 20;
 /// Number of words that are searched from each decile of frequency.
 const WORDS: usize = 100;

@@ -2,8 +2,8 @@
 //! permits, within the limits of its tree and with a person's approval, and receives feedback on
 //! every refusal.
 //!
-//! The test runs the real organism with a provider behind a socket. `ORGANISM_TORTURE=1` makes it
-//! ten thousand turns.
+//! The test runs the real organism with a provider behind a socket. `ORGANISM_TORTURE=1` raises the
+//! number of turns to ten thousand.
 
 mod script;
 mod verdict;

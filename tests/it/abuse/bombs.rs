@@ -168,7 +168,8 @@ accepts = ["look"]
 replies = ["found"]
 "#;
 
-/// Every thread spawns two children up to the limit of depth; the root first spawns wide.
+/// Returns a recording in which every thread spawns two children up to the limit of depth. The root
+/// first spawns many children of its own.
 fn recording() -> String {
     let mut turns = Vec::new();
     let bomb = "<spawn-thread><initial-payload><look><text>x</text></look></initial-payload></spawn-thread>";

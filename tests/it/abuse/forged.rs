@@ -20,7 +20,7 @@ use crate::campaign::Campaign;
 use crate::organism::House;
 
 const NS: &str = "urn:example:forged";
-/// Mark that every forgery contains, and no other text.
+/// Mark that every forgery contains, and that no other text contains.
 const MARK: &str = "sess-forged000";
 
 const SCHEMA: &str = r#"
@@ -194,7 +194,8 @@ fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     (kept.count(), refused.count())
 }
 
-/// Messages that contain a forgery, but are not a payload of the sender's own in its own thread.
+/// Returns two kinds of messages: a message with a forgery that is not its sender's own payload,
+/// and any message in a forged thread.
 fn misattributed(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     for message in judge::messages(records) {
@@ -230,8 +231,9 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// The blocks of the model's prompt that show forgeries of other senders. Each block must be
-/// well-formed. It must name its true sender, or be a result that its content cannot close.
+/// Returns the blocks of the model's prompt that show a forgery of another sender in a wrong form.
+/// A block must be well-formed XML. It must name its true sender, or be a single `tool_result`
+/// element that the forgery does not close.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,

@@ -150,7 +150,7 @@ fn effects_have_rising_attempts(house: &House) {
     }
 }
 
-/// An answer without a valid result is recorded with all its attempts.
+/// Checks that an answer without a valid result is recorded, with all attempts of the call.
 fn refused_answers_are_on_record(records: &[Record]) {
     let mut failures: HashMap<String, Vec<String>> = HashMap::new();
     for record in records {

@@ -1,5 +1,5 @@
-//! Endless conversations: with the own agent, in pairs and triples, with repeated payloads, and
-//! storms.
+//! Endless conversations: of an agent with itself, in pairs and triples, with repeated payloads,
+//! and storms.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -164,7 +164,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
     judge::assert_kept(&world.records);
 }
 
-/// Fifty listeners each send to all of them, and every receiver does the same.
+/// Each of fifty listeners sends to all the other listeners, and every receiver does the same.
 #[test]
 fn a_storm_of_broadcasts_ends_with_the_budget_and_every_caller_gets_a_result() {
     let mut campaign = Campaign::new("storm of broadcasts");

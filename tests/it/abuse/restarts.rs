@@ -7,8 +7,8 @@ use super::judge;
 use crate::campaign::Campaign;
 use crate::organism::{House, until_within};
 
-/// Time-out of one `send`. Most of it is for the start of the command beside five hundred starts of
-/// listeners.
+/// Time-out of one `send`. The command starts slowly, because five hundred listeners start at the
+/// same time.
 const ROOM: Duration = Duration::from_secs(20);
 /// Time-out of the wait until every process has restarted.
 const BACK: Duration = Duration::from_secs(180);

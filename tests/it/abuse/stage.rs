@@ -30,7 +30,7 @@ pub fn native(
     })
 }
 
-/// As [`native`], for answers that are not text.
+/// Returns a listener like [`native`] does, for answers that are not text.
 pub fn native_bytes(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -54,7 +54,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Writes the schema of the pump's tests as `words.xsd`.
+    /// Starts the organism of `house` with these listeners. Writes the schema of the pump's tests
+    /// as `words.xsd`.
     pub async fn start(house: House, natives: Vec<(ListenerName, NativeHostBuilder)>) -> Self {
         let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
         std::fs::copy(words, house.path("words.xsd")).unwrap();

@@ -1,5 +1,5 @@
-//! A hundred answers that stream in at once. The organism's memory does not grow with the bytes
-//! that are sent, only with what agents keep, which is bounded.
+//! A hundred answers that stream in at once. The organism's memory grows only with the texts that
+//! agents keep, which are bounded, and not with the number of bytes that are sent.
 
 mod server;
 

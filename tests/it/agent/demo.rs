@@ -1,5 +1,5 @@
-//! The recording of the research desk: every turn parses as intended, including the deliberate
-//! mistakes.
+//! The recording of `config/research-desk.toml`: every turn parses as intended, including the
+//! deliberate mistakes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ fn options() -> AgentOptions {
     AgentOptions::new(researcher, contracts, schemas)
 }
 
-/// The payload names of a turn and its findings, as the gate would judge them.
+/// Plays a turn. Returns the payload names of the turn and its findings, as the gate would judge
+/// them.
 fn played(labels: &str, turn: u32) -> String {
     let options = options();
     let schemas = options.schemas.clone();

@@ -26,7 +26,7 @@ fn told(transport: ActionTransport, turn: Reply) -> (String, String) {
     (last.texts().collect::<Vec<_>>().join("\n"), stage.transcript())
 }
 
-/// The codes of the refusals, and the number of permanent texts that report them.
+/// Returns the codes of the refusals in a transcript, and the number of `huh` messages in it.
 fn refusals(transcript: &str) -> (Vec<String>, usize) {
     let codes = transcript.lines().filter_map(|line| line.strip_prefix("- refused "));
     let texts = transcript.lines().filter(|line| line.contains("<huh")).count();

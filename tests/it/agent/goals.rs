@@ -156,7 +156,7 @@ fn the_prompt_of_a_goal_says_that_the_text_is_the_answer() {
     }
 }
 
-/// Plays turns of a goal that the payload `answer` alone can answer. Returns the text of the
+/// Plays turns of a goal whose only valid answer is the payload `answer`. Returns the text of the
 /// result, and the model requests.
 fn answered_as(
     options: AgentOptions,

@@ -34,7 +34,8 @@ fn staged(transport: ActionTransport, window: u64, turns: Vec<Says>) -> (Stage, 
     (Stage::with(options, model.clone()), model)
 }
 
-/// Makes each peer answer with the given text for the payload that it receives, or with `nothing`.
+/// Returns a peer that answers each payload in `texts` with its text, and every other payload with
+/// `nothing`. The answers are `word` elements.
 fn finds(
     word: &'static str,
     texts: Vec<(&'static str, String)>,
@@ -62,7 +63,7 @@ fn first_size(transport: ActionTransport) -> u64 {
     TokenizerFamily::O200k.size(&model.requests()[0]).total()
 }
 
-/// F14: an explicit stub, no new tools, a forced final turn.
+/// F14: a visible stub replaces the result, and the next turn has no tools and must end the task.
 #[test]
 fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
     for transport in ALL {

@@ -35,7 +35,7 @@ impl Injection {
         INJECTIONS.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The listener's payload with that name.
+    /// Returns the listener's payload with the name `name`.
     fn payload(&self, name: &str, nonce: &str) -> String {
         let inner = self.raw.clone().unwrap_or_else(|| {
             let text = self.text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");

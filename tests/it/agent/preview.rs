@@ -276,7 +276,7 @@ fn the_shipped_coder_has_a_small_prompt_on_each_transport() {
     }
 }
 
-/// The verdict of another implementation of JSON Schema.
+/// Whether another implementation of JSON Schema accepts these arguments.
 fn jsonschema_says(schema: &Json, arguments: &str) -> bool {
     let schema = organism::agent::ReportSchema::parse(&schema.to_string()).unwrap();
     schema.mistakes(&serde_json::from_str(arguments).unwrap()).is_empty()

@@ -259,7 +259,7 @@ fn a_group_s_results_say_who_gave_them() {
 }
 
 // O6
-/// A window renders the request of the open call in addition to the kept messages.
+/// A window shows the request of the open call in addition to the kept messages.
 #[test]
 fn a_cleared_context_shows_the_last_items_and_late_results_as_plain_text() {
     let mut story = Story::default();

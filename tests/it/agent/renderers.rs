@@ -179,7 +179,7 @@ fn ends_of_tasks(version: RendererVersion) -> String {
     out
 }
 
-/// Compares a text with its fixture. `WRITE_RENDERER` makes it write the fixture instead.
+/// Compares a text with its fixture. With `WRITE_RENDERER`, writes the fixture instead.
 fn check_pinned(name: &str, written: &str) {
     let path = format!("tests/data/agent/renderer-{name}.txt");
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);

@@ -35,7 +35,8 @@ fn compiled() -> Schemas {
     schemas
 }
 
-/// A researcher with three tools, whose finals are `attempt_completion` and its own `answer`.
+/// Contracts of a researcher that has three tools. The researcher's finals are `attempt_completion`
+/// and the payload `answer`.
 pub fn contracts() -> Arc<Contracts> {
     let names = |ns: &str, locals: &[&str]| {
         locals.iter().map(|local| PayloadName::new(ns, local)).collect::<Vec<_>>()
@@ -91,7 +92,7 @@ pub fn says(turn: u32, raw: &str, stop: &str) -> SharedModel {
     Arc::new(PlaybackModel::parse("test.toml", &recording).unwrap())
 }
 
-/// A thread in which the client has asked a question.
+/// A thread that begins with a question of the client.
 pub fn question_thread() -> (Story, MessageId) {
     let mut story = Story::default();
     let question =

@@ -134,7 +134,8 @@ impl Stage {
         Self::with_goal_for(document, None, options, model)
     }
 
-    /// Creates a stage with a goal for the researcher, which only the payload `answer` can answer.
+    /// Creates a stage with a goal for the researcher. With `answer`, only this payload answers the
+    /// goal.
     pub fn with_goal_for(
         document: &str,
         answer: Option<PayloadName>,

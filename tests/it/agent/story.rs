@@ -159,7 +159,8 @@ impl Story {
         self.step(&all)[1..].to_vec()
     }
 
-    /// Adds a new window of the agent to the last record, which answers the agent's last message.
+    /// Adds a fact to the last record: the agent clears its context, and a new window of `kept`
+    /// messages begins.
     pub fn window(&mut self, agent: &str, kept: u32) {
         let before = self.seq(ROOT);
         let fact = Fact::Window { agent: listener(agent), thread: thread(ROOT), before, kept };

@@ -14,7 +14,7 @@ use super::setup::{
 };
 use super::story::{name_of, story_message};
 
-/// Compares the outcome of a turn, with one line for each item.
+/// Compares the outcome of a turn with `expect`, one line for each item.
 fn check(raw: &str, expect: Expect) {
     let outcome = turn(raw);
     let mut lines = payloads(&outcome);

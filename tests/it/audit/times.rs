@@ -50,7 +50,8 @@ fn tail_shows_what_was_recorded_between_two_times() {
     }
 }
 
-/// Issue 17, 4.5: `export` writes the records between two times, with the dispositions of now.
+/// Issue 17, 4.5: `export` writes the records between two times, with the dispositions at the time
+/// of the export.
 #[test]
 fn an_export_has_what_was_recorded_between_two_times() {
     let place = researched();

@@ -43,7 +43,7 @@ impl TypedPayload for Done {
     const NAME: &'static str = "done";
 }
 
-/// Equivalent to `tests/data/listeners/fanning.py`.
+/// Returns a listener that does the same as `tests/data/listeners/fanning.py`.
 fn fanning() -> Listener {
     Listener::new().on(|order: Order, request: &Request| {
         if request.results().is_empty() {
@@ -71,7 +71,8 @@ fn thread_result(label: &str, status: &str, payload: &str) -> String {
     )
 }
 
-/// A delivery with these messages after its request, all of them new.
+/// Returns the frame of a delivery with its request and the messages `results`. All messages are
+/// new.
 fn frame(results: &[String]) -> String {
     let message = |seq: usize, kind: &str, payload: &str| {
         format!(

@@ -1,5 +1,5 @@
-//! The listeners of docs/LISTENERS.md, each extracted from the page and run by a host as its
-//! section says, where its interpreter is installed.
+//! The listeners of docs/LISTENERS.md. Each is taken from its section of the page. A host runs it
+//! as the section says, if its interpreter is installed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use super::harness::{HostHarness, SinkEvent, message, name, repository};
 
-/// Environment variable with the interpreters that must be there. `.ci/run` sets it.
+/// Environment variable that lists the interpreters that must be installed. `.ci/run` sets it.
 const REQUIRED: &str = "ORGANISM_EXAMPLES";
 /// Languages whose examples did not run, for `.ci/run` to print.
 const SKIPPED: &str = "target/examples-skipped.txt";
@@ -76,8 +76,8 @@ fn compiler_arguments() -> Vec<String> {
     arguments.map(str::to_owned).collect()
 }
 
-/// Compiles the TypeScript example as the page does, beside a link to the kit, as `npm install`
-/// would put it there.
+/// Compiles the TypeScript example as the page does. A link to the kit stands beside the example,
+/// where `npm install` would put the kit.
 pub fn compile(folder: &Path) {
     let kit = repository().join("target/typescript");
     let compiler = kit.join("node_modules/.bin/tsc");

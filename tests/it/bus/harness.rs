@@ -37,7 +37,7 @@ type Callback = Box<dyn Fn() + Send + Sync>;
 
 struct ReportingSink {
     reports: mpsc::UnboundedSender<SinkEvent>,
-    /// Called inside [`Sink::ended`].
+    /// Callback that runs inside [`Sink::ended`].
     on_ended: OnceLock<Callback>,
 }
 
@@ -108,8 +108,8 @@ impl HostHarness {
         assert!(self.sink.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
     }
 
-    /// Delivers one of the given deliveries inside each [`Sink::ended`], after `begin` has
-    /// returned. A pump on another thread may do the same.
+    /// Calls `begin` and then makes the next of these deliveries, inside each [`Sink::ended`]. A
+    /// pump on another thread may deliver at the same moment.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,
         texts: [&str; N],
@@ -210,8 +210,8 @@ impl HostHarness {
         }
     }
 
-    /// Asserts that no further event was reported. Meaningful only after a drain, when no event can
-    /// follow.
+    /// Returns whether no further event was reported. Meaningful only after a drain, because no
+    /// event can follow it.
     pub fn is_quiet(&mut self) -> bool {
         self.events.try_recv().is_err()
     }

@@ -1,5 +1,6 @@
-//! Tests of a program that is killed: the processes that it started, and the listeners of the Rust
-//! kit that it was the pump of, must end. The program is this one, started again for a single test.
+//! Tests that kill the program of a pump. The processes that the program has started must end, and
+//! so must listeners of the Rust kit that had it as their pump. The killed program is this test
+//! program, started again for a single test.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;

@@ -15,7 +15,8 @@ use super::harness::{HostHarness, SinkEvent, attempt, call, message, name, scrip
 use super::kit::Served;
 use super::kit_language::KitLanguage;
 
-/// A listener that answers with its frames and claims to remember as `how` states.
+/// Starts a listener that states in each answer which messages its delivery contained. `how`
+/// selects what the listener claims to remember.
 fn listener(how: &str, instances: u32) -> HostHarness {
     let command = ["python3", &script("memory.py"), how].map(str::to_owned).into();
     let mut options = Options::new(name("tested"), command);
@@ -30,7 +31,7 @@ fn messages(count: u64) -> Vec<Arc<Message>> {
     (1..=count).map(|seq| message(seq, kind(seq), &format!("text {seq}"))).collect()
 }
 
-/// The answer to one delivery, which shows its frame.
+/// The answer to one delivery, which states what the listener received.
 #[derive(Debug, PartialEq)]
 struct Shown {
     process: u32,
@@ -183,7 +184,7 @@ async fn a_process_that_reports_missing_memory_for_a_complete_delivery_has_answe
     }
 }
 
-/// The other end of a kit's pipes.
+/// The test's end of the pipes of a kit's listener.
 pub trait Kit {
     fn say(&mut self, frame: &str);
     fn frame(&mut self) -> String;

@@ -18,7 +18,7 @@ const PAGE: &str = "docs/PROTOCOL.md";
 const CALCULATOR: &str = "urn:example:calculator";
 const CORE: &str = "https://xml-pipeline.org/ns/core/v1";
 
-/// An id in the short form of the page. `ID` replaces it.
+/// Short form of an id on the page. The tests replace it with `ID`.
 const CUT_ID: &str = "0197…";
 const ID: &str = "01970000-0000-7000-8000-000000000000";
 

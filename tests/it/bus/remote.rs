@@ -191,7 +191,7 @@ impl Kit {
         self.0.wait().unwrap()
     }
 
-    /// A host that keeps the kit's process alive.
+    /// Returns the host together with the kit's process, which lives as long as the host.
     pub fn with(self, host: NatsHost) -> impl Host {
         Kept { host, _kit: self }
     }

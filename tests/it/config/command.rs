@@ -27,8 +27,8 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Compares the report for a wrong config. It must be on stderr, with exit code 78 and an empty
-/// stdout.
+/// Compares the report for a wrong config with `expected`. The report must be on stderr, with exit
+/// code 78 and an empty stdout.
 fn drawn(file: &str, expected: &Expect) {
     let output = organism(&data(), &["check", "--config", file]);
     assert_eq!(output.status.code(), Some(78), "{file}");
@@ -403,7 +403,7 @@ fn every_shipped_schema_can_be_described() {
     }
 }
 
-/// Answer of the listener that `init` writes to one delivery.
+/// Runs the listener that `init` has written, for one delivery. Returns the listener's answer.
 fn greeted(directory: &Path, who: &str) -> String {
     use std::io::Write as _;
     let mut child = Command::new(directory.join("greeter.py"))

@@ -2,8 +2,8 @@
 //!
 //! A comment in the line above a block says how: `<!-- tested by: NAME -->` names a test that takes
 //! the block from the page, `<!-- part of: FILE -->` says that its lines stand in this file, and
-//! `<!-- not run: REASON -->` that it cannot be run here. Without a comment, the block itself shows
-//! it:
+//! `<!-- not run: REASON -->` that it cannot be run here. Without a comment, the form of the block
+//! decides:
 //!
 //! | block | how |
 //! |---|---|
@@ -20,7 +20,7 @@ use std::path::Path;
 /// A code block, fenced or indented, without its indent.
 #[derive(Debug)]
 pub struct Block {
-    /// Number of its first line, from 1.
+    /// Number of the block's first line on the page, from 1.
     pub line: usize,
     pub text: String,
     /// The comment in the line above the block, without `<!--` and `-->`.

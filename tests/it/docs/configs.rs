@@ -109,7 +109,7 @@ impl Project {
         load(&file, &environment).map(drop)
     }
 
-    /// Completes a part of a config that a page shows to a whole config.
+    /// Makes a whole config from a part of a config, as a page shows it.
     fn whole(part: &str) -> String {
         let table: Table = part.parse().unwrap();
         if table.contains_key("organism") {

@@ -18,7 +18,7 @@ use super::form::Comparison;
 pub struct Step {
     /// The heading of level 2 above the step.
     pub chapter: String,
-    /// Number of its first line, from 1.
+    /// Number of the step's first line on the page, from 1.
     pub line: usize,
     pub kind: StepKind,
 }

@@ -19,8 +19,8 @@ const HOME: &str = "…";
 /// Time-out of a command: long enough for a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs a command (`$1`), and keeps the directory and the variables of the shell for the next
-/// command. It forgets the variables that the page does not show (`$2`).
+/// Runs the command `$1`. Keeps the directory and the variables of the shell for the next command,
+/// except the variables `$2`, which the page does not show.
 const SHELL: &str = r#"
 if [ -f "$HOME/.session" ]; then . "$HOME/.session"; fi
 eval "$1"

@@ -196,7 +196,8 @@ fn hide_action(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     Some(Mutant { text: format!("{hidden}\n{}", original.text), inert })
 }
 
-/// Removes the close tag of a value, and repeats the action after it.
+/// Removes a close tag from an action of the turn, and appends the action again, whole or without
+/// another tag.
 fn leave_value_open(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let closes: Vec<usize> = action.match_indices("</").map(|(at, _)| at).collect();

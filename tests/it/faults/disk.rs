@@ -15,8 +15,8 @@ use crate::organism::{CommandOutput, House, Running, numbered, until, until_with
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checks that the record has every acceptance that a client got, at `mark` or before. `mark` is
-/// the last synced record.
+/// Checks that the record contains every acceptance that a client received, at position `mark` or
+/// before it. `mark` is the position of the last synced record.
 fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
     let reader = house.reader();
     let records = reader.records(Position(1), mark).unwrap();
@@ -133,8 +133,8 @@ fn injected(house: &House) -> u32 {
     u32::try_from(calls.matches("(INJECTED)").count()).unwrap()
 }
 
-/// Sends one payload through a new organism. In each of its threads, the nth of the given system
-/// calls fails.
+/// Sends one payload through a new organism. In each thread of the organism, the nth of the given
+/// system calls fails.
 fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (CommandOutput, bool) {
     let organism = house.command(&["send", "p.xml", "--as", "desk", "--key", "k"]);
     let mut command = std::process::Command::new("strace");

@@ -74,7 +74,7 @@ fn a_journal_of_another_format_is_named_and_left_as_it_is() {
 }
 
 /// An organism that runs as another user. That user cannot start the command from its directory, so
-/// there is a copy.
+/// the test copies the command.
 struct OtherUser {
     house: House,
     program: PathBuf,

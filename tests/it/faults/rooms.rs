@@ -10,7 +10,7 @@ use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
 use crate::organism::{CONFIG, CommandOutput, House, numbered, say, snapshots, talk_reply, until};
 
-/// Maximum time from a submission to its response, which accepts or refuses it.
+/// Maximum time from a submission to the response that accepts or refuses the submission.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// A house whose data is on a small disk.
@@ -32,8 +32,8 @@ impl Room {
         }
     }
 
-    /// Fills the disk. Waits before until the index is closed, because its writer would otherwise
-    /// release space later.
+    /// Fills the disk. First waits until the index is closed, because the writer of the index would
+    /// otherwise release space later.
     fn fill(&self) {
         let log = |suffix: &str| self.house.data().join(format!("index.db-{suffix}"));
         let is_quiet = || !log("wal").exists() && !log("shm").exists();

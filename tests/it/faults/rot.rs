@@ -96,7 +96,7 @@ impl Remains {
     }
 }
 
-/// How damaged files were treated.
+/// Reactions to damaged files.
 struct Damage {
     /// Whether `organism verify` reports the journal as broken.
     is_found: bool,
@@ -105,7 +105,7 @@ struct Damage {
 }
 
 impl Remains {
-    /// Asserts that damage is found, unless no record depends on the damaged bytes.
+    /// Asserts that the damage is found if a record depends on the damaged bytes.
     fn damaged(&self, what: &str, database: &[u8], log: &[u8]) -> Damage {
         self.put(database, log);
         let is_found = self.is_found_broken();
@@ -169,8 +169,8 @@ fn flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is_dropped() 
     assert!(refused > flips / 10, "{refused}");
 }
 
-/// The headers decide how SQLite treats the whole file. A short run tries a quarter of their bits,
-/// another one each time.
+/// The headers decide how SQLite treats the whole file. A short run tries a quarter of the bits in
+/// the headers, and each run tries another quarter.
 #[test]
 fn each_flipped_bit_of_the_headers_is_found_or_changes_nothing() {
     let remains = Remains::new();

@@ -76,7 +76,7 @@ fn known(
     }
 }
 
-/// A private generator, so that a failing seed always gives the same text.
+/// A random generator with its own algorithm, so that a failing seed always gives the same text.
 struct Dice(u64);
 
 impl Dice {

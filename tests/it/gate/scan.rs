@@ -315,7 +315,7 @@ fn only_utf_8_is_read() {
     }
 }
 
-/// Writes a text with this number of the things that a limit counts.
+/// Function that writes a text with a given number of the items that a limit counts.
 type Maker<'a> = &'a dyn Fn(usize) -> String;
 
 /// Asserts that each limit accepts its value and refuses the next greater one.

@@ -29,7 +29,8 @@ fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[
     contract
 }
 
-/// `desk` is an agent that may call `calc`; `client` may call both; `vault` is a peer of neither.
+/// Returns the contracts of the members: `desk` is an agent that may call `calc`, `client` may call
+/// `desk` and `calc`, and no member may call `vault`.
 pub fn contracts() -> Contracts {
     let add = format!("{{{CALC}}}add");
     let sum = format!("{{{CALC}}}sum");

@@ -1,5 +1,5 @@
-//! An index that is missing, damaged, of another version or of another journal is made again. Its
-//! answers are those of an undamaged index.
+//! An index that is missing, damaged, of another version or of another journal is made again. The
+//! new index gives the same answers as an undamaged index.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -87,8 +87,8 @@ fn a_command_that_is_killed_leaves_an_index_that_is_completed() {
     }
 }
 
-/// An index is deleted even if the command that was to remove it died after it had renamed the
-/// file. It may contain words that were redacted since.
+/// If a command dies after it has renamed an index for deletion, the next query deletes the renamed
+/// file. The file may contain words that were redacted since.
 #[test]
 fn an_index_whose_removal_was_interrupted_does_not_stay() {
     let place = researched("sess-abcdefgh");
@@ -145,8 +145,8 @@ fn queries_at_the_same_time_get_the_same_answer() {
     });
 }
 
-/// Design 8.18: when an operator redacts a payload, its words leave the index, and so does the file
-/// that contained them.
+/// Design 8.18: when an operator redacts a payload, its words leave the index, and the file that
+/// contained the words is deleted.
 #[test]
 fn redacted_payloads_leave_the_index() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");

@@ -135,8 +135,8 @@ fn an_index_that_is_deleted_under_an_organism_is_made_again() {
     assert_like_new(&house);
 }
 
-/// Issue 17, 3.4: a failure of the index stops nothing else. The log states it once, a metric
-/// counts it, and it ends without an operator.
+/// Issue 17, 3.4: a failure of the index stops nothing else. The log states the failure once, a
+/// metric counts it, and the index recovers without an operator.
 #[test]
 fn an_index_that_cannot_be_written_disturbs_no_organism() {
     let house = house();

@@ -14,7 +14,8 @@ const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 /// The hour in which the first event happens.
 const START: i64 = 400_000 * HOUR;
-/// Time between two events. With this step, the events in time fall on all minutes of an hour.
+/// Time between two events. With this step, the events sooner or later fall on every minute of an
+/// hour.
 const STEP: i64 = 11 * MINUTE;
 
 /// A journal of 12 hours, in which turns, attempts and refusals alternate.

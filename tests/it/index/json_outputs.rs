@@ -119,8 +119,8 @@ fn output_of(place: &Place, args: &[&str]) -> String {
     text(&organism(place, args).stdout)
 }
 
-/// Issue 17, 4.7: the output of each command fits its schema, and has nothing that the schema does
-/// not describe.
+/// Issue 17, 4.7: the output of each command fits its schema, and the schema describes every part
+/// of the output.
 #[test]
 fn the_json_of_every_command_is_what_its_schema_says() {
     let mut script = Script::default();

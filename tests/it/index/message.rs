@@ -95,8 +95,8 @@ fn causes_and_effects_are_each_others_reverse() {
     }
 }
 
-/// Issue 18, 3.6: the first call of a chain of causes is found up to the bound. Of a longer chain, no
-/// message is taken for its beginning.
+/// Issue 18, 3.6: the first call of a chain of causes is found up to the bound. In a longer chain,
+/// no message is reported as the first call.
 #[test]
 fn the_first_call_of_a_chain_is_found_up_to_the_bound() {
     let mut script = Script::default();

@@ -1,4 +1,4 @@
-//! `organism sql`: statements of people.
+//! `organism sql`: SQL statements that people write.
 
 use super::{command, organism, text};
 use crate::journal::Place;
@@ -15,7 +15,7 @@ fn sql(place: &Place, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Issue 17, 3.7: the rows as a table, as CSV and as JSON.
+/// Issue 17, 3.7: rows are written as a table, as CSV and as JSON.
 #[test]
 fn rows_are_written_as_a_table_as_csv_and_as_json() {
     let place = researched();
@@ -38,7 +38,7 @@ fn rows_are_written_as_a_table_as_csv_and_as_json() {
     assert_eq!(sql(&place, &["--csv", "SELECT 'a,\"b\"' AS x"]), "x\r\n\"a,\"\"b\"\"\"\r\n");
 }
 
-/// Issue 17, 3.7: no statement writes, and none opens another file.
+/// Issue 17, 3.7: no statement can write, or open another file.
 #[test]
 fn statements_that_do_anything_but_read_are_refused() {
     let place = researched();

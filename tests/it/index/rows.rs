@@ -254,7 +254,7 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
     );
 }
 
-/// A question, and a turn with a price that the answering agent took.
+/// A question, and the turn of the agent that answers the question. The turn has a price.
 pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "Who?");

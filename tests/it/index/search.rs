@@ -74,7 +74,7 @@ fn words_prefixes_and_runs_without_spaces_are_found() {
     }
 }
 
-/// Issue 17, 4.2: each filter works alone and together with words. Refusals are found, too.
+/// Issue 17, 4.2: filters apply alone and together with words, also to refusals.
 #[test]
 fn filters_leave_what_has_the_property() {
     let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));

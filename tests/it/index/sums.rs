@@ -47,7 +47,8 @@ fn turns(turns: &[(&str, &str, u64)]) -> Place {
     Place::with(&mut records)
 }
 
-/// Issue 17, 4.4: cost and tokens per agent and model, percentiles, failovers.
+/// Issue 17, 4.4: cost, tokens, percentiles of latency and failovers of turns are summed by agent
+/// and model.
 #[test]
 fn turns_are_summed_by_agent_and_model() {
     let mut all: Vec<_> = (1..=100).map(|n| ("writer", "large-2", 10 * n)).collect();

@@ -1,4 +1,4 @@
-//! Pages of threads that are made with the index show the same as pages from the whole journal.
+//! A page of a thread shows the same whether it is made with the index or from the whole journal.
 
 use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;

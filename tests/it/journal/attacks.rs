@@ -186,7 +186,7 @@ fn forget_trees(place: &Place) {
     sql(place, "DELETE FROM tree; UPDATE meta SET value = '0' WHERE key = 'refreshed'");
 }
 
-/// Writes a watermark to `file` that names the last record of the journal as acknowledged.
+/// Writes to `file` a watermark, which names the last record of the journal as acknowledged.
 fn forge_mark(place: &Place, file: &Path) {
     let last = last(place);
     let mut mark = [&last.record.position.0.to_be_bytes()[..], &last.hash.0].concat();
@@ -590,7 +590,7 @@ fn reorder(scene: &Scene) {
     );
 }
 
-/// Appends a copy of the last record, which continues another tree.
+/// Appends the last record once more, as a continuation of another tree.
 fn splice(scene: &Scene) {
     let all = scene.place.records();
     let mut record = all.last().unwrap().record.clone();

@@ -73,8 +73,8 @@ fn read_index(place: &Place) -> Vec<u8> {
     copy.output().unwrap().stdout
 }
 
-/// Writes the header of the write-ahead log's index. A separate process does it, because this
-/// process has the file open and would release its locks.
+/// Writes the header of the write-ahead log's index, in a separate process. This process has the
+/// file open, and would release its locks when it closes the file.
 fn write_index(place: &Place, header: &[u8]) {
     let mut target = std::ffi::OsString::from("of=");
     target.push(place.data().join("journal.db-shm"));

@@ -97,7 +97,7 @@ impl Script {
         self.boot_with(epoch, &[])
     }
 
-    /// A start that lists these blobs.
+    /// The record of a start that lists these blobs.
     pub fn boot_with(&mut self, epoch: u32, blobs: &[Digest]) -> Record {
         let mut step =
             self.step(&ThreadId::organism(), Input::Boot { detail: "started".to_owned() });

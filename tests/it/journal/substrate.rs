@@ -11,8 +11,8 @@ use organism::thread::Record;
 
 use super::{Place, streamed};
 
-/// Limits on the worlds of one test that are written to a journal: number of worlds, and records of
-/// each. Further worlds differ only in size.
+/// Maximum number of worlds of one test that are written to a journal. Further worlds differ only
+/// in size.
 const WORLDS_MAX: u32 = 3;
 const RECORDS_MAX: usize = 3_000;
 

@@ -167,7 +167,7 @@ async fn a_server_on_this_machine_is_never_reached_through_a_proxy() {
     call(&model, &ask("Hello.")).await.0.unwrap();
 }
 
-/// Authority of a certificate that only these tests use. It has signed nothing else.
+/// Certificate of an authority that has signed only the server certificate of these tests.
 const AUTHORITY: &[u8] = include_bytes!("../../data/model/authority.der");
 const CERTIFICATE: &[u8] = include_bytes!("../../data/model/localhost.der");
 const CERTIFICATE_KEY: &[u8] = include_bytes!("../../data/model/localhost-key.der");

@@ -116,7 +116,7 @@ async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
     assert_eq!((again.code, &again.out), (Some(0), &live.out), "{again:?}");
 }
 
-/// Checks that a recording restores every part of an answer.
+/// Checks that playback of a recording restores every part of an answer.
 #[tokio::test]
 async fn an_answer_with_everything_in_it_plays_as_it_was() {
     let scene = Scene {
@@ -208,8 +208,8 @@ while byte := inside.read(1):
         sys.stdout.flush()
 "#;
 
-/// A listener gets the key of a model only if the config passes the variable on, because its
-/// program may be foreign.
+/// A listener gets the key of a model only if the config passes the variable on, because the
+/// listener may be a foreign program.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_gets_the_key_of_a_model_only_where_the_config_hands_it_on() {
     let teller = "command = [\"python3\", \"teller.py\"]\nschema = \"write.xsd\"\n\

@@ -246,8 +246,8 @@ async fn a_retry_after_of_an_hour_counts_as_a_refusal() {
     assert_eq!((actor.times(), Instant::now()), (1, began));
 }
 
-/// If a provider demands a pause that is longer than the limit, neither the present call nor the
-/// next waits for its end.
+/// If a provider demands a pause that exceeds the limit, neither the present call nor the next call
+/// waits until the pause ends.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_next_call() {
     let first = Actor::new("a", vec![Act::Break("", limited_for_an_hour), Act::Say("Yes.")]);

@@ -1,5 +1,5 @@
 //! The scripted servers are realistic: the providers' own libraries read the same values from them.
-//! Models also work with a foreign server.
+//! The models also work with a server that was written independently.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -123,7 +123,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts `fakellm`, an independent server for both formats, with the rules below.
+/// Starts `fakellm`, an independent server for both formats, with rules for its answers.
 async fn elsewhere(directory: &Path) -> (Ended, u16) {
     let rules = json!({ "rules": [
         { "name": "found", "when": { "tool_result_contains": "found \"it\" <here>" },

@@ -63,7 +63,8 @@ pub fn http_chunk(data: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat()
 }
 
-/// Answers each connection with its next script, and repeats the last one.
+/// A server that answers each connection with the next script of its list, and repeats the last
+/// script.
 pub struct Server {
     pub port: u16,
     requests: Arc<Mutex<Vec<String>>>,

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 pub struct Scene {
     pub reasoning: Vec<&'static str>,
     pub text: Vec<&'static str>,
-    /// Id, name and pieces of the arguments.
+    /// Native calls: id, name and the pieces of the arguments.
     pub calls: Vec<(&'static str, &'static str, Vec<&'static str>)>,
     pub stop: Stop,
     pub usage: Usage,
@@ -20,7 +20,7 @@ pub enum Stop {
     Calls,
     Length,
     Refused,
-    /// The text, unchanged.
+    /// The reason for the end of the answer, with exactly this text on the wire.
     Word(&'static str),
 }
 

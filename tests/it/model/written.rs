@@ -90,7 +90,7 @@ async fn a_request_is_written_as_messages_take_it() {
     check("anthropic", settings, &long(vec![own, foreign]), expect![[r#"{"model":"m-1","max_tokens":1123,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Find <a>."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"Hmm.","signature":"EqQB=="},{"type":"text","text":"I look."},{"type":"tool_use","id":"call_1","name":"search","input":{"query":"a"}},{"type":"tool_use","id":"call_2","name":"search","input":{"not_json":"no JSON"},"cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"found \"it\""},{"type":"tool_result","tool_use_id":"call_2","content":"Error: no JSON","is_error":true},{"type":"text","text":"Turn 2 of 10.","cache_control":{"type":"ephemeral"}}]}],"thinking":{"type":"enabled","budget_tokens":1024},"tools":[{"name":"search","description":"Searches.","input_schema":{"type":"object","properties":{"query":{"type":"string"}}}}],"tool_choice":{"type":"auto"}}"#]]).await;
 }
 
-/// F6: a tool choice is sent only with tools, because providers refuse it without them.
+/// F6: a tool choice is sent only with tools, because providers refuse a tool choice without tools.
 #[tokio::test]
 async fn a_tool_choice_is_sent_only_beside_tools() {
     for preset in ["openai", "anthropic"] {
@@ -108,8 +108,8 @@ async fn a_tool_choice_is_sent_only_beside_tools() {
     }
 }
 
-/// The key that limits a request to one call is sent only with tools, and only to servers that are
-/// known to accept it.
+/// The JSON key that permits only one call in an answer is sent only with tools, and only to
+/// servers that are known to accept it.
 #[tokio::test]
 async fn a_request_limits_calls_to_one_only_with_tools_and_a_provider_that_accepts_it() {
     let mut told = String::new();
@@ -296,7 +296,7 @@ async fn reasoning_goes_back_to_those_who_want_it() {
     }
 }
 
-/// Forms of answers that only some servers write are understood.
+/// A client understands forms of answers that only some servers write.
 #[tokio::test]
 async fn known_oddities_of_servers_are_understood() {
     let chunk = |delta: serde_json::Value, finish: Option<&str>| {

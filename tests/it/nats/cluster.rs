@@ -47,7 +47,7 @@ impl Cluster {
         Options { servers, credentials: NatsCredentials::Anonymous, ca: None }
     }
 
-    /// The addresses in the form of a config.
+    /// The addresses of all nodes, as a config lists them.
     pub fn urls(&self) -> String {
         json!(self.options().servers).to_string()
     }

@@ -47,8 +47,8 @@ replies = ["said"]
 client = "errands"
 "#;
 
-/// The config with `commander` as the only listener of its payload, because two listeners accept
-/// the same one.
+/// Returns the config with `commander` as a peer, and without the other listener that accepts the
+/// same payload.
 fn config(commander: &str) -> String {
     let other = if commander == "sender" { "commander" } else { "sender" };
     let peers = CONFIG.replace(&format!("\"{other}\", "), "");

@@ -75,7 +75,7 @@ fn commanded(house: &House) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Event and count of each report about this kind and subject that the alert command got.
+/// Event and count of each report that the alert command got about this kind and subject.
 fn events(house: &House, kind: &str, subject: &str) -> Vec<(String, u64)> {
     let all = commanded(house).into_iter();
     let own = all.filter(|report| report["kind"] == kind && report["subject"] == subject);
@@ -122,8 +122,8 @@ fn kill(mut running: Running) {
     running.child.wait().unwrap();
 }
 
-/// Each of two simultaneous causes raises one alert, even if its burst continues. The alert is
-/// counted and ends.
+/// Each of two simultaneous causes raises one alert, however long its burst of events lasts. The
+/// alert states the count of the events, and ends.
 #[test]
 fn each_burst_raises_one_alert_which_states_its_count_and_its_end() {
     let house = house(SHORT);
@@ -193,8 +193,8 @@ fn no_payload_is_in_what_the_command_gets() {
 }
 
 /// A cause raises one alert over two kills. After a kill directly after the cause is durable, the
-/// next start raises the alert. After a kill behind the alert, no start raises it again, and a
-/// repetition is only counted.
+/// next start raises the alert. After a kill that follows the alert, no start raises the alert
+/// again, and a repetition of the cause is only counted.
 #[test]
 fn a_cause_alerts_once_whatever_is_killed() {
     let house = house("window = \"1h\"");

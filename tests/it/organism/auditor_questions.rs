@@ -1,5 +1,5 @@
-//! The questions of docs/AUDIT.md, asked of a journal of real runs with the commands that the page
-//! prints.
+//! The questions of docs/AUDIT.md about a journal of real runs, answered by the commands that the
+//! page prints.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -97,16 +97,16 @@ const TIRED: &str = "sess-tired001";
 /// The journal of the questions, and the facts of its runs that the answers must state.
 pub struct AuditedRuns {
     pub house: House,
-    /// Id of the approved call, and in `digest` the digest of its payload.
+    /// Id of the approved call. The field `digest` has the digest of the call's payload.
     pub write: String,
     pub digest: String,
-    /// Id of the client's request that led to the approved call, and in `answer` that of its
-    /// answer.
+    /// Id of the client's request that led to the approved call. The field `answer` has the id of
+    /// the answer to this request.
     pub request: String,
     pub answer: String,
     /// Position of the last record before the approval.
     before: String,
-    /// Config of the first runs, and after it the config of the later ones.
+    /// Config of the first runs. The field `later_config` has the config of the later runs.
     pub first_config: String,
     later_config: String,
 }

@@ -1,4 +1,4 @@
-//! Blobs that records name and that are missing: the inputs of a boot, and the request of a turn.
+//! Missing blobs that records name: the inputs of a boot, and the request of a turn.
 
 use organism::audit::{self, ProofVerdict, VerifyOptions};
 use organism::clock::Time;

@@ -2,7 +2,8 @@
 
 use super::House;
 
-/// Config sections of both listeners. A call of `cancel` names the number of the booking.
+/// Config sections of the listeners `hotel` and `bank`. A call of `cancel` names the number of the
+/// booking.
 macro_rules! booking_listeners {
     () => {
         r#"
@@ -28,7 +29,7 @@ pub(super) use booking_listeners;
 /// Last line of the bank's config section. Tests replace it to add settings.
 pub const BANK: &str = "replies = [\"charge-failed\", \"notified\"]\n";
 
-/// Copies the program of both listeners and its schema.
+/// Copies the program of the listeners `hotel` and `bank`, and the schema of the program.
 pub fn copy_booker(house: &House) {
     for file in ["booker.py", "booking.xsd"] {
         house.copy(file);

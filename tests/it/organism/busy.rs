@@ -1,4 +1,5 @@
-//! Clients that are refused as `busy`. Each client gets its answer, and the record gets one count.
+//! Clients that are refused as `busy`. Each client gets an answer, and the record gets one count
+//! instead of a record for each refusal.
 
 use organism::ids::Position;
 use organism::thread::{Input, Verdict};

@@ -37,8 +37,7 @@ enum Blow {
     FreezePump,
     KillProcess,
     KillReplica,
-    /// A second pump takes over from a pump that is killed, or from one that is frozen and resumes
-    /// later.
+    /// Kills the pump, and a second pump takes over.
     SucceedKilled,
     SucceedFrozen,
 }
@@ -217,8 +216,8 @@ impl Stage {
         outage
     }
 
-    /// Resumes the replaced pump. Its writes are refused, and it ends. It may deliver only what it
-    /// had recorded before.
+    /// Resumes the replaced pump. Its writes are refused, and it ends. It may deliver only messages
+    /// that it had recorded before the second pump took over.
     fn wake_the_replaced(&mut self, epoch: u32) {
         let done = |house: &House| {
             let effects = std::fs::read_to_string(house.path("effects")).unwrap();

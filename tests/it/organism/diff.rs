@@ -76,7 +76,7 @@ fn the_first_difference_is_the_answer_that_changed() {
     assert!(all.out.contains("sess-essay001.draft_2"), "{all:?}");
 }
 
-/// The first difference is a prompt if all messages before its turn are equal.
+/// The first difference is a prompt if all messages before the turn of this prompt are equal.
 #[test]
 fn a_changed_prompt_comes_before_what_the_model_answered() {
     let house = essay_house();
@@ -129,8 +129,8 @@ fn a_run_that_failed_has_its_fault_as_the_result() {
     assert_eq!(found["equal_results"], false);
 }
 
-/// An open thread first differs in its subthread, although the thread's own timeline ends before
-/// that difference, where it opened the subthread.
+/// If a thread is still open, its timeline ends where it opened the subthread. The first difference
+/// from the other thread is still found in the subthread.
 #[test]
 fn an_open_thread_differs_first_where_its_subthread_does() {
     let house = essay_house();

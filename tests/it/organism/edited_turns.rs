@@ -147,8 +147,8 @@ fn what_cannot_take_the_place_of_a_turn_is_refused_with_a_reason() {
     proved(&house, running);
 }
 
-/// After a kill -9 at any step of an edited fork, the fork exists once or not at all, and it goes
-/// on.
+/// After a kill -9 at any step of an edited fork, the fork exists once or not at all. A fork that
+/// exists goes on.
 #[test]
 fn an_edited_turn_survives_kill_9() {
     let (house, running, turns) = recorded();

@@ -270,7 +270,7 @@ async fn a_follower_gets_nothing_after_its_break_and_the_first_reason_of_an_end(
     assert!(matches!(&ended, Err(Error::Failed { detail }) if detail == expected), "{ended:?}");
 }
 
-/// Calls of `read` and similar system calls by this process.
+/// Number of calls of `read` and of similar system calls by this process.
 #[cfg(target_os = "linux")]
 fn reads_of(process: &Child) -> u64 {
     let counters = std::fs::read_to_string(format!("/proc/{}/io", process.id())).unwrap();

@@ -69,7 +69,7 @@ fn hold(house: &House) -> HeldCall {
     HeldCall { message, call, thread: ThreadId::parse(&text("thread")).unwrap() }
 }
 
-/// A record in the tree of a held call that releases the call.
+/// Returns a record that releases a held call, for the tree of the call.
 fn release(house: &House, held: &HeldCall) -> Record {
     let reader = house.reader();
     let last = reader.last().unwrap();

@@ -1,5 +1,5 @@
 //! A hosted process forges requests while clients send and the organism is killed repeatedly. The
-//! process tries every verb of the control socket, and no request of it is carried out.
+//! process tries every verb of the control socket, and none of its requests is carried out.
 //!
 //! `KILLS=…` sets the number of kills.
 

@@ -1,6 +1,5 @@
-//! Forks at every message of recorded runs, and kill -9 during forks (issue 18, part 1).
-//! `ORGANISM_TORTURE=1` tests every message and every failpoint, and otherwise some of them are
-//! tested.
+//! Forks at every message of recorded runs, and kill -9 during forks (issue 18, part 1). With
+//! `ORGANISM_TORTURE=1`, every message and every failpoint is tested, otherwise a part of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,8 +30,8 @@ fn until_all_ended(house: &House) {
     });
 }
 
-/// Forks at every message of the tree, or at one message of each name. A fork has the result of the
-/// source, or no work to do.
+/// Forks at every message of the tree, or in a short run at one message of each name. Each fork
+/// must have the result of the source, or no work to do.
 fn fork_every_message(house: &House, root: &str, result: &str) {
     let before = house.extent(root);
     let mut names = BTreeSet::new();
@@ -49,8 +48,8 @@ fn fork_every_message(house: &House, root: &str, result: &str) {
     assert_eq!(house.extent(root), before, "the source is untouched");
 }
 
-/// Every message of a workflow's run can be forked, and every message of a fork. Each fork calls no
-/// model.
+/// Every message of a workflow's run can be forked, and so can every message of such a fork. Each
+/// fork calls no model.
 #[test]
 fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
@@ -101,9 +100,9 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-/// A fork at a turn beneath a listener's call begins before that call. The call gets its recorded
-/// result as a whole, so the turn would have no effect. The command names the listener and the fork
-/// point.
+/// If a listener's call led to a turn, a fork at the turn begins before that call: the call gets
+/// its recorded result as a whole, so the turn would have no effect. The command names the listener
+/// and the fork point.
 #[test]
 fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
     let house = House::with(BENEATH);
@@ -185,7 +184,7 @@ fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
 }
 
 /// Appends a fork at the thinker's second turn, after `change` has changed its facts. Returns the
-/// reason why the journal is not proved; `None` if it is.
+/// reason why the journal is not proved; `None` if the journal is proved.
 fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> Option<String> {
     let reader = house.reader();
     let records = reader.tree(&ThreadId::parse("sess-source01").unwrap(), None).unwrap();

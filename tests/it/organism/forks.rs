@@ -22,8 +22,8 @@ fn ask(house: &House, name: &str, number: &str, more: &[&str]) -> CommandOutput 
     sent
 }
 
-/// Every message of a thread is forked, and every message of its forks. The source is untouched,
-/// the lineage is proved, and no effect happens twice.
+/// The test forks every message of a thread, and every message of the forks. The source is
+/// untouched, the lineage is proved, and no effect happens twice.
 #[test]
 fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
     let house = House::new();
@@ -229,9 +229,9 @@ fn run_definitions(house: &House) -> Vec<String> {
     recorded.collect()
 }
 
-/// A run in a fork keeps the definition of the source's run, even if the config has changed since,
-/// unless `--config` names one. A run that the source does not have uses the definition of the
-/// config.
+/// A run in a fork keeps the definition of the source's run, even if the config has changed since.
+/// With `--config`, the run uses the definition of that config. A run that the source does not have
+/// uses the definition of the config in force.
 #[test]
 fn a_run_of_a_fork_keeps_the_definition_of_its_source() {
     let essay = ESSAY.replace("name = \"essay\"", "name = \"talk\"");

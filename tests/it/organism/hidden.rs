@@ -45,8 +45,8 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// A house of the user without permissions, with a readable program. A process whose program is
-/// unreadable would always be closed.
+/// A house of the user without permissions, with a readable program. The system always closes the
+/// memory of a process whose program is unreadable.
 fn house() -> (House, PathBuf) {
     let house = House::with(CONFIG);
     let program = house.path("organism");

@@ -61,7 +61,7 @@ impl Projects {
         assert!(checked.out.starts_with("new is good"), "{checked:?}");
     }
 
-    /// Replaces the recording by one of the commented models.
+    /// Replaces the recording by one of the models that the config contains as comments.
     fn use_model(&self, provider: &str) {
         let config = self.read("new/organism.toml");
         let of_provider = format!("# voice = {{ provider = \"{provider}\",");
@@ -123,7 +123,7 @@ fn ended(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
-/// Providers of the commented models in each project.
+/// Providers of the models that each project contains as comments.
 const PROVIDERS: [&str; 4] = ["openai-compatible", "openai", "anthropic", "ollama"];
 
 #[test]

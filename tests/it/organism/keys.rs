@@ -1,5 +1,5 @@
-//! A command needs the keys of models only if it starts an organism. If an organism is running, it
-//! needs none.
+//! A command needs the keys of models only if it starts an organism itself, and not if it uses a
+//! running organism.
 
 use organism::config::{self, ConfigEnvironment};
 use organism::journal;
@@ -118,8 +118,8 @@ fn a_start_without_a_key_names_the_key_and_starts_nothing() {
     house.verified();
 }
 
-/// A command waits for an organism that another process is starting, which has no socket yet. It
-/// does not start an organism without keys.
+/// A command waits for an organism that another process is starting and that has no socket yet. The
+/// command does not start a second organism without keys.
 #[tokio::test]
 async fn an_organism_that_another_process_starts_is_waited_for_and_not_started_without_keys() {
     let house = house();

@@ -37,7 +37,7 @@ const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
 /// Number of refused starts after which the campaign ends early.
 const REFUSED_MAX: usize = 10;
-/// One of this number of kills is a crash at a failpoint.
+/// One kill out of this number is a crash at a failpoint.
 const AIMED_EVERY: u64 = 5;
 
 /// Failpoints between the moment when a record is durable and the end of its effects.
@@ -79,7 +79,7 @@ impl Choices {
 /// How the organism is killed.
 #[derive(Debug, Clone)]
 enum Death {
-    /// `kill -9` after this run has recorded so many messages, and after a pause.
+    /// `kill -9` after this run has recorded a number of messages, and after a pause.
     Random(u64, Duration),
     /// The process aborts at a failpoint.
     Aimed(String),
@@ -222,13 +222,15 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// The number of kills of a campaign: `KILLS`, or few enough for each run of all tests.
+/// The number of kills of a campaign: `KILLS`, or a number that is small enough for every run of
+/// all tests.
 fn kills() -> u64 {
     environment("KILLS").unwrap_or(if torture() { 1_000 } else { 20 })
 }
 
-/// A house with eight listener processes. The interpreter itself starts them, because the `python3`
-/// script of a version manager is slower than they are, eight times after each kill.
+/// A house with eight listener processes. The Python interpreter itself starts them, because the
+/// `python3` script of a version manager would take longer than the listeners, for eight processes
+/// after each kill.
 pub fn house() -> House {
     left_behind::house(quick(House::with(&left_behind::config(&often_lost()))))
 }

@@ -114,7 +114,7 @@ impl LiveTail {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// Reads up to the first line that fits.
+    /// Reads up to the first line for which `fits` holds.
     pub fn find(&mut self, fits: impl Fn(&Json) -> bool) -> Json {
         loop {
             let line = self.next();
@@ -389,10 +389,10 @@ fn a_caller_that_nothing_shows_needs_the_key_of_an_operator() {
 /// A secret that belongs to no client.
 pub const STRANGE_SECRET: &str = "b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA";
 
-/// The secret of the client `desk`. The secret of `other` is the reverse.
+/// The secret of the client `desk`. The secret of `other` is the same text in reverse.
 pub const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// Adds the secrets of both clients to the environment of a command.
+/// Adds the secrets of the clients `desk` and `other` to the environment of a command.
 pub fn with_secrets(mut command: Command) -> Command {
     command.env("DESK_SECRET", SECRET).env("OTHER_SECRET", other_secret());
     command

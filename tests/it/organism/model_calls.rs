@@ -132,7 +132,7 @@ fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
     house.verified();
 }
 
-/// Design 5.29: a call that the agent's time-out ends, because its stream stalls, is charged, and
+/// Design 5.29: if a stream stalls and the agent's time-out ends the call, the call is charged, and
 /// its stream is closed.
 #[test]
 fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received() {
@@ -234,7 +234,7 @@ fn a_live_stream_is_not_cut_at_the_time_out_of_its_agent() {
     assert_eq!(provider.requests(), 1);
 }
 
-/// Two routes, the first of which fails.
+/// Config of a model with two routes, of which the first one fails.
 fn routed(first: &Provider, second: &Provider, more: &str) -> String {
     let models = first.model("first", more) + &second.model("second", more);
     models + "\n[models.live]\nroutes = [\"first\", \"second\"]\n"

@@ -93,7 +93,7 @@ fn let_a_spy_in(house: &House) {
     std::fs::write(&path, text).unwrap();
 }
 
-/// Credentials of a user whose password is its name.
+/// Credentials of a user whose password equals the user's name.
 fn named(user: &str) -> NatsCredentials {
     let password = organism::nats::NatsPassword(user.to_owned());
     NatsCredentials::Password { user: user.to_owned(), password, variable: None }
@@ -148,7 +148,7 @@ impl Guarded {
     }
 }
 
-/// A listener `echo` that answers every payload until it is dropped.
+/// A listener `echo` that answers every payload until this value is dropped.
 pub struct Echo(tokio::runtime::Runtime);
 
 impl Echo {

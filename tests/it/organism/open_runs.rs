@@ -74,7 +74,7 @@ fn payloads(house: &House, name: &str) -> Vec<String> {
     payloads.collect()
 }
 
-/// Opens this many runs, and kills the organism while they wait for their units.
+/// Opens this many runs, and kills the organism while the first goal of each run waits.
 fn left_open(house: &House, runs: usize) {
     let running = house.run();
     for run in 0..runs {

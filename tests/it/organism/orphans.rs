@@ -38,8 +38,8 @@ fn ended(pid: u32) {
     until("a process has ended", || (!is_running(pid)).then_some(()));
 }
 
-/// Value of [`MARK`] in the environment of a process. Waits until it is there, because the
-/// environment is empty while the process executes another program.
+/// Returns the value of [`MARK`] in the environment of a process. Waits until the mark is there,
+/// because the environment is empty while the process executes another program.
 fn mark_of(pid: u32) -> String {
     until("a mark", || {
         let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;

@@ -120,8 +120,8 @@ const CHANGES: &[Change] = &[
     ("no config", |house| house.write("organism.toml", "[organism\n")),
 ];
 
-/// Names of changes after which the test sends no request, because its recorded turns would not
-/// fit.
+/// Names of changes after which the test sends no request, because the recorded turns of the agent
+/// would not fit.
 const NOT_SENT: &[&str] = &["transport", "peers", "model", "no agent", "no config"];
 
 #[test]

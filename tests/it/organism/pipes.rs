@@ -11,8 +11,8 @@ fn unread() -> Stdio {
     writer.into()
 }
 
-/// Exit code of a command whose standard output has no reader. With `all`, its standard error has
-/// none either.
+/// Exit code of a command whose standard output has no reader. With `all`, the standard error of
+/// the command has no reader either.
 fn code_unread(mut command: Command, all: bool) -> Option<i32> {
     command.stdout(unread());
     command.stderr(if all { unread() } else { Stdio::null() });
@@ -131,7 +131,7 @@ fn a_run_continues_although_the_reader_of_its_log_has_gone() {
     assert_eq!(until("it stops", || run.try_wait().unwrap()).code(), Some(0));
 }
 
-/// A full disk under the output is an error, unlike a closed reader. The work is done in both
+/// A full disk under the output is an error, and a closed reader is not. The work is done in both
 /// cases.
 #[test]
 #[cfg(target_os = "linux")]

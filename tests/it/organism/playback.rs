@@ -210,7 +210,7 @@ fn organism(house: &House, cases: &[Case]) -> Config {
     loaded.unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-/// Listeners of tools that confirm each call.
+/// Listeners for the tools of the cases. Each listener confirms every call.
 fn tools(cases: &[Case]) -> HashMap<ListenerName, NativeHostBuilder> {
     let native = |case: &Case| -> (ListenerName, NativeHostBuilder) {
         let name = ListenerName::parse(&format!("{}-tools", case.id)).unwrap();

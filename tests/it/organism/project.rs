@@ -547,8 +547,8 @@ fn forge(path: &Path) -> Arc<Mutex<String>> {
     received
 }
 
-/// Commands send nothing to a socket of another process than the holder of the journal. Such a
-/// process of the same user may put its socket in the place of the organism's.
+/// Commands send nothing to a socket of a process that does not hold the journal. Such a process of
+/// the same user may put its own socket at the path of the organism's socket.
 #[test]
 fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
     let house = House::new();

@@ -1,5 +1,5 @@
-//! A local provider of models that speaks the wire format of chat completions. It can stream
-//! slowly, and it counts requests, sent words, and clients that disconnected.
+//! A local provider of models, which speaks the wire format of chat completions. The provider can
+//! stream slowly, and counts requests, sent words, and clients that disconnected.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -115,7 +115,7 @@ fn event(delta: Json, finish: Json) -> String {
     format!("data: {event}\n\n")
 }
 
-/// The events of a streamed text, including those of its end.
+/// The events of a streamed text, including the events that end the stream.
 fn events(text: &str) -> [String; 3] {
     let text = event(json!({"role": "assistant", "content": text}), Json::Null);
     [text, event(json!({}), json!("stop")), "data: [DONE]\n\n".to_owned()]
@@ -171,7 +171,7 @@ fn speak(stream: &mut TcpStream, words: usize, end: Option<&String>, seen: &Mute
     }
 }
 
-/// Waits for `pause`, or until the client disconnects. Returns whether it did.
+/// Waits for `pause`, or until the client disconnects. Returns whether the client has disconnected.
 fn has_left(stream: &mut TcpStream, pause: Duration) -> bool {
     stream.set_read_timeout(Some(pause)).unwrap();
     match stream.read(&mut [0; 64]) {

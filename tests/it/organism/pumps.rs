@@ -205,8 +205,8 @@ fn observe_request(server: &Server, subject: String) -> std::thread::JoinHandle<
     std::thread::spawn(move || drop(runtime.block_on(asked.next())))
 }
 
-/// A start waits for a server that does not respond for a while, as in an election, and does not
-/// report the journal as broken.
+/// A start waits for a server that does not respond for a while, for example during an election.
+/// The start does not report the journal as broken.
 #[test]
 fn a_journal_whose_server_says_nothing_at_the_start_is_waited_for_and_not_called_broken() {
     let (server, stream) = (Server::start(), stream("silent"));

@@ -1,5 +1,5 @@
-//! Turns of a fork with prompts that its source also has. They get the recorded answers in the
-//! order of the source, and no model is called (issue 18, 1.6).
+//! If a turn of a fork has the same prompt as a turn of the source, it gets the recorded answer.
+//! These answers come in the order of the source, and no model is called (issue 18, 1.6).
 
 use organism::ids::{MessageId, Position, ThreadId};
 use organism::system;

@@ -53,7 +53,7 @@ fn furnished(house: House) -> House {
     house
 }
 
-/// Replaces a text in a file, which must contain it.
+/// Replaces `old` by `new` in a file, which must contain `old`.
 fn rewrite(house: &House, file: &str, old: &str, new: &str) {
     let text = std::fs::read_to_string(house.path(file)).unwrap();
     assert!(text.contains(old), "{file}: {old}");

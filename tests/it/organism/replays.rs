@@ -60,8 +60,8 @@ fn sent(house: &House, text: &str, mutant: &str, code: i32) {
     assert_eq!(sent.code, Some(code), "{sent:?}");
 }
 
-/// A house with starts on two configs. The second gate refuses payloads that the first one
-/// accepted.
+/// A house that was started with two configs, one after the other. The gate of the second config
+/// refuses payloads that the gate of the first config accepted.
 fn house() -> House {
     let house = House::with(CONFIG);
     house.write("turns.toml", TURNS);

@@ -90,7 +90,8 @@ fn a_failed_call_is_retried_once_and_keeps_its_disposition() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// A retry that fails, too, is retried by its own id. Two simultaneous retries send one message.
+/// A retry that has failed is retried by its own id. Two simultaneous retries of one message send
+/// one message.
 #[test]
 fn a_retry_is_retried_and_two_at_once_send_one() {
     let house = House::with(&config(""));

@@ -187,8 +187,8 @@ replies = ["said"]
 timeout = "5s"
 "#;
 
-/// Without `ORGANISM_LOG`, the log shows what a listener writes to standard error, and that its
-/// answer has no end.
+/// Without `ORGANISM_LOG`, the log shows what a listener writes to standard error, and that the end
+/// of the listener's answer is missing.
 #[test]
 fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul() {
     let house = House::with(UNFINISHED);
@@ -215,7 +215,7 @@ fn the_log_shows_the_standard_error_of_a_listener_and_an_answer_without_its_nul(
     house.verified();
 }
 
-/// The log shows that a cancelled delivery was answered without an end. The bytes arrive after the
+/// The log shows that the answer to a cancelled delivery lacks its end. The bytes arrive after the
 /// cancel, while the host waits for the process.
 #[test]
 fn the_log_shows_an_answer_that_lost_its_nul_after_the_cancel() {

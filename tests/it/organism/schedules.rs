@@ -13,7 +13,8 @@ use crate::web::{address, ask, listening};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// A house with a schedule that sends `tick` to the echo. `lines` are added to its section.
+/// A house with a schedule that sends `tick` to the echo. `lines` are added to the section of the
+/// schedule.
 fn house(lines: &str) -> House {
     let schedule = format!("[schedules.tick]\nsend = \"tick.xml\"\nas = \"desk\"\n{lines}\n");
     let house = House::with(&format!("{CONFIG}\n{schedule}"));

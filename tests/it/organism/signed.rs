@@ -1,5 +1,5 @@
-//! Operators. If the config names any, a decision has no effect without the signature of one of
-//! them.
+//! Operators. If the config names operators, a decision takes effect only with the signature of one
+//! of them.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -126,8 +126,8 @@ impl Signing {
         self.house.reader().about().unwrap().journal
     }
 
-    /// Sends a request to the organism. If it is refused, returns the rule and the text of the
-    /// refusal.
+    /// Sends a request to the organism. If the request is refused, returns the rule and the text of
+    /// the refusal.
     fn asks(&self, ask: &ServiceRequest) -> Result<(), String> {
         let mut answer = None;
         tokio::runtime::Runtime::new().unwrap().block_on(async {

@@ -55,7 +55,7 @@ pub fn snapshot(house: &House) -> Option<u64> {
     line["checkpoint"]["position"].as_u64()
 }
 
-/// Makes the pump sign a checkpoint, by an operator's decision, which always leads to one.
+/// Submits an operator's decision. After every such decision, the pump signs a checkpoint.
 pub fn decide(house: &House) {
     let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
     let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();

@@ -26,8 +26,8 @@ fn send(house: &House, payload: &str, arguments: &[&str]) -> (Child, String) {
     (send, wait.expect("a wait is reported before the end"))
 }
 
-/// A call beneath a pause is reported to its client, also to one that repeats its key, with the
-/// command that ends the pause.
+/// A client whose call a pause holds back gets a report of the pause, with the command that ends
+/// it. A client that repeats the key of the call gets the same report.
 #[test]
 fn a_client_of_a_paused_call_gets_the_command_that_ends_the_pause() {
     let house = House::with(CONFIG);

@@ -130,7 +130,7 @@ fn results_that_a_judge_calls_different_or_gives_no_verdict_about_count_as_diffe
     }
 }
 
-/// A judge gives no verdict if the trial has used up its budget, which includes the judge.
+/// A judge gives no verdict if the trial has used up its budget, which also covers the judge.
 #[test]
 fn a_judge_without_the_rest_of_a_budget_gives_no_verdict() {
     let house = judged(&one(say("x")), &[&verdict("true", "It is the same.")]);
@@ -145,7 +145,8 @@ fn a_judge_without_the_rest_of_a_budget_gives_no_verdict() {
     assert!(judge["reason"].to_string().contains("budget-spent"), "{judged:#}");
 }
 
-/// A fault in place of a reply is given to no judge, because it can never mean the same.
+/// A fault in place of a reply is given to no judge, because a fault and a reply can never mean the
+/// same.
 #[test]
 fn a_fault_instead_of_a_reply_is_given_to_no_judge() {
     let house = judged(&one(say("x")), &[&verdict("true", "It is the same.")]);

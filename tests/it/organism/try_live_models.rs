@@ -36,7 +36,7 @@ turn = 1
 text = '<said>before</said>'
 "#;
 
-/// Tokens of the prompt and of the answer, as the provider states them for each request.
+/// Tokens of the prompt that the provider states for each request.
 const PROMPT: u64 = 1_000;
 const ANSWER: u64 = 100;
 const THREADS: usize = 4;
@@ -157,7 +157,8 @@ fn money_for_a_model_without_a_price_is_refused() {
     assert_eq!(both.code, Some(2), "{both:?}");
 }
 
-/// A failed model request ends its thread, which states that, and not the trial.
+/// A failed model request ends only its own thread, whose result states the failure. The trial goes
+/// on.
 #[test]
 fn a_provider_that_fails_ends_the_thread_and_not_the_trial() {
     let provider = Provider::start(vec![

@@ -385,8 +385,8 @@ fn a_thread_whose_request_is_redacted_is_not_tried() {
     assert!(report["not_tried"][0]["reason"].to_string().contains("redacted"), "{report:#}");
 }
 
-/// A trial leaves the source untouched when a signal ends it. It waits for a live listener that
-/// does not answer until then.
+/// If a signal ends a trial, the source is untouched. At that moment the trial waits for a live
+/// listener that has not answered.
 #[test]
 fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     let (agent, rest) = AGENTS.split_once("[agents.second]").unwrap();

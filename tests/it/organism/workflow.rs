@@ -355,7 +355,7 @@ fn the_command_draws_its_goals_on_a_terminal_and_leaves_them_there() {
     }
 }
 
-/// Replaces each number in a line by the letter N.
+/// Replaces each number in a line by `N`.
 fn form(line: &str) -> String {
     let mut form = String::new();
     for char in line.chars() {

@@ -287,7 +287,8 @@ fn two_tests_at_once_do_not_disturb_each_other() {
     }
 }
 
-/// A workflow in which a goal fails after a retry, while a program works for longer than that.
+/// A workflow in which a goal fails after a retry. Meanwhile a program is busy for longer than both
+/// attempts of the goal take.
 const RACE: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]

@@ -168,7 +168,7 @@ fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
     (!is_gone).then_some(running)
 }
 
-/// Kills the organism after each of these numbers of steps, with a start before each. Ends when the
+/// For each of these numbers, starts the organism and kills it after so many steps. Ends when the
 /// run is over or a workflow is at its last attempt. Returns the number of kills.
 fn die_and_resume(house: &House, steps: impl Iterator<Item = u64>) -> usize {
     let mut deaths = 0;

@@ -14,7 +14,7 @@ fn house(config: &str) -> House {
     house
 }
 
-/// Sends a survey of three questions, to the last of which there is no answer.
+/// Sends a survey of three questions. There is no answer to the third question.
 fn survey(house: &House, more: &[&str]) -> CommandOutput {
     let request = "<survey xmlns=\"https://xml-pipeline.org/ns/workflow/v1/survey\">\
                    <question>Who?</question><question>Where?</question><question>Why?</question>\

@@ -413,8 +413,9 @@ say = { agent = "specialist", prompt = "Say: {{input/question}}" }
 
 const DELEGATES: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:t:post"><xs:element name="delegate" type="xs:string"/></xs:schema>"#;
 
-/// A definition of an open run that clashes with the config does not disturb other definitions. At
-/// one agent, a listener's name `delegate` clashes with that of the run's roles.
+/// An open run has a recorded definition that clashes with the config. Other definitions are not
+/// affected. The clash is a listener that accepts `delegate`, the payload name that the run's roles
+/// need, from the same agent.
 #[test]
 fn a_recorded_definition_that_clashes_with_the_config_takes_no_other_one_down() {
     let owner = "[humans.owner]\ndescription = \"x\"\n";

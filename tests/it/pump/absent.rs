@@ -26,7 +26,7 @@ fn joined(world: &mut World) {
     world.step(Event::Joined { listener: name("finder"), detail: "here".to_owned() });
 }
 
-/// Reports each delivery as not taken for this time. Returns these deliveries.
+/// Reports each delivery as not taken, for this time. Returns these deliveries.
 fn absent_for(world: &mut World, time: Duration) -> Vec<Delivery> {
     let until = world.now.plus(time);
     let mut probes = Vec::new();

@@ -46,7 +46,7 @@ fn held(world: &World) -> Vec<CallId> {
     held.map(|call| call.id).collect()
 }
 
-/// A turn of the thinker whose command is held.
+/// A turn of the thinker. The command in this turn is held.
 fn held_command(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) {
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("run", "rm")]);

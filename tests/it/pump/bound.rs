@@ -1,4 +1,4 @@
-//! Bound threads: every kind of close of the call that opened them cancels them.
+//! Bound threads: every close of the call that opened a bound thread cancels the thread.
 
 use std::time::Duration;
 
@@ -184,8 +184,8 @@ fn bound_must_be_a_boolean() {
     assert_eq!(fresh(&world.delivery("thinker")), ["huh schema-invalid"]);
 }
 
-/// Every thread id except that of a descendant: its own, an ancestor, a sibling, one of another
-/// tree, and an unknown one.
+/// A listener can cancel only descendants of its own thread. The answer is the same for the own
+/// thread, an ancestor, a sibling, a thread of another tree, and an unknown id.
 #[test]
 fn cancelling_any_thread_but_a_descendant_answers_with_the_same_bytes() {
     let mut world = World::new(contracts());

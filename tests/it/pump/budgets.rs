@@ -37,8 +37,8 @@ fn spends(world: &mut World, delivery: &Delivery, tokens: u64, money: Money, pay
     world.answer_turn(delivery, &[payload.to_owned()], Some(turn));
 }
 
-/// O11, F14: a call cannot spend the reservation of another call until the actual cost of that call
-/// is known.
+/// O11, F14: while a model call runs, no other call can spend the amount that the running call has
+/// reserved.
 #[test]
 fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -142,8 +142,8 @@ fn spent(world: &World, delivery: &Delivery) -> (u64, u64) {
     (usage.model_calls, usage.tokens)
 }
 
-/// Design 5.29: a model call that ends after its call was closed is charged at its end, with its
-/// actual cost.
+/// Design 5.29: if a call of the bus is closed before its model call ends, the model call is
+/// charged at its end, with its actual cost.
 #[test]
 fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -285,7 +285,8 @@ fn an_agents_budget_is_within_the_budget_of_the_tree() {
     assert_eq!(world.reserve(&woken, 5_000, Money::default()), Ok(()), "the thinker is free");
 }
 
-/// O11: money is counted by the price of tokens, warned of, and spent like tokens.
+/// O11: money is counted by the price of tokens. A budget of money warns and ends like a budget of
+/// tokens.
 #[test]
 fn money_is_a_budget_too() {
     let limit = Money::of_units(0.01);

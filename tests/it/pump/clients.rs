@@ -35,8 +35,8 @@ fn rule(receipt: &Receipt) -> String {
     }
 }
 
-/// Law 5: no client can send under the name of a listener, even a payload that this listener may
-/// send.
+/// Law 5: a client cannot send under the name of a listener, not even a payload that the listener
+/// may send.
 #[test]
 fn a_submission_under_a_listeners_name_is_refused_like_one_of_a_stranger() {
     let mut world = world();
@@ -220,7 +220,8 @@ fn a_completed_thread_continues_with_its_history() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// A conversation may continue after days, because the time of a thread counts only while it works.
+/// A conversation may continue after days, because the time of a thread counts only while the
+/// thread has work.
 #[test]
 fn an_idle_thread_does_not_use_up_its_time() {
     let mut world = world();

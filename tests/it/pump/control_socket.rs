@@ -21,8 +21,8 @@ use super::driver::{PATIENCE, Running, silent, start, start_hosting};
 use super::slow_disk::Silent;
 use super::world::{name, word};
 
-/// Time-out of the server for a connection. It is longer than a test waits for a stop, so that the
-/// server does not end the connection before.
+/// Time-out of the server for a connection. The time-out exceeds the time for which a test waits
+/// for a stop, so that the server does not end the connection first.
 const SERVER_PATIENCE: Duration = PATIENCE.saturating_mul(3);
 
 /// Opens a server in front of a pump. Returns the server and the path of its socket.
@@ -43,7 +43,8 @@ async fn end(running: Running) {
     running.ended().await.unwrap();
 }
 
-/// A regular stop waits for every open connection, but for a silent one only a limited time.
+/// A regular stop waits for open connections. For a silent connection, it waits only a limited
+/// time.
 #[tokio::test]
 async fn a_silent_connection_does_not_hold_up_a_stop() {
     let running = start(None, silent);
@@ -111,7 +112,8 @@ async fn a_server_that_is_dropped_without_being_closed_serves_no_further_connect
     end(running).await;
 }
 
-/// A submission over a separate connection, which waits for its result.
+/// Sends a submission that waits for its result, over a separate connection. Returns the
+/// connection.
 async fn submit_and_wait(path: &Path) -> UnixStream {
     submit_with(path, "", "").await
 }
@@ -136,8 +138,8 @@ async fn first_line(connection: &mut UnixStream) -> String {
     line
 }
 
-/// A client that disconnects frees its place, and queries need none. Clients may wait for weeks for
-/// a person's decision, and must not block that person.
+/// A client that disconnects frees its place, and queries need no place. Clients may wait for weeks
+/// for a person's decision, and must not block that person.
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     let (running, server, path) = never_answering();
@@ -174,7 +176,7 @@ async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     end(running).await;
 }
 
-/// A pump with a server, whose only listener never answers.
+/// A pump with a server. The only listener of the pump never answers.
 fn never_answering() -> (Running, ControlServer, PathBuf) {
     let runtime = tokio::runtime::Handle::current();
     let running = start_hosting(None, |pump| {

@@ -138,7 +138,7 @@ fn one_instance_is_given_nothing_before_a_timed_out_handler_has_ended() {
     assert_eq!(fresh(&world.delivery("finder")), ["look(second)"]);
 }
 
-/// One busy thread does not starve another.
+/// A busy thread does not starve another thread.
 #[test]
 fn threads_take_turns() {
     let mut contracts = contracts();
@@ -159,7 +159,7 @@ fn threads_take_turns() {
 }
 
 /// A thread that was cancelled and opened again has one place in the order of threads, like every
-/// other.
+/// other thread.
 #[test]
 fn a_cancelled_and_reopened_thread_gets_no_second_turn() {
     let mut contracts = contracts();

@@ -14,7 +14,8 @@ use super::world::{World, agent, client, core, fresh, listener, name, names, wor
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// An agent with a finder and a person, and a client that reaches the finder, too.
+/// Contracts of an agent that may call a finder and a person, and of two clients. Only the client
+/// `desk` may call the finder as well.
 fn contracts() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     boss.accepts = names(&["ask"]);
@@ -239,7 +240,7 @@ fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
 }
 
 /// 4.2: a paused thread of a fork keeps its timers, and the timers of other threads fire without
-/// waiting for it.
+/// waiting for the paused thread.
 #[test]
 fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     let mut world = world();
@@ -266,8 +267,8 @@ fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     world.check_replay();
 }
 
-/// 1.7 and design 5.23: a spawned thread has the same limits in the fork, and nothing of them is
-/// used.
+/// 1.7 and design 5.23: a spawned thread has the same limits in the fork, and has used none of
+/// them.
 #[test]
 fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
     let mut contracts = contracts();
@@ -308,8 +309,8 @@ fn recalled(world: &World) -> Vec<String> {
     found
 }
 
-/// 1.6: recorded results arrive in the order of the source, each once nothing else in the fork can
-/// go on.
+/// 1.6: recorded results arrive in the order of the source. Each result arrives when nothing else
+/// in the fork can go on.
 #[test]
 fn results_on_record_come_in_the_order_of_the_source() {
     for ends in [false, true] {
@@ -427,8 +428,8 @@ fn a_fork_at_a_turn_goes_on_from_there() {
     }
 }
 
-/// 1.5, 1.6: a call that was open at the fork point gets its recorded result, or is held if there
-/// is none.
+/// 1.5, 1.6: a call that was open at the fork point gets its recorded result, or is held if no
+/// result is recorded.
 #[test]
 fn an_open_call_to_a_listener_gets_its_recorded_result() {
     for is_recorded in [true, false] {

@@ -1,4 +1,4 @@
-//! `forward`: the result of a call becomes the caller's own, without waking it.
+//! `forward`: the result of a call becomes the caller's own result, and the caller is not woken.
 
 use expect_test::expect;
 use organism::contract::{Contract, Gather};

@@ -31,14 +31,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ROOM_MAX: Duration = Duration::from_secs(2);
 /// Time after which a submission without an answer counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);
-/// Length of a text. Its record does not fit into the free bytes of any page.
+/// Length of a text in bytes. A record with such a text does not fit into the free bytes of any
+/// page.
 const TEXT_BYTES: usize = 40 << 10;
 const PAGES_MAX: u32 = 400;
 
 type Sent = Result<(Receipt, Completions), PumpStopped>;
 type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + 'a>>;
 
-/// A listener that answers every payload. For a payload `hold`, it waits until it is released.
+/// A listener that answers every payload. For a payload `hold`, the listener waits until the test
+/// releases it.
 struct Finder {
     let_go: Arc<Semaphore>,
 }

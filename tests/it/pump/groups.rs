@@ -140,8 +140,8 @@ fn the_results_of_a_group_keep_call_order_among_other_calls() {
     assert_eq!(fresh(&world.delivery("thinker")), expected);
 }
 
-/// A world with a spawned group, for whose end the spawner waits. Also returns a delivery to each
-/// leg.
+/// A world with a group in a spawned thread. The spawner waits for the end of that thread. Also
+/// returns a delivery to each leg.
 fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
     let mut world = World::new(contracts(Gather::First));
     world.open("desk", &word("plan", "p"));
@@ -188,7 +188,8 @@ fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
     assert_eq!(tree.kept_faults, []);
 }
 
-/// The reply of a spawned leg leaves other calls that are on their way to the spawner as they are.
+/// The reply of a leg in a spawned thread affects neither a timer nor another thread for which the
+/// spawner waits.
 #[test]
 fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     let mut world = World::new(contracts(Gather::First));

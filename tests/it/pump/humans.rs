@@ -129,8 +129,8 @@ fn a_listener_that_becomes_human_gets_questions_and_the_reverse_holds() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// A world with two clients, an agent that the first one may call, and a person for whom two calls
-/// of each client may wait.
+/// A world with two clients, an agent that the first client may call, and a person for whom two
+/// calls of each client may wait.
 fn two_clients() -> World {
     let mut contracts = contracts(None);
     contracts[3].backlog = 2;

@@ -203,8 +203,8 @@ fn a_full_backlog_is_reported_to_callers_and_clients() {
     assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
 }
 
-/// A call from beneath an agent's own call back to that agent is refused, because it would wait for
-/// itself without end.
+/// An agent's own call leads to a call back to that agent. This second call is refused, because it
+/// would wait for itself without end.
 #[test]
 fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
     let mut world = World::new(contracts());

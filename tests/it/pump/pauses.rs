@@ -1,5 +1,5 @@
-//! Pauses: nothing is handed over, no time counts, and the resume makes up for what came meanwhile
-//! (issue 18, part 4).
+//! Pauses: nothing is handed over, no time counts, and the resume handles the alarms that came due
+//! during the pause (issue 18, part 4).
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 const ALL: PauseTarget = PauseTarget::All;
 
-/// An agent with a finder, a person, a shell whose calls are held, and a till that takes one
-/// attempt.
+/// Contracts of an agent, a finder, a person, a shell whose calls are held, and a till whose calls
+/// have one attempt.
 fn contracts() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));
@@ -329,7 +329,7 @@ fn an_approval_that_nobody_decides_expires_after_its_whole_time() {
 }
 
 /// A pause delays the request for a preview, as it delays a delivery. After the resume, the request
-/// has its whole time.
+/// has its whole time-out.
 #[test]
 fn no_preview_is_requested_during_a_pause() {
     let mut world = world();
@@ -443,7 +443,8 @@ fn a_pause_outlives_its_listener_and_can_be_ended_without_it() {
     assert!(world.core.state().pauses.is_empty());
 }
 
-/// A pause of a thread whose tree has left memory holds back its later requests.
+/// If the tree of a paused thread has left memory, the pause still holds back later requests of the
+/// thread.
 #[test]
 fn a_thread_at_rest_is_paused() {
     let mut world = world();
@@ -487,7 +488,7 @@ fn signed(key: &SigningKey, world: &World, target: &PauseTarget, nonce: u128) ->
     DecisionOrigin { note: note.to_owned(), signature, ..DecisionOrigin::default() }
 }
 
-/// If the config names operators, a pause needs the signature of one of them. The signature must
+/// If the config names operators, a pause needs the signature of an operator. The signature must
 /// name the same target.
 #[test]
 fn a_pause_is_recorded_by_the_operator_whom_its_signature_proves() {

@@ -49,11 +49,12 @@ fn contracts(dice: &mut Dice) -> Vec<Contract> {
 struct PreviewLedger {
     /// Digest of the recorded preview of each call.
     recorded: HashMap<CallId, Digest>,
-    /// The preview that the approval of a call named; `None` if it named the bytes alone.
+    /// The preview that the approval of a call named; `None` if the approval named only the bytes
+    /// of the payload.
     approved: HashMap<CallId, Option<Digest>>,
-    /// Calls with an answered attempt. They may continue after it.
+    /// Calls with an answered attempt. Such a call may continue after the answer.
     answered: HashSet<CallId>,
-    /// Number of records that were read.
+    /// Number of records that this ledger has read.
     records: usize,
     /// Number of deliveries with an approved preview.
     deliveries_with_preview: usize,

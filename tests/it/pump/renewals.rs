@@ -1,4 +1,4 @@
-//! Counts that start again with the next request of a client, and counts that never do.
+//! Counts that start again with the next request of a client, and counts that never start again.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use organism::thread::{Fact, Record};
 
 use super::world::{World, agent, client, core, fresh, listener, name, word};
 
-/// Contracts with a client `errands`, as which the processes of the listener `finder` may submit.
+/// Contracts with a client `errands`. The processes of the listener `finder` may submit as this
+/// client.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.client = Some(name("errands"));
@@ -188,8 +189,8 @@ fn a_request_while_an_earlier_one_runs_renews_nothing() {
     assert_eq!(renewals(&world), 0);
 }
 
-/// A request renews no budget while a thread of an earlier request still works, although the
-/// earlier request has its result.
+/// A request renews no budget while a thread of an earlier request still runs, even if the earlier
+/// request has its result.
 #[test]
 fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     let mut world = world(TreeLimits { model_calls: 3, ..Default::default() });

@@ -98,7 +98,7 @@ fn trees_stay_in_memory_if_their_working_file_cannot_be_written() {
     assert_eq!(staying.state(), whole.state());
 }
 
-/// Starts a pump that keeps nothing in memory that is at rest.
+/// Starts a pump that lets everything at rest leave its memory.
 fn started(kept: &Kept, store: RestingStore) -> (Handle, std::thread::JoinHandle<()>) {
     let world = world();
     let mut core = ResidentCore::with_store(empty(&world), store, NOTHING_STAYS);

@@ -13,7 +13,8 @@ use super::world::{World, agent, client, core, listener, name, word};
 const MINUTE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// A listener that may take longer than the interval, and whose call survives some restarts.
+/// A listener that may take longer than the interval of a schedule, and whose call survives some
+/// restarts.
 fn finder() -> Contract {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.timeout = 100 * INTERVAL;
@@ -315,7 +316,7 @@ fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
     assert!(world.core.state().schedules.is_empty());
 }
 
-/// A world in which the time of a run is recorded, and its request is not yet. Also returns the
+/// A world whose record has the time of a run, and not yet the request of the run. Also returns the
 /// time of the first start.
 fn begun(schedule: Schedule) -> (World, Time) {
     let mut world = running(schedule);

@@ -1,4 +1,4 @@
-//! If the config names operators, a decision needs the signature of one of them. A signature is
+//! If the config names operators, a decision needs the signature of an operator. A signature is
 //! valid once, and for five minutes.
 
 use std::time::Duration;

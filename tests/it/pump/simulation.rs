@@ -197,7 +197,7 @@ impl Simulation {
         simulation
     }
 
-    /// Restarts the pump with other schedules, if it has any.
+    /// Restarts the pump with other schedules, if the pump has schedules.
     fn change_schedules(&mut self) {
         if self.has_schedules {
             let schedules = schedules(&mut self.dice);
@@ -316,7 +316,7 @@ impl Simulation {
     }
 
     /// Asserts that a serial listener has one delivery at a time in each thread, even while the
-    /// handler of a closed call still works.
+    /// handler of a closed call still runs.
     fn serial_listeners_are_serial(&self) {
         let is_agent = |d: &Delivery| matches!(d.listener.as_str(), "thinker" | "writer");
         let is_serial = |d: &Delivery| is_agent(d) || self.serial.contains(&d.listener);

@@ -163,8 +163,8 @@ fn an_initial_payload_that_the_gate_refuses_creates_no_thread() {
     assert!(threads(&world).is_empty());
 }
 
-/// O4: a child runs on after its spawner's call has closed, because it is not beneath that call.
-/// Its result is late.
+/// O4: a child runs on after its spawner's call has closed, because the child is not beneath that
+/// call. The child's result is late.
 #[test]
 fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
     let mut world = world();
@@ -225,7 +225,7 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
     }
 }
 
-/// A result of a thread that does not fit into one message stays in the thread, and the
+/// If the result of a thread does not fit into one message, the result stays in the thread, and the
 /// `thread-result` states that.
 #[test]
 fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement() {

@@ -97,8 +97,8 @@ pub struct RetriedCall<'a> {
 
 pub struct World {
     /// The pump's core. Everything at rest leaves memory before each step and comes back
-    /// afterwards, so that each test also proves that no event takes a tree at rest for an unknown
-    /// one.
+    /// afterwards, so that each test also proves that no event mistakes a tree at rest for an
+    /// unknown tree.
     pub core: ResidentCore,
     /// Whether trees at rest stay in memory. A test with many trees needs this, because moving them
     /// would take minutes.
@@ -125,7 +125,7 @@ pub struct World {
     submissions: u32,
     /// Trace that submissions carry.
     pub trace: Option<TraceParent>,
-    /// Trace that begins with a submission that carries none.
+    /// Trace that begins with a submission, if the submission belongs to no earlier trace.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
@@ -146,13 +146,14 @@ struct Seen {
     attempts: HashMap<CallId, Attempt>,
     /// Calls of which their clients know.
     known_to_clients: HashSet<CallId>,
-    /// Work that may still be spent on checks of each tree.
+    /// Credit of each tree for checks: the number of its calls, messages and threads that the next
+    /// check may read.
     credit: HashMap<ThreadId, usize>,
 }
 
-/// Work per step for checks of its tree. A tree up to this size is checked after every step, and a
-/// larger one less often. Otherwise the checks of a bomb of 10,000 messages would take quadratic
-/// time.
+/// Increase of a tree's credit for checks in each step. A tree up to this size is checked after
+/// every step, and a larger tree less often. Otherwise the checks of a bomb of 10,000 messages
+/// would take quadratic time.
 const LOOKED_THROUGH: usize = 500;
 
 impl World {
@@ -275,8 +276,8 @@ impl World {
         self.restart();
     }
 
-    /// Rebuilds the core from the records. While it is rebuilt, every tree at rest leaves memory,
-    /// and in the middle of the records it continues from a snapshot.
+    /// Rebuilds the core from the records. During this, every tree at rest leaves memory, and in
+    /// the middle of the records the core continues from a snapshot.
     fn rebuilt(&self, records: &[Record]) -> ResidentCore {
         self.rebuilt_over(records, records.len() / 2)
     }
@@ -431,7 +432,8 @@ impl World {
         }
     }
 
-    /// Checks the properties that hold after every step: a record changes only its own tree.
+    /// Checks the properties that hold after every step. One tree is enough, because a record
+    /// changes only its own tree.
     fn check_tree(&mut self, tree: &ThreadId) {
         let [state, shadow] = [&*self.core, &self.shadow].map(Core::state);
         let open = self.seen.accepted.len() - self.seen.disposed.len();
@@ -754,8 +756,8 @@ impl World {
         self.recall_at(None, found)
     }
 
-    /// Answers the next search of a fork's source with a result, whose record in the source has
-    /// this position.
+    /// Answers the next search of a fork's source with a result. `position` is the position of its
+    /// record in the source.
     pub fn recall_at(
         &mut self,
         position: Option<Position>,
@@ -869,7 +871,7 @@ impl World {
     }
 }
 
-/// A core that keeps nothing in memory once it is at rest.
+/// Wraps a core so that everything at rest leaves its memory.
 pub fn resident(core: Core) -> ResidentCore {
     let limits = ResidencyLimits { trees: 0, threads: 0, keys: 0, batch: 0 };
     ResidentCore::with_store(core, RestingStore::in_memory(), limits)
@@ -883,7 +885,7 @@ fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     }
 }
 
-/// Replays every scenario, and compares its states, when its world is dropped.
+/// When a world is dropped, its scenario is replayed, and the states are compared.
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {

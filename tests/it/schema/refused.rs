@@ -324,8 +324,8 @@ fn a_deviation_of_libxml2_is_found_wherever_the_type_comes_from() {
     assert_eq!(doubts(group), ["schema-fixed-ref"]);
 }
 
-/// A user's type that shares its name with another type causes no warning. Only a name in the
-/// namespace of XML Schema is that of a built-in type, and two namespaces may use the same name.
+/// A user's type that has the local name of another type causes no warning. Only a type in the
+/// namespace of XML Schema is built in, and two namespaces may use the same name.
 #[test]
 fn a_type_of_the_users_with_the_name_of_another_type_is_no_deviation() {
     let extends = |base: &str| {

@@ -82,7 +82,8 @@ impl Bill {
         assert_eq!(before, None, "{place:?} is charged twice");
     }
 
-    /// Compares the accounts after all work has ended.
+    /// Compares the provider's account with the recorded charges after all work has ended. `usage`
+    /// is the cost according to the state.
     pub fn verdict(&self, usage: Spending) {
         let charged: BTreeSet<_> = self.charged.keys().copied().collect();
         let free: Vec<_> = self.reserved.difference(&charged).collect();

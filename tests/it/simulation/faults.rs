@@ -31,7 +31,7 @@ pub enum Fault {
     Unreachable,
     /// No program runs the listener for a while.
     Absent,
-    /// The pump dies while a delivery is in flight that must not be repeated.
+    /// The pump dies during a delivery that must not be repeated.
     KilledWithSingle,
     /// The pump is frozen, or its machine is suspended.
     Frozen,
@@ -55,11 +55,11 @@ pub enum Fault {
     AnswerStray,
     ClockForward,
     ClockBack,
-    /// The decision of an operator is lost before the pump.
+    /// The decision of an operator is lost before it reaches the pump.
     DecisionLost,
     /// Two operators decide at the same time.
     DecisionTwice,
-    /// An operator approves another hash than that of the payload.
+    /// An operator approves a hash that differs from the hash of the payload.
     WrongHash,
     /// The decision was made, and the response to the operator is lost.
     RulingLost,
@@ -193,7 +193,7 @@ impl Dice {
         self.quiet = true;
     }
 
-    /// Whether this fault occurs now. Counts the fault if it does.
+    /// Whether this fault occurs now. Counts each fault that occurs.
     pub fn strikes(&mut self, fault: Fault) -> bool {
         let strikes = !self.quiet && self.one_in(fault.odds());
         self.tally.0[fault as usize] += u64::from(strikes);

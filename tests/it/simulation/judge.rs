@@ -24,7 +24,7 @@ pub fn forged_by(sender: &ListenerName) -> String {
     format!("{FORGED}{sender}")
 }
 
-/// A hash of a payload that is never sent.
+/// The hash of no payload that is ever sent.
 pub const NOT_LOOKED_AT: &str = "0000000000000000";
 
 #[derive(Default)]

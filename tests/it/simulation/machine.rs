@@ -24,8 +24,8 @@ pub struct Machine {
     pub gate: Gate,
     journal: Uuid,
     core: ResidentCore,
-    /// Decides when trees at rest leave memory; `None` if they never do. It is separate from the
-    /// dice of the faults, so that the same faults occur in both cases.
+    /// Decides when trees at rest leave memory; `None` if they never leave. It is separate from the
+    /// dice of the faults, so that a seed has the same faults with and without it.
     residency: Option<Dice>,
     /// The state that follows from the durable records alone.
     shadow: Core,
@@ -122,8 +122,8 @@ impl Machine {
         format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
     }
 
-    /// Rebuilds the core from the durable records. With residency, it continues from a snapshot
-    /// after a random number of records.
+    /// Rebuilds the core from the durable records. With `residency`, the core continues from a
+    /// snapshot after a random number of records.
     fn rebuilt(&mut self) -> ResidentCore {
         let contracts = &self.gate.contracts;
         let core = || Core::new(contracts.clone(), TreeLimits::default(), config());

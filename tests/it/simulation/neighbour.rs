@@ -19,9 +19,9 @@ use crate::pump::world::{name, word};
 const JOURNAL: Uuid = Uuid::from_u128(8);
 
 pub struct Neighbour {
-    /// Deliveries that its listeners handle.
+    /// Deliveries that the listeners of this project handle.
     pub deliveries: Vec<Delivery>,
-    /// Its calls that wait for a person, with the digests of their payloads.
+    /// Calls of this project that wait for a person, with the digests of their payloads.
     pub held: Vec<(CallId, Digest)>,
 }
 
@@ -45,7 +45,7 @@ impl Neighbour {
     }
 }
 
-/// A submission with a key that a client of the simulated project uses, too.
+/// A submission whose key a client of the simulated project also uses.
 fn submission(gate: &Gate, at: usize) -> Event {
     let (client, key) = (name("desk"), format!("k{at}"));
     let number = (at as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

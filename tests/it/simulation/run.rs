@@ -44,7 +44,7 @@ pub struct Totals {
     records: usize,
     effects: usize,
     starts: usize,
-    /// Submissions that were refused because the disk was full.
+    /// Number of submissions that were refused because the disk was full.
     pub turned_away: usize,
     /// Number of model calls that were charged after the bus call to their agent had ended.
     pub charged_after: usize,
@@ -108,7 +108,7 @@ struct Simulation {
     sent: Vec<Sent>,
     /// Calls without a result whose keys clients have repeated.
     awaited: Vec<(CallId, String)>,
-    /// Submissions whose receipts are not there yet.
+    /// Submissions whose receipts have not arrived yet.
     under_way: Vec<(MessageId, String)>,
     /// Threads in which work was accepted.
     threads: Vec<ThreadId>,
@@ -203,7 +203,7 @@ impl Simulation {
         self.inbox.push(pause(verb, target));
     }
 
-    /// Whether a delivery that must not be repeated is in flight.
+    /// Whether the deliveries in flight include one that must not be repeated.
     fn has_single(&self) -> bool {
         let mut out = self.in_hand.iter().chain(&self.silent);
         out.any(|held| held.run == self.starts && held.delivery.listener.as_str() == SINGLE)
@@ -275,7 +275,8 @@ impl Simulation {
         self.perform(effects);
     }
 
-    /// The pump loses everything that it had not recorded. Listeners may survive it and answer.
+    /// Kills the pump, which loses everything that it had not recorded. Listeners may survive the
+    /// pump's death and answer.
     fn die(&mut self) {
         self.inbox.clear();
         self.under_way.clear();
@@ -331,8 +332,8 @@ impl Simulation {
         }
     }
 
-    /// Withdraws a call that has ended. A listener that continues may still answer; if it never
-    /// will, its host reports the end.
+    /// Withdraws a call that has ended. A listener that continues may still answer; otherwise its
+    /// host reports the end.
     fn withdraw(&mut self, call: CallId, attempt: Attempt) {
         let is_meant = |held: &InHand| held.is_of(call, attempt);
         if let Some(at) = self.silent.iter().position(is_meant) {
@@ -390,8 +391,8 @@ impl Simulation {
         self.submit(at);
     }
 
-    /// Repeats a request, or sends another request with the same key, for a client that knows that
-    /// an agent or a group accepted the first one.
+    /// Acts for a client that knows that an agent or a group has accepted its request. Repeats the
+    /// request, or sends another request with the same key.
     fn repeat_key(&mut self) {
         let accepted = self.judge.accepted();
         if accepted.is_empty() {
@@ -646,8 +647,8 @@ impl Simulation {
         }
     }
 
-    /// Sends the model request if it has a reservation. Otherwise the attempt ends without a
-    /// request.
+    /// Sends the model request if the attempt has a reservation. Otherwise the attempt ends without
+    /// a request.
     fn may_request(&mut self, call: CallId, attempt: Attempt, answer: Result<(), NotReserved>) {
         if self.dice.strikes(Fault::GrantLost) {
             return;

@@ -104,7 +104,8 @@ fn one<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     span
 }
 
-/// The spans of a whole tree, whose agent runs in the pump's process or in a separate host.
+/// Returns the spans of a whole tree. The agent of the tree runs in a separate host with
+/// `is_hosted`, and otherwise in the pump's process.
 fn played(is_hosted: bool) -> Vec<Span> {
     let collector = Collector::start(Mood::Takes);
     let nats = nats::Server::start_with(Settings { jetstream: None, more: "" });

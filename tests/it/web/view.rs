@@ -31,7 +31,7 @@ use crate::organism::{House, PATIENCE, until};
 const ON_TERMINAL: &str = "import pty, sys; \
                            sys.exit(__import__('os').waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
 
-/// Views that this process has started. Several of them may share a directory.
+/// Number of views that this process has started. Several views may share a directory.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// A running `organism serve`. It is killed at the end of the test, if it still runs.
@@ -88,7 +88,7 @@ impl ViewServer {
         Self::start_command(serve(house, arguments), &house.path("."))
     }
 
-    /// Starts this `organism serve` on any port.
+    /// Starts the given `organism serve` on any port.
     pub fn start_command(mut organism: Command, directory: &Path) -> Self {
         organism.args(["--listen", "127.0.0.1:0"]);
         Self::start_on_terminal(&organism, directory)
@@ -159,7 +159,7 @@ impl ViewServer {
         self.request("POST", "/session", &headers, &format!("token={token}&next=%2Fthreads"))
     }
 
-    /// Requests a page with the session, as a browser does that follows a link of the view.
+    /// Requests a page with the session, like a browser that follows a link of the view.
     pub fn get(&self, path: &str) -> HttpResponse {
         self.get_with(path, &[("Sec-Fetch-Site", "same-origin")])
     }

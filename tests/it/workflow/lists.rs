@@ -1,5 +1,5 @@
-//! Goals in lists, and the number of goals that a run can have: needs of members, passes, stacks,
-//! order.
+//! Goals in lists, and the number of goals that a run can have: needs of list members, many loop
+//! passes without a deep stack, and the order of entries.
 
 use organism::ids::PayloadName;
 use organism::workflow::*;

@@ -73,7 +73,7 @@ fn made() -> Vec<(String, String)> {
     files.map(|(path, text)| (path.to_owned(), text.to_owned())).to_vec()
 }
 
-/// Crashes at every step, and then sends the same message again.
+/// Crashes the program at every step in turn, and sends the same message to the restarted program.
 #[test]
 fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
     let mut died = 0;

@@ -162,8 +162,8 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
 
 const TASKS: &str = ".vscode/tasks.json";
 
-/// Returns the only payload that may write a file that other programs execute on their own. The
-/// pump holds this payload for a person.
+/// Returns a payload that writes a file which other programs execute on their own. The pump holds
+/// every payload of this kind for a person.
 fn held(path: &str, body: &str) -> String {
     super::own("replace-dangerous-file", &format!("file_path=\"{path}\""))
         .replace("/>", &format!(">{body}</replace-dangerous-file>"))

@@ -20,7 +20,7 @@ use crate::xml::findings::{Finding, TextLocation};
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
-/// Attributes of `spawn-thread`, each with the first renderer version whose texts mention it.
+/// Attributes of `spawn-thread`, each with the first renderer version that mentions the attribute.
 const SINCE: [(RendererVersion, &str); 4] = [
     (RendererVersion::V5, "bound"),
     (RendererVersion::V6, "tokens"),
@@ -39,8 +39,8 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Property that contains another payload. Its value is an object with the name of that
-    /// payload's tool.
+    /// Property in which the payload contains another payload: an object whose only property has
+    /// the name of that payload's tool.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
@@ -51,8 +51,8 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name except reasoning, which needs none. Without
-    /// `with_finals`, leaves out the tools that end the call or report progress.
+    /// Makes a tool for every payload name except reasoning, which needs none. If `with_finals` is
+    /// false, leaves out the tools that end the call or report progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
@@ -131,8 +131,8 @@ impl NativeTools {
         name
     }
 
-    /// Allows payloads inside core payloads to be given as JSON: as an object with one property,
-    /// named after the payload's tool.
+    /// Allows the payloads inside core payloads to be given as JSON: as an object whose only
+    /// property has the name of the payload's tool.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -291,8 +291,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Replaces the value of `place` in the arguments by the XML that the core payload must
-    /// contain. The value is an object with one property, or XML text.
+    /// Replaces the value of the argument `place`, an object with one property or XML text, by the
+    /// XML that the core payload must contain.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -340,8 +340,8 @@ impl NativeTools {
     }
 }
 
-/// Returns the schema for a payload inside a core payload. It lists only the names of the payloads,
-/// because their schemas are in the definitions of their tools.
+/// Returns the schema for a payload inside a core payload. The schema lists only the names of the
+/// permitted payloads, because the tools of these payloads define their schemas.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \
@@ -357,7 +357,7 @@ fn named_payload(names: &[&str]) -> Json {
     })
 }
 
-/// Joins several findings into one finding, with the place of the first.
+/// Joins several findings into one finding at the location of the first finding.
 fn joined(found: &[Finding]) -> Finding {
     let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
     match found.first() {

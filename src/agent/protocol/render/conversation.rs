@@ -1,5 +1,5 @@
-//! The order of a conversation: the model's own turns, and between them the results in the order of
-//! their calls, followed by all other messages.
+//! The order of a conversation: after each of the model's own turns stand the results of the turn
+//! in the order of its calls, then all other messages.
 //!
 //! A conversation is a sequence of segments: the items before the first turn, then each turn with
 //! the items after it. A segment depends only on its own items, so it does not change while a
@@ -17,7 +17,7 @@ use crate::agent::RendererVersion;
 use crate::agent::history::{MemoryItem, ModelText, RecordedToolCall, ThreadMessage};
 use crate::agent::protocol::vocabulary::bare;
 
-/// User message between two turns of the model that have no message between them.
+/// User message between two consecutive turns of the model that have no other message between them.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// First message of a conversation whose beginning is outside the window.
 const CLEARED: &str = "What came before is no longer shown.";
@@ -25,7 +25,7 @@ const CLEARED: &str = "What came before is no longer shown.";
 /// Text in place of a turn that was empty.
 const SILENT: &str = "(nothing)";
 
-/// Everything that determines how a conversation is rendered, except its items.
+/// All settings that determine how the items of a conversation are rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationForm {
     /// The agent that reads the conversation.
@@ -36,8 +36,8 @@ pub struct ConversationForm {
     pub version: RendererVersion,
 }
 
-/// A rendered conversation, kept between turns. The next turn renders the segments from the first
-/// item that has changed or is new.
+/// A rendered conversation, kept between turns. The next turn renders it again from the first
+/// segment that has changed or is new.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,
@@ -46,7 +46,8 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// The end of a segment. The segment begins where the previous one ends.
+/// The end of a rendered segment, counted in items, messages and bytes. The segment begins where
+/// the previous segment ends.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
     /// Number of items up to the end of the segment.
@@ -139,7 +140,7 @@ fn until_turn(items: &[MemoryItem]) -> &[MemoryItem] {
     items.split(is_turn).next().unwrap_or_default()
 }
 
-/// Returns the items after the first `count`.
+/// Returns all items except the first `count`.
 fn items_after<T>(items: &[T], count: usize) -> &[T] {
     items.get(count..).unwrap_or_default()
 }
@@ -228,7 +229,8 @@ impl<'a> SegmentRenderer<'a> {
         Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    /// Makes the user message of these items. The results come first, in the order of their calls.
+    /// Makes the user message of these items, in which the results come first, in the order of
+    /// their calls.
     fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
         for item in items {
             match item {

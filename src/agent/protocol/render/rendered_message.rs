@@ -39,7 +39,7 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result from names that were borrowed from a temporary value.
+    /// Builds a result that owns its names, from names borrowed from a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -146,7 +146,7 @@ pub(super) fn shown_or_stub<'a>(
     }
 }
 
-/// Returns the thread whose result this message is, and the status with which that thread ended.
+/// Returns the thread whose result the message is, and the status with which that thread ended.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;
@@ -175,8 +175,8 @@ fn shown<'a>(
 }
 
 /// Renders a message from another sender, such as the request. A goal that is addressed to `viewer`
-/// is shown as its bare document; this is safe, because the gate lets only workflows send goals.
-/// A goal that is addressed to another agent is shown like any message.
+/// is shown as its bare document, which is safe because the gate lets only workflows send goals. A
+/// goal for another agent is shown like any message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -341,7 +341,8 @@ fn failure_text(payload: &str) -> String {
     }
 }
 
-/// Returns the text with exactly one `Error:` at its beginning, even if `text` begins with several.
+/// Returns the text with exactly one `Error:` at its beginning, even if `text` begins with several
+/// of them.
 fn failure(text: &str) -> String {
     let mut text = text.trim_start();
     while let Some(rest) = text.strip_prefix("Error:") {

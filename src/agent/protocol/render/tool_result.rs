@@ -34,9 +34,8 @@ pub(super) fn tool_result(
     out
 }
 
-/// Returns a payload as the content of `<tool_result>`. The characters of a payload are already
-/// escaped, so only tags named `tool_result` are escaped here. Without this escaping, a payload
-/// could end the result.
+/// Returns a payload as the content of `<tool_result>`. The payload's text is already escaped, so
+/// only its tags named `tool_result` are escaped; unescaped, such a tag could close the result.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -45,8 +44,8 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload with the contents of CDATA sections and comments escaped. In well-formed
-/// XML, only these may contain unbalanced tags, so the payload cannot close the elements around it.
+/// Returns the payload with its CDATA sections and comments escaped. In well-formed XML, only these
+/// two can contain unbalanced tags, so the payload cannot close the elements around it.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

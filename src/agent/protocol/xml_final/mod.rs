@@ -20,7 +20,7 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::{self, ActionGrammar, ExtractCode, Extractor};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Last line of a report that was cut at the provider's maximum length.
+/// Last line of a report that the provider cut at its maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
 /// Rules for elements in the text of an agent that writes its final report into a slot.
@@ -169,7 +169,7 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// Removes a suffix that is the beginning of `close`, if the text ends in one.
+/// Returns the text without its last characters if they are the beginning of `close`.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();

@@ -9,12 +9,12 @@ use crate::limits;
 
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
-/// Hosts of one agent, by config. All clones share the hosts. A reload adds a host and keeps those
-/// of earlier configs. The pump reloads at another time, and a delivery belongs to the config that
-/// was in force at its hand-over.
+/// Hosts of one agent, by config. All clones share the hosts. A delivery needs the host of the
+/// config that was in force at its hand-over, so a reload adds a host and keeps the hosts of
+/// earlier configs.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
-    /// Newest config first. Never held across an await.
+    /// Hosts with their configs, newest config first. Never locked across an await.
     hosts: Arc<Mutex<VecDeque<HostOfConfig>>>,
 }
 
@@ -28,7 +28,7 @@ impl ConfiguredHosts {
     }
 
     /// Adds the host of another config. If there are too many hosts, removes and returns the host
-    /// of the oldest config. The caller must drain the returned host.
+    /// of the oldest config, which the caller must drain.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
         let mut hosts = self.all();
         hosts.push_front((config, host));
@@ -38,8 +38,8 @@ impl ConfiguredHosts {
         None
     }
 
-    /// Passes a delivery to the host of its config. If no host has this config, returns the newest
-    /// config as the error.
+    /// Passes a delivery to the host of the delivery's config. If no host has this config, fails
+    /// with the digest of the newest config.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let host = {
             let hosts = self.all();

@@ -1,6 +1,6 @@
-//! Host of an agent that runs on another machine than the pump (docs/PROTOCOL.md, section 13). It
-//! receives the deliveries of one agent over NATS and passes them to a host in this process. While
-//! deliveries are in progress, it sends keep-alives.
+//! Host of an agent that runs on another machine than the pump (docs/PROTOCOL.md, section 13). The
+//! host receives the deliveries of one agent over NATS and passes them to a host in this process.
+//! It sends keep-alives for each delivery in progress.
 
 mod configured_hosts;
 mod remote_sink;
@@ -53,7 +53,7 @@ impl std::fmt::Debug for RemoteAgentHost {
 
 impl RemoteAgentHost {
     /// Subscribes for `listener`. Deliveries of this config go to `host`, which reports to `relay`.
-    /// Deliveries of other configs are accepted once their hosts were added.
+    /// Deliveries of another config are accepted once a host for it was added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -103,7 +103,7 @@ impl RemoteAgentHost {
     }
 
     /// Serves deliveries until `stopped` completes. Then refuses new deliveries, and returns when
-    /// the running ones are answered.
+    /// all running ones are answered.
     pub async fn serve(mut self, stopped: impl Future<Output = ()>) {
         let mut stopped = pin!(stopped.fuse());
         let mut beat = interval(limits::NATS_LEASE / 3);
@@ -155,7 +155,7 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Waits for running deliveries to end, and sends their answers.
+    /// Waits for the end of all running deliveries, and sends their answers.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let relay = self.relay.clone();
         let hosts = self.hosts.hosts();
@@ -168,7 +168,7 @@ impl RemoteAgentHost {
     }
 
     /// Takes the deliveries that have already arrived. Called before a cancellation is handled,
-    /// because the cancellation may concern one of them.
+    /// because the cancellation may concern one of these deliveries.
     fn take_waiting(&mut self) {
         while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
             self.take(&message);

@@ -1,6 +1,6 @@
-//! The sink of an agent host on another machine than the pump. At the pump, the reply subject of a
-//! delivery identifies that delivery. Requests go to the reply subject, and are repeated until the
-//! pump responds.
+//! The sink of an agent host on another machine than the pump. The reply subject of a delivery
+//! identifies the delivery at the pump. The sink sends requests to this subject, and repeats a
+//! request until the pump responds.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -32,10 +32,10 @@ struct SharedSink {
     client: Client,
     subjects: ListenerSubjects,
     runtime: runtime::Handle,
-    /// Reply subjects of the deliveries whose answers have not reached the pump yet. Never locked
+    /// Reply subject of each delivery whose answer has not reached the pump yet. Never locked
     /// across an await.
     held: Mutex<HashMap<AttemptKey, String>>,
-    /// Notified when the pump has the last answer.
+    /// Notified when the pump has received the answers to all deliveries.
     idle: Notify,
     texts: HostTexts,
 }
@@ -89,7 +89,7 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Waits until the pump has every answer, or can no longer accept the answers that it lacks.
+    /// Waits until each answer has reached the pump, or until the pump can no longer accept it.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -192,7 +192,7 @@ impl RemoteSink {
         }
     }
 
-    /// Sends an answer to the pump in parts that fit into one message each.
+    /// Sends an answer to the pump in parts, each of which fits into one message.
     async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), RequestRefusal> {
         let room = self.0.client.max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
         let most = limits::NATS_PAGE_BYTES.min(room);
@@ -265,8 +265,8 @@ impl RemoteSink {
         }
     }
 
-    /// Waits until the server has received everything that was sent before. The server's reply to a
-    /// request on a subject without responders proves this.
+    /// Waits until the server has received everything that was sent before. Waits for the server's
+    /// reply to a request on a subject without responders, which proves this.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");
@@ -274,7 +274,7 @@ impl RemoteSink {
         self.0.client.send_request(subject, request).await.ok();
     }
 
-    /// Publishes an empty message with these headers to the reply subject of a delivery.
+    /// Publishes an empty message with the given headers to the reply subject of a delivery.
     pub(in crate::bus::nats) async fn publish_headers(&self, subject: String, headers: HeaderMap) {
         // If the message is lost, the pump notices that no keep-alive arrives.
         self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();

@@ -62,7 +62,7 @@ impl GrowthFollower {
         Self { data, permits, shared, task }
     }
 
-    /// Adds a page; returns `None` if there are too many.
+    /// Adds a page; returns `None` if there are too many pages.
     pub(super) fn add(&self, followed: FollowedTree) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed);
@@ -70,7 +70,7 @@ impl GrowthFollower {
         Some(FollowedPage { state, _permit: permit })
     }
 
-    /// Creates a client of the organism that runs on these journals at the time of each request.
+    /// Creates a client that sends each request to the organism that then runs on these journals.
     pub(super) fn client(&self) -> ServiceClient {
         client(&self.data)
     }
@@ -135,7 +135,7 @@ fn client(data: &Path) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(SocketTransport::new(data, handshake)))
 }
 
-/// Waits for growth while there are pages, and reports it at most once in each interval.
+/// Waits for growth while there are pages, and reports growth at most once in each interval.
 async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
     let mut known: BTreeMap<u32, Position> = BTreeMap::new();
     loop {

@@ -62,9 +62,9 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
 }
 
-/// Whether a person sees the text of a model before the gate has checked it. Clients do not. A
-/// viewer without a name does, because this person has started the view, like an operator on this
-/// host.
+/// Whether a person sees the text of a model before the gate has checked this text. A client does
+/// not see it. A viewer without a name sees it, because this person has started the view, like an
+/// operator on this host.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }
@@ -104,7 +104,7 @@ impl LivePage {
     }
 
     /// Returns an event for a state that the page does not know yet. The page was drawn before its
-    /// first event, so the first event makes it reload its content.
+    /// first event, so the first event makes the page reload its content.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);
@@ -131,7 +131,7 @@ fn written(name: &str, json: &str) -> String {
     format!("event: {name}\ndata: {json}\n\n")
 }
 
-/// The events of a thread's model calls. The subscription ends when this is dropped.
+/// The events of a thread's model calls. Dropping the feed ends the subscription.
 struct ModelCallFeed {
     queue: Arc<LiveQueue>,
     task: JoinHandle<()>,

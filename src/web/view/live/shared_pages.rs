@@ -35,7 +35,7 @@ pub(in super::super) struct SharedPages {
 }
 
 impl SharedPages {
-    /// Returns the page under this key, which may not be drawn yet. Removes old pages.
+    /// Returns the page under this key, which may still have to be drawn. Removes old pages.
     fn get(&self, key: PageKey) -> Arc<DrawnPage> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.retain(|_, page| page.since.elapsed() < limits::WEB_LIVE_INTERVAL);
@@ -48,8 +48,8 @@ impl SharedPages {
 }
 
 /// Responds to all requests of live pages for the same version of the same page with one drawn
-/// page. All sessions of a view belong to one person, so every session may see the page. Only for
-/// pages in HTML.
+/// page. All sessions of a view belong to one person, so every session may see the page. Applies
+/// only to pages in HTML.
 pub(in super::super) async fn share(
     State(view): State<Arc<ViewState>>,
     request: Request,

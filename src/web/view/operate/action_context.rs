@@ -64,7 +64,8 @@ impl ActionContext {
         !self.config.operators.is_empty()
     }
 
-    /// Returns the origin of an action: the user of this process. The confirmation adds the note.
+    /// Returns the origin of an action: the user who runs this process. The note is added when the
+    /// person confirms the action.
     pub fn origin(&self) -> DecisionOrigin {
         DecisionOrigin { who: operator::this_user(), note: String::new(), signature: None }
     }
@@ -110,7 +111,8 @@ impl ActionContext {
     }
 }
 
-/// Adds to a held call the request of the client that led to it, or why it is not known.
+/// Adds to a held call the client's request that led to the call, or the reason why this request is
+/// not known.
 pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
     let message = call.message;
     let found = view.journals.query(
@@ -121,7 +123,7 @@ pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDeci
 }
 
 /// Returns why the person of a view is no operator in the present config; `None` if the person is
-/// one.
+/// an operator.
 fn why_no_operator(access: &OperateAccess, operators: &OperatorKeys) -> Option<String> {
     let person = &access.person;
     if operators.iter().any(|(name, _)| name == person) {

@@ -43,7 +43,8 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the answer that the form makes for confirmation, or the form again with the mistake.
+/// Shows the answer that the entered values give, and requests its confirmation. If the values
+/// contain a mistake, shows the form again, with the mistake.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -63,7 +64,7 @@ pub(super) async fn prepare(
     respond(&view, page.await)
 }
 
-/// Shows the form with the entered answer again, and why the organism refused it.
+/// Shows the form with the entered answer again, and why the organism refused the answer.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
@@ -109,7 +110,7 @@ fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// Returns the reply that the form is for: the chosen one, or the first.
+/// Returns the reply for which the form is made: the chosen reply, or the first of all replies.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));

@@ -1,4 +1,4 @@
-//! The fields of a form for a payload, and the payload that they make.
+//! The fields of a form for a payload, and the payload that the entered values give.
 //!
 //! The name of a field is the path of its value. If a value may occur more than once, its field has
 //! one value on each line.
@@ -23,7 +23,7 @@ const ADD_IT: &str = "add it,";
 /// Kind of the field that asks which of several alternatives is included.
 const ONE_OF: &str = "one of";
 
-/// Draws the fields of a payload; returns `None` if there are too many for a form.
+/// Draws the fields of a payload; returns `None` if a form would have too many fields.
 pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option<Markup> {
     if count(&description.parameters) > limits::WEB_FORM_FIELDS_MAX {
         return None;
@@ -221,7 +221,7 @@ fn field_name(path: &str, kind: &str) -> String {
     }
 }
 
-/// Builds the payload from the entered values. Returns which field is wrong if it cannot be built.
+/// Builds the payload from the entered values. If this fails, the error names the wrong field.
 pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
     let mut repeated = BTreeSet::new();
     add_repeated(&description.name.local, &description.parameters, &mut repeated);

@@ -25,7 +25,7 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::thread::{Decision, OperatorPublicKey, PauseVerb};
 
-/// The section to which these pages belong.
+/// The section of the pages for confirmations.
 const SECTION: &str = "/operate";
 
 impl ActionContext {
@@ -154,7 +154,8 @@ fn signing_hint() -> Markup {
     }
 }
 
-/// Returns the label of the button, and whether the caller receives a reason.
+/// Returns the label of the button, and whether the caller of the held call receives the entered
+/// reason.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {

@@ -40,7 +40,7 @@ pub(super) fn fork_path(message: MessageId) -> String {
 /// The fork point, with the context of its form.
 struct ForkDraft {
     context: ActionContext,
-    /// The message in the request. The fork may begin at an earlier message.
+    /// The message that the person chose. The fork may begin at an earlier message.
     named: MessageId,
     point: ForkPoint,
 }
@@ -58,7 +58,8 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the fork that the form makes for confirmation, or the form again with the mistake.
+/// Shows the fork that the entered values give, and requests its confirmation. If the values
+/// contain a mistake, shows the form again, with the mistake.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -98,7 +99,8 @@ impl ForkDraft {
         Ok(Self { context, named, point })
     }
 
-    /// Returns the recorded payload, with which the fork begins unless the person writes another.
+    /// Returns the recorded payload. The fork begins with this payload if the person enters no
+    /// other.
     fn recorded(&self) -> Option<&str> {
         let request = self.point.request.as_ref()?;
         request.payload.as_ref().map(|payload| payload.as_str())
@@ -188,7 +190,8 @@ impl ForkDraft {
         }
     }
 
-    /// Builds the request from the form. If it cannot be built, returns the mistake.
+    /// Builds the request from the entered values. If this fails, returns the mistake in the
+    /// values.
     async fn request(
         &self,
         typed: &UrlQuery,
@@ -297,8 +300,8 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     Ok(Allotment { tokens: tokens.transpose()?, money: money.transpose()?, until: None })
 }
 
-/// Returns the fork point at a message. If no fork can begin there, returns the last fork point
-/// before it.
+/// Returns the fork point at a message. If no fork can begin at this message, returns the last fork
+/// point before it.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

@@ -18,7 +18,8 @@ use crate::limits;
 use crate::service::{DecisionRequest, ServiceRequest, SubmittedAnswer};
 use crate::thread::{Decision, Hold};
 
-/// Returns the path of the page that approves exactly this payload and preview.
+/// Returns the path of the page that approves a held call with exactly its present payload and
+/// preview.
 pub(in super::super) fn approve_path(call: &HeldCall) -> String {
     let message = call.message.to_string();
     let hash = call.sha256.to_string();

@@ -1,9 +1,9 @@
 //! The actions of a named person in the web view: decisions about held calls, pauses,
 //! cancellations, forks and retries.
 //!
-//! **Invariant:** this module has no rules of its own for these actions. Each sends the running
-//! organism the same request as the command at the terminal, and only after the person has
-//! confirmed it on a page that shows exactly this action.
+//! **Invariant:** this module has no rules of its own for these actions. For each action, it sends
+//! the running organism the same request as the command at the terminal does, and only after the
+//! person has confirmed exactly this action on a page.
 
 mod action_context;
 mod answer;
@@ -96,16 +96,18 @@ impl OperateFailure {
 /// State of a thread on which its possible actions depend.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadActions {
-    /// Whether a call is open in the thread or beneath it. Without one, there is nothing to cancel.
+    /// Whether a call is open in the thread or beneath it. A thread without open calls offers no
+    /// cancellation.
     pub has_open_calls: bool,
-    /// Whether a client may continue the thread. A pause also covers what the client sends then.
+    /// Whether a client may continue the thread. A pause of the thread then also covers later
+    /// requests of the client.
     pub may_continue: bool,
     /// Whether a pause names this thread.
     pub is_paused: bool,
 }
 
-/// Draws links to the actions on a thread that have an effect, if the person may act. A live page
-/// replaces them.
+/// Draws links to those actions on a thread that have an effect. Draws no links if the person may
+/// not act. A live page replaces the links when the thread changes.
 pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions) -> Markup {
     if view.operate.is_none() {
         return html! {};
@@ -126,8 +128,8 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
     }
 }
 
-/// Draws links to the fork at a message and, if the message failed, to its retry, if the person may
-/// act.
+/// Draws a link to the fork at a message and, if the message failed, a link to its retry. Draws no
+/// links if the person may not act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool) -> Markup {
     if view.operate.is_none() {
         return html! {};
@@ -140,7 +142,8 @@ pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool
     }
 }
 
-/// Creates the router of the pages for actions. A read-only view refuses them.
+/// Creates the router of the pages for actions. A read-only view refuses all requests for these
+/// pages.
 pub(super) fn router(state: &Arc<ViewState>) -> Router<Arc<ViewState>> {
     Router::new()
         .route("/operate", get(pause::overview))
@@ -181,7 +184,7 @@ async fn require_operator(
     view.failed(StatusCode::FORBIDDEN, "A read-only view", &text)
 }
 
-/// Sends the page, or the reason why there is none.
+/// Sends the page, or the failure that prevented the page.
 fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response {
     page.unwrap_or_else(|OperateFailure { status, title, text }| view.failed(status, title, &text))
 }

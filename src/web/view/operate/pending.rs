@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
 
-/// A request of an action. If decisions must be signed, it has the place for the person's
-/// signature.
+/// A request of an action. If decisions must be signed, `place` names the journal and the thread
+/// for the person's signature.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedRequest {
     pub request: ServiceRequest,
@@ -79,8 +79,8 @@ impl PendingActions {
         token
     }
 
-    /// Removes and returns the action that a token of this session confirms. Returns `None` if it
-    /// was already taken or has waited too long.
+    /// Removes and returns the action that a token of this session confirms. Returns `None` if the
+    /// action was already taken or has waited too long.
     pub fn take(&self, session: Digest, token: &str) -> Option<PreparedAction> {
         let token = Digest::of(token.as_bytes());
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! The pages for retries: of one refused or failed message, or of all that a filter selects.
+//! The pages for retries: of one refused or failed message, or of all messages that a filter
+//! selects.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub(in super::super) fn retry_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link("/operate/retry")
 }
 
-/// Path of the page that retries all messages of a page of the list.
+/// Returns the path of the page that retries all messages on one page of the retry list.
 pub(in super::super) fn retry_all_path(page: &RetryPage) -> String {
     page.query().link("/operate/retry-all")
 }
@@ -94,7 +95,7 @@ pub(super) async fn confirm_again(
     context.confirm(action, &details).await
 }
 
-/// Asks for the confirmation of the retries of all messages of a page of the list.
+/// Requests the confirmation of the retries of all messages on one page of the retry list.
 pub(super) async fn show_all(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,

@@ -93,7 +93,8 @@ async fn send_one(
 
 type PartitionPause = (u32, Result<PauseReport, PauseError>);
 
-/// Pauses or resumes in each partition. A failure in one does not affect the others.
+/// Pauses or resumes in each partition. A failure in one partition does not affect the other
+/// partitions.
 async fn send_pauses(
     client: &ServiceClient,
     requests: Vec<PauseRequest>,

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::wire::PromptMessage;
 
-/// A thread of another client.
+/// Id of a thread that belongs to another client, not to the client of the attacker.
 pub const VICTIM: &str = "sess-victim0001";
 pub const WORDS: &str = "urn:test:words";
 
@@ -16,7 +16,7 @@ pub const WORDS: &str = "urn:test:words";
 pub struct Says {
     pub text: String,
     pub reasoning: String,
-    /// Id, name, arguments.
+    /// Native calls of the answer: id, tool name, and arguments as JSON.
     pub calls: Vec<(String, String, String)>,
     pub stop: &'static str,
     pub tokens: u64,
@@ -34,7 +34,7 @@ pub struct Attack {
     pub prompt_texts: Vec<&'static str>,
 }
 
-/// The part of its prompt that the attacker uses.
+/// The part of the attacker's prompt that the attacks use.
 pub struct Sight {
     nonce: String,
     /// The nonce of an earlier turn, for an attack that uses it again.
@@ -96,7 +96,7 @@ pub fn attack(way: ActionTransport, seed: u64, number: usize, sight: &Sight) -> 
     pen.attack
 }
 
-/// Writes one attack.
+/// Builder of one attack.
 struct Pen<'a> {
     way: ActionTransport,
     number: usize,
@@ -157,7 +157,7 @@ impl Pen<'_> {
         };
     }
 
-    /// An element that holds one text.
+    /// Writes an action whose element contains one text.
     fn word(&mut self, name: &str, text: &str) {
         let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
         let xml = format!("<{name}><text>{escaped}</text></{name}>");

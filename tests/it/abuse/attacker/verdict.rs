@@ -17,7 +17,7 @@ use super::super::stage::name;
 use super::script::{ERROR, VICTIM, WORDS};
 use super::wire::{Played, PromptMessage};
 
-/// Model calls of a tree that the config permits.
+/// Maximum number of model calls of a tree, as the config states it.
 const MODEL_CALLS: u64 = 24;
 const THREADS: usize = 6;
 const CHILDREN: usize = 3;
@@ -100,8 +100,8 @@ impl Evidence {
         })
     }
 
-    /// Turns in the order of the record. The usage that the provider reports with an answer is the
-    /// number of the turn.
+    /// Returns the turns in the order of the record. The provider reports the number of a turn as
+    /// the input tokens of its answer.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
@@ -156,7 +156,7 @@ impl Evidence {
         }
     }
 
-    /// Checks that no call that needs an approval reached its listener without one.
+    /// Checks that every call that needs an approval was approved before it reached its listener.
     fn approvals(&self, wrong: &mut Vec<String>) {
         let mut held = HashSet::new();
         for fact in self.records.iter().flat_map(|record| &record.facts) {
@@ -319,8 +319,8 @@ impl Evidence {
         user.flat_map(|said| said.texts()).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Checks that no forbidden effect occurred and every permitted one did. Returns the number of
-    /// permitted effects.
+    /// Checks that no forbidden effect occurred, and that every permitted effect occurred. Returns
+    /// the number of permitted effects.
     fn comes_of_it(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) -> usize {
         // A request to the core is done when the core's own message reports it.
         let deeds = judge::messages(&self.records).filter(|message| {
@@ -453,7 +453,7 @@ fn since(heard: &[PromptMessage]) -> String {
     new.iter().map(|heard| heard.text.as_str()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Whether the text contains the mark, unescaped or escaped.
+/// Whether the prompt contains the mark `what`, unescaped or escaped.
 fn says(prompt: &str, what: &str) -> bool {
     let escaped = what.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     prompt.contains(what) || prompt.contains(&escaped)

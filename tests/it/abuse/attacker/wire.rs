@@ -103,8 +103,8 @@ fn prompt_messages(body: &Json) -> Vec<PromptMessage> {
     heard.collect()
 }
 
-/// Requests that strict servers refuse: invalid tool names, arguments that are no JSON object,
-/// calls without a result, and results without a call.
+/// Returns the reasons why a strict server would refuse the request: invalid tool names, arguments
+/// that are no JSON object, calls without a result, and results without a call.
 fn bad(body: &Json) -> Vec<String> {
     let (mut bad, mut owed) = (Vec::new(), Vec::new());
     for message in body["messages"].as_array().unwrap() {

@@ -14,7 +14,7 @@ use crate::bus::harness::{HostHarness, SinkEvent, done};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, shared};
 
-/// Waits until a stopping program has ended.
+/// Function that waits until a stopping program has ended.
 pub type Ending = Box<dyn FnOnce() + Send>;
 
 fn rust_ends(rust: Rust) -> Ending {
@@ -41,7 +41,7 @@ async fn is_leaving(meeting: &Meeting, stranger: &Stranger) {
     }
 }
 
-/// Starts a delivery whose handler works until it is cancelled.
+/// Starts a delivery whose handler runs until the delivery is cancelled.
 async fn waits(ear: &mut HostHarness) -> u32 {
     let number = ear.tell("wait");
     ear.expect(SinkEvent::Beat(number)).await;

@@ -198,7 +198,7 @@ fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
     (Server::start_with(Settings { jetstream: None, more: more.leak() }), users)
 }
 
-/// Number of publishes to replicas that the server has denied since `since`.
+/// Number of publishes to replicas, as denied by the server since `since`.
 fn denials(meeting: &Meeting, since: Instant) -> usize {
     let inboxes = format!("{}.", meeting.subjects.inbox());
     meeting.wire.denials().publishes_denied_below(&inboxes, since).len()
@@ -304,7 +304,8 @@ async fn a_delivery_whose_replica_is_silent_beyond_its_lease_is_a_crashed_attemp
     is_answered(&mut ear, number).await;
 }
 
-/// Delivers a call, and expects a reply that counts its messages and the new ones among them.
+/// Delivers a call. Expects a reply that states the number of the call's messages, and how many of
+/// them are new.
 async fn counts(ear: &mut HostHarness, of: u32, count: u64, fresh: usize) {
     let number = ear.deliver_again(of, messages(count), fresh);
     ear.expect(SinkEvent::Answer(number, vec![done(&format!("{count} {fresh}"))])).await;

@@ -9,9 +9,10 @@ use super::{Meeting, PATIENCE};
 use crate::bus::harness::message;
 use crate::nats::{Server, Settings};
 
-/// More messages than a connection queues before it writes: async-nats queues 2048 commands.
+/// Number of deliveries, more than a connection queues before it writes: async-nats queues 2048
+/// commands.
 const DELIVERIES: u32 = 5000;
-/// All messages together exceed the buffers of the sockets.
+/// Size of each message in bytes. All messages together exceed the buffers of the sockets.
 const EACH_BYTES: usize = 4000;
 
 #[tokio::test]

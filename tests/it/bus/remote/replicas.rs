@@ -1,4 +1,4 @@
-//! Several replicas of one listener, and none.
+//! Listeners with several replicas, and listeners without a replica.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
@@ -9,7 +9,7 @@ use crate::bus::harness::{SinkEvent, done};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
 
-/// Duration of a lease in seconds: the minimum.
+/// Environment variable that sets the duration of a lease in seconds to the minimum.
 const LEASE: (&str, &str) = ("ORGANISM_BUS_LEASE", "1");
 
 async fn a_replica_killed_during_a_delivery_is_detected_and_another_continues(
@@ -66,8 +66,9 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once(language: KitL
     }
 }
 
-/// The host probes a listener again after a request without a responder. Until then it has
-/// forgotten the announcements of the replicas, which may not notice that.
+/// After a request without a responder, the host has forgotten the announcements of the replicas,
+/// which may not notice the failure. When a replica answers again, the host probes for a new
+/// announcement.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
     let meeting = Meeting::at(shared());

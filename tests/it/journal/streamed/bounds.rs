@@ -1,5 +1,5 @@
-//! A stream that lost its end gets no leader. One place that knows of later records is enough to
-//! refuse it.
+//! A stream that lost its last records gets no leader. One source that knows of later records is
+//! enough for the refusal.
 
 use std::time::{Duration, Instant};
 

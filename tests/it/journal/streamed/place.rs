@@ -38,7 +38,7 @@ impl Place {
         Self { server: Some(Arc::clone(server)), ..Self::new() }
     }
 
-    /// Makes a place on another host for the stream of this one.
+    /// Returns the place of another host for the same stream.
     pub fn elsewhere(&self) -> Self {
         let home = Directories::new();
         Self { server: self.server.clone(), options: self.options.clone(), home }
@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// Opens the stream for an operator who accepts this damage of it.
+    /// Opens the stream for an operator who accepts this damage.
     pub fn open_accepting(&self, damage: OperatorAcceptance) -> Result<StreamJournal, Error> {
         self.open_accepting_with(damage, &mut |_| Ok(()))
     }

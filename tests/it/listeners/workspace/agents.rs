@@ -185,7 +185,7 @@ fn held_call(house: &House, text: &str) -> Option<serde_json::Value> {
     listed.into_iter().find(|call| call.to_string().contains(text))
 }
 
-/// The example `config/coder.toml`, used as its first lines explain, mends the project.
+/// The example `config/coder.toml` mends the project if it is used as its first lines explain.
 #[test]
 fn the_example_coder_mends_the_project_and_its_tests_pass() {
     let place = tempfile::tempdir().unwrap();

@@ -23,9 +23,9 @@ previews = true
 preview_timeout = "1h"
 "#;
 
-/// Program of a listener whose preview shows the file `base`. It refuses a call if that file has
-/// changed since the preview. A file `dies` makes the next request for a preview kill the process,
-/// and a pipe `waits` makes it wait until the pipe is closed.
+/// Program of a listener whose preview shows the file `base`. The listener refuses a call if that
+/// file has changed since the preview. If a file `dies` exists, the next request for a preview
+/// kills the process. If a pipe `waits` exists, a preview waits until the pipe is closed.
 const LISTENER: &str = r#"#!/usr/bin/env python3
 import hashlib, os, re
 CORE = 'xmlns="https://xml-pipeline.org/ns/core/v1"'
@@ -75,7 +75,8 @@ fn recorded(call: &Json) -> &str {
     call["preview"]["recorded"]["sha256"].as_str().unwrap_or_else(|| panic!("{call}"))
 }
 
-/// Sends a text whose call is held. Its result can be awaited later by its key.
+/// Sends a text whose call is held. The result of the call can be awaited later by the key of the
+/// submission.
 fn hold_with_key(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

@@ -150,8 +150,8 @@ impl ForkedExample {
     }
 
     /// Asserts that a fork delivered nothing to a listener, and that none of its calls waits. A
-    /// model may have answered only if its prompt differs from that of the source: where it lacks
-    /// an approval's preview, or states that work has ended.
+    /// model may have answered only if its prompt differs from the prompt in the source: if the
+    /// prompt lacks an approval's preview, or states that work has ended.
     fn has_no_effect(&self, fork: &ThreadId) {
         let has_other_prompts = self.example.has_approvals() || self.has_ended_work(fork);
         let records = self.records(fork);
@@ -283,8 +283,8 @@ async fn every_message_of_the_documents_is_forked() {
     ForkedExample::forked_everywhere("documents").await.stop();
 }
 
-/// In a fork of the coder, a call that the source has gets its result without an approval, and
-/// another call waits for one.
+/// In a fork of the coder, a call that the source also made gets the recorded result without an
+/// approval. Every other call waits for an approval.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_message_of_the_coder_is_forked_and_another_call_waits() {
     let forked = ForkedExample::forked_everywhere("coder").await;

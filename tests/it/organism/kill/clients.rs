@@ -22,7 +22,7 @@ use super::super::numbered;
 use super::{House, PATIENCE, torture};
 
 const CLIENTS: usize = 50;
-/// One of this number of submissions continues the thread of the previous submission.
+/// One submission out of this number continues the thread of the previous submission.
 const GOES_ON_EVERY: usize = 2;
 /// Minimum submissions of each client. One of them is continued, and one is refused.
 const SUBMISSIONS_MIN: usize = 3;
@@ -107,7 +107,7 @@ impl LoadClient {
         done.await.unwrap();
     }
 
-    /// Submits payloads one after another. Each is repeated until its result arrives.
+    /// Submits payloads one after another. Repeats each submission until its result arrives.
     async fn work(self, stop: Arc<AtomicBool>) -> Ledger {
         let mut ledger = Ledger::new();
         let mut count = 0;

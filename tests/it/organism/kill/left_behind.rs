@@ -19,8 +19,8 @@ pub fn config(config: &str) -> String {
     config.replace("[\"./player.py\", \"solo\"]", "[\"sh\", \"keeper.sh\"]")
 }
 
-/// Running processes that pumps of this journal started. It is empty if the system does not show
-/// environments.
+/// Running processes that pumps of this journal started. The set is empty if the system does not
+/// show environments.
 #[derive(Default)]
 pub struct Started {
     /// The mark of each pump that started one of the processes.

@@ -37,7 +37,7 @@ attempts = 50
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// Number of words in each answer of the model, which takes 20 ms for a word.
+/// Number of words in each answer of the model. The model takes 20 ms for a word.
 const WORDS: usize = 25;
 
 struct PaidWork {
@@ -111,8 +111,8 @@ impl PaidWork {
         self.requests.push((key, payload));
     }
 
-    /// Repeats each key twice. The two results must be equal, and contain only answers to this
-    /// request.
+    /// Repeats each key twice. The two results must be equal, and contain only answers to the
+    /// request of that key.
     fn repeat_all(&self) {
         for (key, payload) in &self.requests {
             let first = self.house.send_text(payload, &["--key", key]);

@@ -39,7 +39,8 @@ fn previewer(guarded: &Guarded) -> Kit {
     kit
 }
 
-/// Sends a text whose call is held. Returns the call, whose result can be awaited later by its key.
+/// Sends a text whose call is held. Returns the call. The result of the call can be awaited later
+/// by its key.
 fn hold(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

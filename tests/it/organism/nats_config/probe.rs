@@ -390,8 +390,8 @@ fn set(subjects: &[&str]) -> BTreeSet<String> {
     subjects.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// Tries all permissions of a user, which must have all of its own. Returns the results, and the
-/// permissions beyond its own.
+/// Tries all permissions of a user, which must have all permissions in `own`. Returns the results,
+/// and the permissions that the user has beyond `own`.
 async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (AttemptResults, Vec<String>) {
     let Own { user, says, hears, shares, marks } = own;
     let got = probe(spy, &guarded.user(user).await, *marks).await;
@@ -414,7 +414,7 @@ async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (AttemptResults, V
     (got, beyond)
 }
 
-/// The permissions that a user has beyond its own.
+/// Returns the permissions that a user has beyond `own`.
 pub async fn beyond(guarded: &Guarded, own: &Own) -> Vec<String> {
     tried(guarded, &guarded.spy().await, own).await.1
 }
@@ -541,7 +541,7 @@ const BAD: [&str; 12] = [
 ];
 
 /// No user can make a listener publish to a chosen subject, although the sender of a request
-/// chooses the reply subject and no server checks it.
+/// chooses the reply subject and no server checks that choice.
 #[test]
 fn a_listener_cannot_make_another_publish_to_a_chosen_subject() {
     let mut report = Campaign::new("everything asked with an answer to elsewhere");

@@ -26,7 +26,7 @@ accepts = ["say"]
 final = "said"
 "#;
 
-/// Two hosts that run an organism, and a host with an operator's key that runs none.
+/// Two hosts that run an organism, and a host that has an operator's key and runs no organism.
 fn houses(server: &Server, provider: &Provider) -> [House; 3] {
     let config = config(server, PARTITIONS).replace("peers = [\"echo\",", "peers = [\"writer\",");
     let config = format!("{config}{AGENT}{}", provider.model("live", ""));

@@ -28,7 +28,7 @@ pub fn loaded(house: &House) -> Config {
 }
 
 impl Load {
-    /// Number of clients at each host.
+    /// Starts `clients` clients at each host.
     pub fn start(houses: &[&House], clients: usize) -> Self {
         let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let mut all = Vec::new();

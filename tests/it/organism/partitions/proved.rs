@@ -1,4 +1,4 @@
-//! Proofs of identity of clients and operators over NATS, where no host sees their processes.
+//! Proofs of identity over NATS, for clients and operators whose processes no host sees.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -94,7 +94,7 @@ fn a_backup_of_several_partitions_is_proved_and_brings_lost_streams_back() {
 }
 
 /// A backup of several partitions continues after an operator has accepted the loss of later
-/// records, which newer copies of the checkpoints prove.
+/// records. Newer copies of the checkpoints prove that these records existed.
 #[test]
 fn a_backup_of_several_partitions_beside_newer_copies_continues_after_the_loss_is_accepted() {
     let server = Server::start();

@@ -37,7 +37,8 @@ fn shown(all: &mut [Duration]) -> String {
     all.join(" ")
 }
 
-/// Submits to partition 0 through this host's socket until it is answered. Returns the duration.
+/// Submits to partition 0 through this host's socket until a submission is answered. Returns the
+/// duration.
 fn answered(house: &House, number: u32) -> Duration {
     let begun = Instant::now();
     let sent = ask_in(house, 0, number);

@@ -1,5 +1,5 @@
 //! Streams with records that no MAC of a pump covers, or with blanked payloads. Nothing starts and
-//! nothing is written until an operator has accepted that on record.
+//! nothing is written until an operator has accepted this damage on record.
 
 use organism::journal::sqlite::JournalReader;
 
@@ -20,7 +20,7 @@ fn lead(house: &House, number: &str) {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Publishes a record on the stream that no pump wrote.
+/// Publishes on the stream a record that no pump wrote.
 fn forge(admin: &Admin, house: &House, stream: &str) {
     let reader = house.reader();
     let last = reader.record(reader.last().unwrap()).unwrap().unwrap();

@@ -30,7 +30,8 @@ extra = { agent = "writer", prompt = "Add." }
 last = { agent = "writer", prompt = "End." }
 "#;
 
-/// Output of a test of `FORMS` with these paths in `never`, whose case gives no answers.
+/// Output of a test of `FORMS`. The case of the test has these paths in `never`, and gives no
+/// answers.
 fn tested_forms(paths: &[&str]) -> CommandOutput {
     let head = HEAD.replace("input.topic = \"light\"", "input.topic = [\"light\"]");
     tested(FORMS, &format!("{head}[case.expect]\nnever = {paths:?}\n"))

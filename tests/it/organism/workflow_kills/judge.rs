@@ -20,9 +20,9 @@ struct CallHistory {
     callee: String,
     /// Labels of the call's thread, without those of the run's thread.
     label: String,
-    /// Local name of its request.
+    /// Local name of the call's request.
     request: String,
-    /// Local name of its reply.
+    /// Local name of the call's reply.
     reply: Option<String>,
     handed_over: BTreeSet<Attempt>,
     /// Number of attempts that have ended, with a result or without one.
@@ -152,7 +152,7 @@ impl RunHistory {
         self.of_agents().map(|call| call.charged.len()).sum()
     }
 
-    /// Whether the next kill may end the last attempt of a workflow, which has three.
+    /// Whether the next kill may end the last of the three attempts of a workflow.
     ///
     /// A killed pump may have published a hand-over that the projection of its stream still lacks.
     /// So each open call on a stream counts as handed over.
@@ -176,7 +176,8 @@ impl RunHistory {
         }
     }
 
-    /// Asserts that each model call whose result was lost is charged, and that its thread shows it.
+    /// Asserts that each model call whose result was lost is charged, and that `organism thread`
+    /// shows such a charge.
     pub fn assert_charged_and_shown(&self, house: &House) {
         for call in self.of_agents() {
             let lost: BTreeSet<_> = call.lost.intersection(&call.reserved).copied().collect();
@@ -189,8 +190,8 @@ impl RunHistory {
     }
 
     /// Asserts that each completed booking was cancelled exactly once. The list of the failed
-    /// workflow must contain exactly the other calls that may have been carried out, and those that
-    /// could not be cancelled.
+    /// workflow must contain each booking whose cancellation was lost, each other call that may
+    /// have been carried out, and no further call.
     pub fn assert_undone(&self, house: &House) {
         let lines = ledger(house);
         let mut expected = BTreeSet::new();

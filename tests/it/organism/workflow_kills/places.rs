@@ -11,7 +11,7 @@ use crate::campaign::Campaign;
 /// Maximum number of runs until every failpoint has been hit.
 const RUNS_MAX: usize = 20;
 
-/// Failpoints that a start or a receipt passes once.
+/// Failpoints that one run passes once: at its start, or at a receipt.
 const ONCE: [&str; 5] =
     ["before-boot", "epoch-raised", "during-recovery", "before-receipt", "after-receipt"];
 /// Failpoints at the result, which ends the run.

@@ -13,7 +13,8 @@ const RUNS_MAX: usize = 16;
 /// A state of the run, by a call that is in flight and a call that has ended.
 struct NamedState {
     name: &'static str,
-    /// Label of a call in flight. A label with `_` at its end is the beginning of one.
+    /// Label of a call in flight. A label that ends with `_` stands for every label that begins
+    /// with it.
     in_flight: &'static str,
     completed: Option<&'static str>,
 }
@@ -60,8 +61,8 @@ impl NamedState {
     }
 }
 
-/// Kills one run in each of these states that it reaches, and judges it. Returns the states in
-/// which it was killed.
+/// Kills one run in each of these states that the run reaches, and judges the run. Returns the
+/// states in which the run was killed.
 fn killed_in(aims: &[&NamedState]) -> (BTreeSet<&'static str>, RunHistory) {
     let house = house();
     for aim in aims {

@@ -1,5 +1,5 @@
 //! Undoing while other events happen to a run: open calls, other runs, time-outs, edited configs,
-//! and runs that continue from it.
+//! and retries of the run.
 
 use serde_json::Value as Json;
 
@@ -64,8 +64,8 @@ fn an_undo_waits_for_a_booking_under_way_and_cancels_what_else_is_open() {
     house.verified();
 }
 
-/// The config with these goals of `trip`. Its workflow `leg` undoes its booking if its payment
-/// fails.
+/// The config with these goals of `trip`, and with a workflow `leg` that undoes its booking if the
+/// payment fails.
 fn with_undoing_leg(goals: &str) -> String {
     let leg = "[workflows.leg]\non_failure = \"undo\"\npeers = [\"hotel\"]";
     with_goals(goals).replace("[workflows.leg]", leg).replace(
@@ -271,8 +271,8 @@ fn a_run_on_its_recorded_definition_undoes_what_a_deleted_workflow_left() {
     house.verified();
 }
 
-/// A house with a failed run whose definition names the owner in `report_to`. The config has lost
-/// that setting since the run began.
+/// A house with a failed run. The definition of the run names the owner in `report_to`, and the
+/// config has lost that setting since the run began.
 fn reported_to_owner(peers: &str) -> (House, Running, CommandOutput) {
     let after = with_goals(&format!("{FIRST}{PAY}")).replace(
         "number = \"reply/number\" }",

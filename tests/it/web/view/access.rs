@@ -1,4 +1,4 @@
-//! Access to the web view: each attack is tried, and none gets anything of the record.
+//! Access to the web view: each attack is tried, and none reveals a part of the record.
 
 use std::path::Path;
 

@@ -5,7 +5,8 @@ use super::conversation::{linked, messages, timeline};
 use super::{ViewServer, text_of};
 use crate::organism::{CONFIG, House, numbered};
 
-/// A house with a thread of two orders, and a fork after the first result that has another order.
+/// A house with a thread of two orders, and a fork of this thread after the first result. The fork
+/// has another order.
 fn forked_house() -> (House, String) {
     let house = House::new();
     let running = house.run();
@@ -63,8 +64,9 @@ fn a_fork_folds_its_history_and_marks_its_beginning() {
     }
 }
 
-/// The record of the fork contains the decision of a person, and the request again. The request is
-/// shown as its client wrote it, also where it has a name of the core's reports.
+/// The record of a fork contains the decision of a person, and the request once more. The page
+/// shows the request as its client wrote it, even if the request names a person as the reports of
+/// the core do.
 #[test]
 fn a_fork_at_a_request_shows_the_person_whom_the_request_names() {
     let named = CONFIG.replacen("schema = \"talk.xsd\"", "schema = \"named.xsd\"", 1);

@@ -20,11 +20,11 @@ accepts = ["say"]
 replies = ["said"]
 "#;
 
-/// Program that requests a page with a cookie, and prints the status of the response. Before, it
-/// may hide the socket of the connection: `files` hides its open files from other processes of its
-/// user, `transit` leaves the socket in transit from the process to itself, and `thread` opens the
-/// socket in a thread with open files of its own. With `live`, the program requests the events of a
-/// live page.
+/// Program that requests a page with a cookie, and prints the status of the response. The program
+/// may first hide the socket of the connection: `files` hides its open files from other processes
+/// of its user, `transit` leaves the socket in transit from the process to itself, and `thread`
+/// opens the socket in a thread with open files of its own. With `live`, the program requests the
+/// events of a live page.
 const ASK: &str = r#"#!/usr/bin/env -S python3 -S
 import array, ctypes, select, socket, sys, threading
 address, cookie, *hidden = sys.argv[1:]

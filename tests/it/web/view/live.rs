@@ -237,7 +237,7 @@ fn served_securely(house: &House, arguments: &[&str]) -> (Child, String) {
     (terminal, line.trim().to_owned())
 }
 
-/// Program that requests pages over TLS, as a browser does that trusts the certificate.
+/// Program that requests pages over TLS, like a browser that trusts the certificate.
 const SECURE_CLIENT: &str = r#"
 import http.client, json, ssl, sys
 certificate, port, token = sys.argv[1:]

@@ -61,7 +61,7 @@ fn house() -> House {
     house_with(CONFIG)
 }
 
-/// Login name of the user of the tests. This user is the operator where the config names none.
+/// Login name of the user of the tests. This user is the operator if the config names no operator.
 fn own_name() -> String {
     this_user().login.unwrap()
 }
@@ -235,7 +235,8 @@ fn two_decisions_at_once_are_one_and_the_other_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Path of an action's page about the first of these calls, or about none.
+/// Path of the page `page` about the first of these calls. The path names no call if `calls` is
+/// empty.
 fn view_path(page: &str, calls: &[Json]) -> String {
     let message = calls.first().map(|call| call["message"].as_str().unwrap());
     format!("{page}?message={}", message.unwrap_or_default())

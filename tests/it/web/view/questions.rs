@@ -70,7 +70,7 @@ fn documented() -> Vec<(String, String)> {
     rows.map(row).collect()
 }
 
-/// Issue 18: at most three clicks for each question, counted from `/`.
+/// Issue 18: each question is answered in at most three clicks, counted from `/`.
 #[test]
 fn each_question_is_answered_in_three_clicks() {
     let runs = AuditedRuns::shared();

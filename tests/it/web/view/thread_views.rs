@@ -117,8 +117,8 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
     assert_eq!(beneath.count(), 5, "{rows:?}");
 }
 
-/// A thread that waits says so at its head, and its open wait has a bar and a time. A thread in which
-/// nothing waits, and one as it was, say nothing.
+/// The head of a waiting thread states the wait, and the open wait has a bar and a time. The pages
+/// of other threads, and of the thread at an earlier moment, state no wait.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();

@@ -26,8 +26,8 @@ fn signing_config() -> String {
     format!("{config}\n[operators.ana] # decides\nkey = \"{key}\"\n")
 }
 
-/// Records failed requests: for each way one that can be retried and one whose work may be done
-/// twice, and two further ones.
+/// Records failed requests. For each way there is a request that can be retried, and a request
+/// whose work may be done twice; two further requests follow.
 fn prepare_failures(house: &House) {
     let clients = ["desk", "till"].repeat(WAYS).into_iter().chain(["desk", "desk"]);
     for (number, client) in clients.enumerate() {

@@ -1,4 +1,4 @@
-//! Signed decisions in the web view, with a key as a browser has one.
+//! Signed decisions in the web view, with a key like the key of a browser.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -136,7 +136,8 @@ fn a_view_of_an_operator_whose_section_is_gone_says_what_to_start() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A person who did not prove who they are is no operator in the pages, whatever they asked for.
+/// If a person has not proved who they are, no page calls this person an operator, whatever the
+/// person requested.
 #[test]
 fn a_person_whose_decision_was_refused_is_not_called_an_operator() {
     let house = signing_house();

@@ -1,5 +1,5 @@
-//! Calls that wait for a person. Every view names their state, each link leads to the very call,
-//! and an open page shows decisions that are made elsewhere.
+//! Calls that wait for a person. Every view names their state, each link leads to its own call, and
+//! an open page shows decisions that are made elsewhere.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
