@@ -698,9 +698,19 @@ pub const RESTING_KEYS_MAX: usize = 4_096;
 pub const RESTING_BATCH: usize = 256;
 /// Maximum trees, and maximum client keys, that one round evicts from memory.
 pub const RESTING_ROUND_MAX: usize = 4096;
-/// Page cache of the working file for trees at rest, in KiB.
+/// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Bytes of the Bloom filter that makes most lookups in the working file unnecessary.
+/// Number of uses of trees after which the heads of other trees leave the memory of a journal.
+pub const RESIDENT_HEADS: usize = 16_384;
+/// Number of uses of trees beyond [`RESIDENT_HEADS`] at which heads leave memory, so that many
+/// leave it together.
+pub const RESIDENT_HEADS_BATCH: usize = 1_024;
+/// Maximum changed heads that a journal lists for the table of trees. If there are more, the whole
+/// table is written.
+pub const UNSAVED_HEADS_MAX: usize = 131_072;
+/// Number of leaves of a Merkle tree that enter and leave memory together.
+pub const MERKLE_CHUNK_LEAVES: usize = 32;
+/// Bytes of the Bloom filter that makes most lookups in a working file unnecessary.
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
 /// Bytes of a snapshot that are hashed in one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;

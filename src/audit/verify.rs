@@ -437,7 +437,7 @@ impl JournalProof {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
         for tree in &trees {
-            let right = self.heads.get(&tree.root).is_some_and(|head| {
+            let right = self.heads.resident(&tree.root).is_some_and(|head| {
                 (head.first, head.position, head.records, head.opened, head.updated)
                     == (tree.first, tree.head, tree.records, tree.opened, tree.updated)
             });

@@ -22,7 +22,7 @@ use super::external_marks::{ExternalMarks, agree};
 use super::judge::OperatorAcceptance;
 use super::mac::{MacKey, StoredCoverage};
 use super::redactions::refuse_blanked;
-use super::sqlite;
+use super::sqlite::{self, JournalReader};
 use super::{
     Checkpoint, CheckpointSigners, Error, HashedRecord, InnerCheckpoints, MacCoverage,
     RedactedRecords, TreeHeads,
@@ -36,6 +36,8 @@ pub struct ProofProgress {
     /// The last record before `from` that is proved so far.
     proved: AtomicU64,
     has_passed: AtomicBool,
+    /// Whether the table of trees must be written anew.
+    has_wrong_trees: AtomicBool,
     /// Whether the thread of the proof has ended.
     has_ended: Mutex<bool>,
     ended: Condvar,
@@ -47,9 +49,18 @@ impl ProofProgress {
     fn new(from: Position) -> Self {
         let proved = AtomicU64::new(0);
         let has_passed = AtomicBool::new(false);
+        let has_wrong_trees = AtomicBool::new(false);
         let has_ended = Mutex::new(false);
         let ended = Condvar::new();
-        Self { from, proved, has_passed, has_ended, ended, failure: Mutex::default() }
+        Self {
+            from,
+            proved,
+            has_passed,
+            has_wrong_trees,
+            has_ended,
+            ended,
+            failure: Mutex::default(),
+        }
     }
 
     /// Waits until the proof has ended or `is_stopped` holds. Returns whether the proof has passed.
@@ -84,6 +95,13 @@ impl ProofProgress {
     pub(super) fn take_failure(&self) -> Option<Error> {
         // Lock: held only to take the value, once for each append.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Whether the writer of the journal must write the table of trees anew. Later calls return
+    /// false.
+    pub(super) fn take_wrong_trees(&self) -> bool {
+        self.has_wrong_trees.load(Ordering::Relaxed)
+            && self.has_wrong_trees.swap(false, Ordering::AcqRel)
     }
 
     fn fail(&self, error: Error) {
@@ -178,7 +196,7 @@ impl ProofClaim {
         let known = &mut self.known;
         let mut coverage = MacCoverage::new(self.journal, Some(self.key.clone()));
         let mut redactions = RedactedRecords::default();
-        let mut heads = TreeHeads::default();
+        let mut heads = TreeHeads::in_directory(&self.state);
         let mut signers = CheckpointSigners::default();
         let due = &mut self.due;
 
@@ -200,6 +218,13 @@ impl ProofClaim {
         }
 
         agree(&self.checkpoint, &mut heads)?;
+        let reader = JournalReader::open(&self.data)?;
+        reader.check_trees_structure()?;
+        if !reader.agrees_about_older(&heads)? {
+            tracing::warn!("the table of trees is wrong, and is written anew");
+            progress.has_wrong_trees.store(true, Ordering::Release);
+        }
+
         if coverage.stored(position) != self.coverage {
             let detail = "the MACs up to here are not those that the snapshot was made from";
             return Err(Error::broken(position.0, detail));

@@ -1,68 +1,200 @@
-//! The heads of all trees: the last record of each, in order of first appearance. Checks that each
-//! next record follows from the heads.
+//! The heads of all trees: the last record of each tree. Checks that each next record follows from
+//! the heads.
+//!
+//! The heads of a running pump do not grow with the number of trees: those of trees without recent
+//! records are in a working file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
+use crate::limits;
 use crate::thread::{Map, Record};
 
-use super::merkle::MerkleTree;
+use super::merkle_chunks::MerkleChunks;
+use super::sqlite::HeadStore;
 use super::{Error, HashedRecord};
 
 /// The last record of one tree.
 #[derive(Debug, Clone)]
 pub struct TreeHead {
     pub root: ThreadId,
+    /// Number of trees that appeared before this one.
+    pub(super) number: usize,
     pub first: Position,
     pub position: Position,
     pub hash: Digest,
     pub records: u64,
     pub opened: Time,
     pub updated: Time,
-    /// Whether the head changed since the last update of the Merkle tree.
-    pub(super) unsummed: bool,
-    /// Whether the head changed since the last call of [`TreeHeads::saved`].
-    pub(super) unsaved: bool,
+    /// Whether the Merkle tree has this head.
+    pub(super) is_summed: bool,
+    /// Whether [`UnsavedHeads`] does not have this head.
+    pub(super) is_saved: bool,
+    /// Whether the working file has this head.
+    pub(super) is_stored: bool,
 }
 
 /// The heads of all trees of a journal.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub struct TreeHeads {
-    all: Vec<TreeHead>,
-    by_root: Map<ThreadId, usize>,
-    merkle: MerkleTree,
-    unsummed: Vec<usize>,
-    unsaved: Vec<usize>,
+    /// The heads in memory: all of them if there is no working file.
+    resident: Map<ThreadId, TreeHead>,
+    trees: usize,
+    merkle: MerkleChunks,
+    /// Roots of the trees whose heads the Merkle tree does not have yet. They are all in memory.
+    unsummed: Vec<ThreadId>,
+    unsaved: UnsavedHeads,
+    absent: Option<AbsentHeads>,
     last: Position,
     last_hash: Digest,
 }
 
+/// The trees whose heads changed since the last call of [`TreeHeads::saved`].
+#[derive(Debug)]
+enum UnsavedHeads {
+    Some(Vec<ThreadId>),
+    /// More trees than are worth a list.
+    All,
+}
+
+/// Heads outside memory.
+#[derive(Debug)]
+struct AbsentHeads {
+    /// Directory of the working file.
+    directory: PathBuf,
+    /// The working file; `None` before the first head is stored, because most organisms never store
+    /// one.
+    store: Option<HeadStore>,
+    /// Trees in memory, those that were used first at the front. An entry whose position is no
+    /// longer that of the head is void: a later entry stands for the tree.
+    used: VecDeque<(ThreadId, Position)>,
+    bounds: HeadBounds,
+    /// Length of `used` at which heads leave memory.
+    full_at: usize,
+}
+
+/// Bounds of the heads in memory, as numbers of uses.
+#[derive(Debug, Clone, Copy)]
+struct HeadBounds {
+    /// Uses after which a head leaves memory.
+    kept: usize,
+    /// Uses beyond `kept` at which heads leave memory together.
+    batch: usize,
+}
+
+impl HeadBounds {
+    fn full_at(self) -> usize {
+        self.kept + self.batch
+    }
+}
+
+impl Default for HeadBounds {
+    fn default() -> Self {
+        Self { kept: limits::RESIDENT_HEADS, batch: limits::RESIDENT_HEADS_BATCH }
+    }
+}
+
 impl TreeHeads {
-    /// Creates the heads after the record at `last` with the hash `last_hash`. `all` has the head
-    /// of each tree, in order of first appearance. Verifies nothing.
-    pub(super) fn from_rows(all: Vec<TreeHead>, last: Position, last_hash: Digest) -> Self {
-        let by_root = all.iter().enumerate().map(|(at, head)| (head.root.clone(), at)).collect();
-        let unsummed = (0..all.len()).collect();
-        let unsaved = (0..all.len()).collect();
-        Self { all, by_root, unsummed, unsaved, last, last_hash, ..Self::default() }
+    /// Creates the heads of an empty journal. Heads beyond a bound will be in a working file in
+    /// this directory.
+    pub fn in_directory(directory: &Path) -> Self {
+        let absent = Some(AbsentHeads::new(directory, None));
+        Self { absent, ..Self::default() }
     }
 
-    pub fn get(&self, root: &ThreadId) -> Option<&TreeHead> {
-        self.by_root.get(root).and_then(|index| self.all.get(*index))
+    /// Creates the heads of an empty journal. All of them will be in the new file `file`, once
+    /// [`TreeHeads::store_all`] is called.
+    pub(super) fn in_new_file(file: &Path) -> Result<Self, Error> {
+        let store = HeadStore::create_file(file)?;
+        let directory = file.parent().unwrap_or(file);
+        let absent = Some(AbsentHeads::new(directory, Some(store)));
+        Ok(Self { absent, ..Self::default() })
     }
 
-    /// Iterates over the heads in order of first appearance.
-    pub fn iter(&self) -> impl Iterator<Item = &TreeHead> {
-        self.all.iter()
+    /// Opens the heads in the file `file`, whose last record is the one at `last` with the hash
+    /// `last_hash`. Returns `None` if the file is damaged. Reads only a small part of the file: the
+    /// caller must compare the Merkle root.
+    pub(super) fn in_file(
+        file: &Path,
+        last: Position,
+        last_hash: Digest,
+    ) -> Result<Option<Self>, Error> {
+        let Some((store, summary)) = HeadStore::open(file)? else { return Ok(None) };
+        let trees = summary.trees;
+        let mut merkle = MerkleChunks::from_roots(summary.roots, trees);
+        let chunk = MerkleChunks::chunk_of(trees);
+        if chunk < merkle.roots().len() && !merkle.restore(chunk, store.leaves(chunk)?) {
+            return Ok(None);
+        }
+
+        let directory = file.parent().unwrap_or(file);
+        let absent = Some(AbsentHeads::new(directory, Some(store)));
+        Ok(Some(Self { trees, merkle, absent, last, last_hash, ..Self::default() }))
     }
 
+    /// Returns heads that are equal to these and change apart from them.
+    pub(super) fn duplicate(&self) -> Result<Self, Error> {
+        let absent = self.absent.as_ref().map(AbsentHeads::duplicate).transpose()?;
+        Ok(Self {
+            resident: self.resident.clone(),
+            trees: self.trees,
+            merkle: self.merkle.clone(),
+            unsummed: self.unsummed.clone(),
+            unsaved: UnsavedHeads::All,
+            absent,
+            last: self.last,
+            last_hash: self.last_hash,
+        })
+    }
+
+    /// Returns the head of the tree `root`; `None` if it is absent and was not recalled.
+    pub fn resident(&self, root: &ThreadId) -> Option<&TreeHead> {
+        self.resident.get(root)
+    }
+
+    /// Returns the head of the tree `root`, from memory or from the working file.
+    pub fn find(&self, root: &ThreadId) -> Result<Option<TreeHead>, Error> {
+        match (self.resident.get(root), &self.absent) {
+            (Some(head), _) => Ok(Some(head.clone())),
+            (None, Some(AbsentHeads { store: Some(store), .. })) => store.get(root),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// Brings the head of the tree `root` back into memory, if it is absent. Must precede each
+    /// change of the head.
+    pub(super) fn recall(&mut self, root: &ThreadId) -> Result<(), Error> {
+        if self.resident.contains_key(root) {
+            return Ok(());
+        }
+
+        let Some(absent) = &mut self.absent else { return Ok(()) };
+        let Some(store) = &absent.store else { return Ok(()) };
+        let Some(head) = store.get(root)? else { return Ok(()) };
+        let chunk = MerkleChunks::chunk_of(head.number);
+        let is_restored =
+            self.merkle.is_resident(chunk) || self.merkle.restore(chunk, store.leaves(chunk)?);
+        if !is_restored || self.merkle.leaf(head.number) != Some(leaf(root, head.hash)) {
+            let name = format!("the head of the tree {root}");
+            let detail = "the working file contradicts the Merkle tree".to_owned();
+            return Err(Error::Resting { name, detail });
+        }
+
+        self.merkle.hold(head.number);
+        absent.used.push_back((root.clone(), head.position));
+        self.resident.insert(root.clone(), head);
+        Ok(())
+    }
+
+    /// Returns the number of trees.
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.trees
     }
 
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.trees == 0
     }
 
     /// Returns the position of the journal's last record; 0 if the journal is empty. Positions are
@@ -84,8 +216,9 @@ impl TreeHeads {
             return Err(Error::broken(expected, format!("found position {}", record.position)));
         }
 
-        let (position, hash) =
-            self.get(&record.tree).map_or_else(Default::default, |head| (head.position, head.hash));
+        self.recall(&record.tree)?;
+        let head = self.resident(&record.tree);
+        let (position, hash) = head.map(|head| (head.position, head.hash)).unwrap_or_default();
         if record.previous != position {
             let detail = format!(
                 "it says the previous record of {} is {}, but that is {position}",
@@ -100,66 +233,114 @@ impl TreeHeads {
         }
 
         self.advance(record, sealed.hash);
+        self.let_leave();
         Ok(())
     }
 
-    /// Advances to a record that is known to follow from these heads.
+    /// Advances to a record that is known to follow from these heads. The head of its tree must
+    /// have been recalled.
     pub(super) fn advance(&mut self, record: &Record, hash: Digest) {
         self.last = record.position;
         self.last_hash = hash;
-        let index = match self.by_root.get(&record.tree) {
-            Some(index) => *index,
-            None => self.add(record),
-        };
+        let Self { resident, trees, merkle, .. } = self;
+        let head = resident.entry(record.tree.clone()).or_insert_with(|| {
+            let number = *trees;
+            merkle.hold(number);
+            *trees += 1;
+            new_head(record, number)
+        });
 
-        let Some(head) = self.all.get_mut(index) else { return };
         head.position = record.position;
         head.hash = hash;
         head.records += 1;
         head.updated = record.time;
-        if !std::mem::replace(&mut head.unsummed, true) {
-            self.unsummed.push(index);
+        head.is_stored = false;
+        if std::mem::take(&mut head.is_summed) {
+            self.unsummed.push(record.tree.clone());
         }
 
-        if !std::mem::replace(&mut head.unsaved, true) {
-            self.unsaved.push(index);
+        if std::mem::take(&mut head.is_saved) {
+            self.unsaved.push(&record.tree);
+        }
+
+        if let Some(absent) = &mut self.absent {
+            absent.used.push_back((record.tree.clone(), record.position));
         }
     }
 
-    fn add(&mut self, record: &Record) -> usize {
-        let index = self.all.len();
-        self.by_root.insert(record.tree.clone(), index);
-        self.all.push(TreeHead {
-            root: record.tree.clone(),
-            first: record.position,
-            position: record.position,
-            hash: Digest::ZERO,
-            records: 0,
-            opened: record.time,
-            updated: record.time,
-            unsummed: false,
-            unsaved: false,
-        });
-        index
+    /// Moves heads of trees without recent records to the working file, if there are too many in
+    /// memory. If the file cannot be written, they stay until there are more.
+    pub(super) fn let_leave(&mut self) {
+        let Some(absent) = &self.absent else { return };
+        if absent.used.len() < absent.full_at {
+            return;
+        }
+
+        self.merkle_root();
+        let Self { resident, merkle, absent: Some(absent), .. } = self else { return };
+        let beyond = absent.used.len().saturating_sub(absent.bounds.kept);
+        let is_last_use = |(root, position): &(ThreadId, Position)| {
+            resident.get(root).is_some_and(|head| head.position == *position)
+        };
+        let leaving: Vec<ThreadId> =
+            absent.used.drain(..beyond).filter(is_last_use).map(|(root, _)| root).collect();
+
+        let heads = leaving.iter().filter_map(|root| resident.get(root));
+        let unstored = heads.filter(|head| !head.is_stored);
+        let stored = absent.store().and_then(|store| store.put(unstored, merkle.changed()));
+        if let Err(error) = stored {
+            tracing::warn!("heads of trees stay in memory; retrying later: {error}");
+            let positions = leaving.into_iter().filter_map(|root| {
+                let position = resident.get(&root)?.position;
+                Some((root, position))
+            });
+            absent.used.extend(positions);
+            absent.full_at = absent.used.len() + absent.used.len() / 2;
+            return;
+        }
+
+        absent.full_at = absent.bounds.full_at();
+        for root in &leaving {
+            if let Some(head) = resident.remove(root) {
+                merkle.release(head.number);
+            }
+        }
+        merkle.stored();
+    }
+
+    /// Stores all heads in the file of these heads, with the summary from which
+    /// [`TreeHeads::in_file`] continues.
+    pub(super) fn store_all(&mut self) -> Result<(), Error> {
+        self.merkle_root();
+        let Self { resident, merkle, absent: Some(absent), trees, .. } = self else {
+            return Ok(());
+        };
+        let store = absent.store()?;
+        let unstored = resident.values().filter(|head| !head.is_stored);
+        store.put(unstored, merkle.changed())?;
+        store.write_summary(*trees, merkle.roots())?;
+        resident.values_mut().for_each(|head| head.is_stored = true);
+        merkle.stored();
+        Ok(())
     }
 
     /// Returns the Merkle root over all heads. Its cost depends on the number of heads that changed
     /// since the last call.
     pub fn merkle_root(&mut self) -> Digest {
-        let mut changed = std::mem::take(&mut self.unsummed);
-        changed.sort_unstable();
-        for index in &changed {
-            let Some(head) = self.all.get_mut(*index) else { continue };
-            head.unsummed = false;
-            self.merkle.set(*index, leaf(&head.root, head.hash));
+        let mut changed = Vec::with_capacity(self.unsummed.len());
+        for root in self.unsummed.drain(..) {
+            let Some(head) = self.resident.get_mut(&root) else { continue };
+            head.is_summed = true;
+            changed.push((head.number, leaf(&root, head.hash)));
         }
 
-        self.merkle.update(changed);
+        changed.sort_unstable_by_key(|(number, _)| *number);
+        self.merkle.set(changed.into_iter());
         self.merkle.root()
     }
 
-    /// Returns the Merkle root as it will be after `records`, each with its hash. The cost does not
-    /// depend on the number of trees.
+    /// Returns the Merkle root as it will be after `records`, each with its hash. The heads of
+    /// their trees must have been recalled. The cost does not depend on the number of trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,
@@ -169,36 +350,261 @@ impl TreeHeads {
         let mut leaves = BTreeMap::new();
         for (record, hash) in records {
             let root = &record.tree;
-            let next = self.all.len() + added.len();
-            let known = self.by_root.get(root).copied();
-            let index = known.unwrap_or_else(|| *added.entry(root).or_insert(next));
-            leaves.insert(index, leaf(root, hash));
+            let next = self.trees + added.len();
+            let known = self.resident.get(root).map(|head| head.number);
+            let number = known.unwrap_or_else(|| *added.entry(root).or_insert(next));
+            leaves.insert(number, leaf(root, hash));
         }
 
-        self.merkle.root_with(leaves)
+        self.merkle.root_with(&leaves)
     }
 
-    /// Returns the heads of the trees that changed since the last call of [`TreeHeads::saved`].
-    pub(super) fn unsaved(&self) -> impl Iterator<Item = &TreeHead> {
-        self.unsaved.iter().filter_map(|index| self.all.get(*index))
+    /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If
+    /// these are very many, passes all heads.
+    pub(super) fn each_unsaved(
+        &self,
+        visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let UnsavedHeads::Some(roots) = &self.unsaved else { return self.each(visit) };
+        for root in roots {
+            if let Some(head) = self.find(root)? {
+                visit(&head)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Returns the heads of [`TreeHeads::unsaved`]. Each comes with the number of its tree in the
-    /// order of first appearance.
-    pub(super) fn unsaved_numbered(&self) -> impl Iterator<Item = (usize, &TreeHead)> {
-        self.unsaved.iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
+    /// Passes all heads to `visit`.
+    pub(super) fn each(
+        &self,
+        visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.resident.values().try_for_each(&mut *visit)?;
+        let Some(AbsentHeads { store: Some(store), .. }) = &self.absent else { return Ok(()) };
+        store.for_each(&mut |head| match self.resident.get(&head.root) {
+            Some(_) => Ok(()),
+            None => visit(head),
+        })
     }
 
     pub(super) fn saved(&mut self) {
-        for index in std::mem::take(&mut self.unsaved) {
-            if let Some(head) = self.all.get_mut(index) {
-                head.unsaved = false;
+        if let UnsavedHeads::Some(roots) = std::mem::take(&mut self.unsaved) {
+            for root in roots {
+                if let Some(head) = self.resident.get_mut(&root) {
+                    head.is_saved = true;
+                }
             }
+        } else {
+            self.resident.values_mut().for_each(|head| head.is_saved = true);
         }
+    }
+}
+
+impl Default for UnsavedHeads {
+    fn default() -> Self {
+        Self::Some(Vec::new())
+    }
+}
+
+impl UnsavedHeads {
+    fn push(&mut self, root: &ThreadId) {
+        match self {
+            Self::Some(roots) if roots.len() < limits::UNSAVED_HEADS_MAX => {
+                roots.push(root.clone());
+            }
+            _ => *self = Self::All,
+        }
+    }
+}
+
+impl AbsentHeads {
+    fn new(directory: &Path, store: Option<HeadStore>) -> Self {
+        let bounds = HeadBounds::default();
+        let full_at = bounds.full_at();
+        Self { directory: directory.to_owned(), store, used: VecDeque::new(), bounds, full_at }
+    }
+
+    fn store(&mut self) -> Result<&mut HeadStore, Error> {
+        match &mut self.store {
+            Some(store) => Ok(store),
+            none => Ok(none.insert(HeadStore::create(&self.directory)?)),
+        }
+    }
+
+    fn duplicate(&self) -> Result<Self, Error> {
+        let store = self.store.as_ref().map(|store| store.duplicate(&self.directory));
+        let store = store.transpose()?;
+        let Self { directory, used, bounds, full_at, .. } = self;
+        Ok(Self {
+            directory: directory.clone(),
+            store,
+            used: used.clone(),
+            bounds: *bounds,
+            full_at: *full_at,
+        })
+    }
+}
+
+fn new_head(record: &Record, number: usize) -> TreeHead {
+    TreeHead {
+        root: record.tree.clone(),
+        number,
+        first: record.position,
+        position: record.position,
+        hash: Digest::ZERO,
+        records: 0,
+        opened: record.time,
+        updated: record.time,
+        is_summed: true,
+        is_saved: true,
+        is_stored: false,
     }
 }
 
 /// Returns the Merkle leaf of the tree `root`, whose last record has the hash `head`.
 fn leaf(root: &ThreadId, head: Digest) -> Digest {
     Digest::of_parts(&[b"\0", root.as_str().as_bytes(), b"\0", &head.0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::record_hash;
+    use crate::thread::Input;
+
+    /// Heads that keep very few in memory, with a working file in `directory`.
+    fn small(directory: &Path) -> TreeHeads {
+        let mut heads = TreeHeads::in_directory(directory);
+        let absent = heads.absent.as_mut().unwrap();
+        absent.bounds = HeadBounds { kept: 8, batch: 4 };
+        absent.full_at = absent.bounds.full_at();
+        heads
+    }
+
+    /// The next record of tree `n`, which follows from `heads`.
+    fn next(heads: &TreeHeads, n: usize) -> HashedRecord {
+        let tree = ThreadId::parse(&format!("sess-tree{n:04}")).unwrap();
+        let head = heads.find(&tree).unwrap();
+        let (previous, previous_hash) =
+            head.map(|head| (head.position, head.hash)).unwrap_or_default();
+        let position = Position(heads.last().0 + 1);
+        let time = Time(position.0 as i64);
+        let input = Input::Standstill { stood_micros: 0, stepped_micros: 0 };
+        let record =
+            Record { position, tree, previous, previous_hash, time, input, facts: Vec::new() };
+        let hash = record_hash(&(&record).into(), b"");
+        HashedRecord { record, hash, mac: None }
+    }
+
+    /// Trees of 500 records: new ones, recent ones and old ones.
+    fn trees() -> impl Iterator<Item = usize> {
+        (0..500_usize).map(|n| match n % 5 {
+            0 | 1 => n / 2,
+            2 => (n * 7919) % (n / 2 + 1),
+            _ => (n / 2).saturating_sub(n % 3),
+        })
+    }
+
+    fn assert_same(few: &mut TreeHeads, all: &mut TreeHeads) {
+        assert_eq!(few.merkle_root(), all.merkle_root());
+        assert_eq!((few.len(), few.last()), (all.len(), all.last()));
+        let shown = |heads: &TreeHeads| {
+            let mut shown = BTreeMap::new();
+            let mut visit = |head: &TreeHead| {
+                let head = (head.number, head.first, head.position, head.hash, head.records);
+                assert!(shown.insert(format!("{head:?}"), ()).is_none(), "passed twice");
+                Ok(())
+            };
+            heads.each(&mut visit).unwrap();
+            shown
+        };
+        assert_eq!(shown(few), shown(all));
+    }
+
+    #[test]
+    fn heads_outside_memory_are_followed_like_heads_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut few = small(directory.path());
+        let mut all = TreeHeads::default();
+        for n in trees() {
+            let sealed = next(&all, n);
+            few.follow(&sealed).unwrap();
+            all.follow(&sealed).unwrap();
+            assert!(few.resident.len() <= 12, "{} are in memory", few.resident.len());
+            if n % 7 == 0 {
+                assert_eq!(few.merkle_root(), all.merkle_root(), "tree {n}");
+            }
+        }
+
+        assert_same(&mut few, &mut all);
+        let again = HashedRecord { ..next(&all, 3) };
+        let mut forged = HashedRecord { ..next(&all, 3) };
+        forged.record.previous_hash = Digest::ZERO;
+        assert!(few.follow(&forged).is_err(), "the hash of an absent head is compared");
+        few.follow(&again).unwrap();
+    }
+
+    #[test]
+    fn a_root_ahead_counts_absent_and_new_trees() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut heads = small(directory.path());
+        for n in trees() {
+            heads.follow(&next(&heads, n)).unwrap();
+        }
+
+        let sealed = [next(&heads, 1), next(&heads, 900)];
+        for one in &sealed {
+            heads.recall(&one.record.tree).unwrap();
+        }
+        let ahead = heads.merkle_root_after(sealed.iter().map(|one| (&one.record, one.hash)));
+        sealed.iter().for_each(|one| heads.advance(&one.record, one.hash));
+        assert_eq!(heads.merkle_root(), ahead);
+    }
+
+    #[test]
+    fn heads_that_were_read_back_from_their_file_go_on_as_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("heads.db");
+        let mut all = TreeHeads::default();
+        let mut stored = TreeHeads::in_new_file(&file).unwrap();
+        for n in trees().take(200) {
+            let sealed = next(&all, n);
+            stored.follow(&sealed).unwrap();
+            all.follow(&sealed).unwrap();
+        }
+        stored.store_all().unwrap();
+        drop(stored);
+
+        let (last, hash) = (all.last(), all.last_hash());
+        let mut read = TreeHeads::in_file(&file, last, hash).unwrap().unwrap();
+        let mut copy = read.duplicate().unwrap();
+        for n in trees().skip(200) {
+            let sealed = next(&all, n);
+            read.follow(&sealed).unwrap();
+            all.follow(&sealed).unwrap();
+        }
+        assert_same(&mut read, &mut all);
+
+        copy.follow(&next(&copy, 5)).unwrap();
+        assert_eq!(copy.last(), Position(last.0 + 1), "a duplicate changes apart");
+    }
+
+    #[test]
+    fn each_unsaved_head_is_passed_also_from_the_working_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut heads = small(directory.path());
+        (0..50).for_each(|n| heads.follow(&next(&heads, n)).unwrap());
+        heads.saved();
+        (0..40).step_by(2).for_each(|n| heads.follow(&next(&heads, n)).unwrap());
+
+        let mut unsaved = Vec::new();
+        let mut visit = |head: &TreeHead| {
+            unsaved.push(head.number);
+            Ok(())
+        };
+        heads.each_unsaved(&mut visit).unwrap();
+        assert_eq!(unsaved, (0..40).step_by(2).collect::<Vec<_>>());
+        heads.saved();
+        heads.each_unsaved(&mut |_| panic!("all are saved")).unwrap();
+    }
 }

@@ -31,6 +31,11 @@ impl MerkleTree {
         }
     }
 
+    /// Returns the leaves that were set.
+    pub fn leaves(&self) -> &[Digest] {
+        self.levels.first().map_or(&[], Vec::as_slice)
+    }
+
     /// Returns the root; zeros if there are no leaves.
     pub fn root(&self) -> Digest {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(Digest::ZERO)

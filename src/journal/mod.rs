@@ -20,6 +20,7 @@ mod judge;
 mod log;
 mod mac;
 mod merkle;
+mod merkle_chunks;
 mod partition_dirs;
 mod record_codec;
 mod redactions;

@@ -38,8 +38,8 @@ pub struct EncodedRow<'r> {
 
 impl RecordBatch {
     /// Sets the position of each record, counted from the last record of `heads`, and encodes the
-    /// record. Does not change `heads`.
-    pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
+    /// record. Recalls the heads of their trees, and does not change `heads` otherwise.
+    pub fn stamp(&mut self, heads: &mut TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;
         for (expected, record) in (next..).map(Position).zip(records) {
@@ -47,7 +47,8 @@ impl RecordBatch {
                 return Err(Error::PositionMismatch { given: record.position, expected });
             }
             record.position = expected;
-            let head = || heads.get(&record.tree).map(|head| (head.position, head.hash));
+            heads.recall(&record.tree)?;
+            let head = || heads.resident(&record.tree).map(|head| (head.position, head.hash));
             let before = self.chains.get(&record.tree).copied().or_else(head).unwrap_or_default();
             (record.previous, record.previous_hash) = before;
             let hash = self.encode(record)?;

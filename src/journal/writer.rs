@@ -127,7 +127,7 @@ impl<L: Log> JournalWriter<L> {
         failpoint("before-append");
         self.signer.checked_at.get_or_insert(now);
         let mut rows = std::mem::take(&mut self.rows);
-        rows.stamp(&self.heads, records)?;
+        rows.stamp(&mut self.heads, records)?;
         let mac = self.sealer.seal(&mut self.heads, records, &rows);
         let is_due = self.signer.is_due(self.heads.last(), now);
         let checkpoint = is_due.then(|| self.signer.sign(&mut self.heads, now));
@@ -142,6 +142,7 @@ impl<L: Log> JournalWriter<L> {
         for (record, row) in records.iter().zip(rows.iter()) {
             self.heads.advance(record, row.hash);
         }
+        self.heads.let_leave();
 
         self.rows = rows;
 
@@ -253,8 +254,13 @@ impl<L: Log> JournalWriter<L> {
 
     fn usable(&mut self) -> Result<(), Error> {
         refuse_stopped(self.stopped.as_deref())?;
-        if let Some(error) = self.signer.proof.as_ref().and_then(|proof| proof.take_failure()) {
-            return Err(self.stop(error));
+        if let Some(proof) = &self.signer.proof {
+            if let Some(error) = proof.take_failure() {
+                return Err(self.stop(error));
+            }
+            if proof.take_wrong_trees() {
+                self.file.rewrite_trees();
+            }
         }
 
         let checked = self.log.check();

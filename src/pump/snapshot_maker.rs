@@ -16,18 +16,18 @@ use uuid::Uuid;
 use super::core::{CORE_VERSION, Core};
 use super::resident_core::{ResidencyLimits, ResidentCore};
 use crate::contract::TreeLimits;
-use crate::ids::{Digest, Position, ThreadId};
+use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::CheckpointKey;
 use crate::journal::sqlite::{
-    JournalReader, RestingStore, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,
-    scan_alone,
+    JournalReader, RestingStore, Snapshot, SnapshotDraft, SnapshotEvidence, SnapshotPlace,
+    StoredState, scan_alone,
 };
 use crate::journal::{
     Checkpoint, CheckpointSigners, Error, InnerCheckpoints, MacCoverage, ProofProgress,
     RedactedRecords, TreeHeads,
 };
 use crate::limits;
-use crate::thread::{AcceptedLoss, CommonState, Input};
+use crate::thread::{AcceptedLoss, Input};
 
 /// The thread that makes snapshots of one journal. Ends when it is dropped.
 #[derive(Debug)]
@@ -165,9 +165,9 @@ impl SnapshotPlan {
         let draft = place.draft(&|line, hash| {
             line.position < position && reader.has_checkpoint(line, hash).unwrap_or(false)
         })?;
-        let SnapshotDraft { file, generation, base, store } = draft;
+        let SnapshotDraft { files, generation, base } = draft;
         let mut rebuilt =
-            RebuiltState::begin(base, store, self.journal, &key).inspect_err(|_| place.remove())?;
+            RebuiltState::begin(base, self.journal, &key).inspect_err(|_| place.remove())?;
         let due = InnerCheckpoints::after(rebuilt.heads.last(), inside);
         if !rebuilt.follow(&self.data, position, due, has_to_end)? {
             return Ok(None);
@@ -178,7 +178,7 @@ impl SnapshotPlan {
             return Ok(None);
         }
 
-        place.write((file, generation), &evidence, state)?;
+        place.write((files, generation), evidence, state)?;
         Ok(Some(position))
     }
 }
@@ -194,29 +194,30 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Begins with the state of the earlier snapshot `base`, or with an empty state if there is
-    /// none.
+    /// Begins with the state of the earlier snapshot `base`, or with an empty state in the stores of
+    /// a draft.
     fn begin(
-        base: Option<(SnapshotEvidence, CommonState, Vec<ThreadId>)>,
-        store: RestingStore,
+        base: Result<Snapshot, (TreeHeads, RestingStore)>,
         journal: Uuid,
         key: &CheckpointKey,
     ) -> Result<Self, Error> {
         let core = Core::new(Arc::default(), TreeLimits::default(), Digest::ZERO);
-        let Some((evidence, common, live)) = base else {
-            return Ok(Self {
+        match base {
+            Err((heads, store)) => Ok(Self {
                 core: ResidentCore::with_store(core, store, ResidencyLimits::default()),
-                heads: TreeHeads::default(),
+                heads,
                 coverage: MacCoverage::new(journal, Some(key.mac())),
                 redactions: RedactedRecords::default(),
                 losses: Vec::new(),
                 signers: CheckpointSigners::default(),
-            });
-        };
-
-        let SnapshotEvidence { heads, coverage, redactions, losses, signers, .. } = evidence;
-        let core = ResidentCore::from(core).with_stored(StoredState { common, live, store })?;
-        Ok(Self { core, heads, coverage, redactions, losses, signers })
+            }),
+            Ok(Snapshot { evidence, state }) => {
+                let SnapshotEvidence { heads, coverage, redactions, losses, signers, .. } =
+                    evidence;
+                let core = ResidentCore::from(core).with_stored(state)?;
+                Ok(Self { core, heads, coverage, redactions, losses, signers })
+            }
+        }
     }
 
     /// Replays the records up to `last`, with the checkpoints that are due. Returns false if the

@@ -117,7 +117,7 @@ pub fn read(
                 return Ok(());
             }
 
-            let mut ahead = read.read_ahead();
+            let mut ahead = read.read_ahead()?;
             ahead.epoch = ahead.epoch.max(epoch);
             let behind = StreamProgress { mark: end.mark, ..*progress };
             let judged = judge_rest(host, behind, last, ahead);

@@ -7,6 +7,8 @@ mod backup;
 mod connect;
 mod directory;
 mod directory_lock;
+mod head_store;
+mod name_filter;
 mod open;
 mod projection;
 mod reader;
@@ -19,6 +21,7 @@ mod snapshot_start;
 mod trees;
 mod wal_checkpointer;
 mod walk;
+mod working_file;
 mod write;
 
 use std::path::PathBuf;
@@ -40,6 +43,7 @@ pub use backup::{BackedUp, back_up};
 pub use directory::{DATABASE, make as make_directory};
 pub(in crate::journal) use directory::{note_journal, noted_journal};
 pub use directory_lock::{DirectoryLock, LockHolder, lock_holder, require_free};
+pub(super) use head_store::HeadStore;
 pub use open::{FoundJournal, hold};
 pub(in crate::journal) use projection::{
     CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,
@@ -51,7 +55,7 @@ pub use resting_store::RestingStore;
 pub use scan::{in_order, scan, scan_alone};
 pub(in crate::journal) use snapshot::remove as remove_snapshot;
 pub use snapshot::{
-    DraftFile, Snapshot, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,
+    DraftFiles, Snapshot, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,
 };
 pub use trees::TreeRow;
 pub use walk::WalkedRecord;
@@ -182,7 +186,7 @@ impl JournalFile {
         let is_refreshed = behind >= limits::TREES_REFRESH_RECORDS;
         let anew = self.refreshed == Position(0);
         write::transaction(&self.db, self.epoch, |db| {
-            fill(db)?;
+            fill(db).map_err(write::failed)?;
             if is_refreshed { write::trees(db, heads, anew) } else { Ok(()) }
         })?;
 
@@ -192,6 +196,11 @@ impl JournalFile {
 
         self.wal_bytes += 2 * limits::JOURNAL_PAGE_BYTES;
         Ok(())
+    }
+
+    /// Makes the next update of the table of trees write the whole table.
+    pub(super) fn rewrite_trees(&mut self) {
+        self.refreshed = Position(0);
     }
 
     fn refresh_trees(&mut self, heads: &mut TreeHeads) -> Result<(), Error> {

@@ -414,7 +414,9 @@ impl SqliteJournal {
         epoch: u32,
     ) -> Result<(), Error> {
         let after = JournalMetadata { epoch, key: self.signer.key.public(), ..before.clone() };
-        write::transaction(&self.file.db, before.epoch, |db| write::about(db, &after))?;
+        write::transaction(&self.file.db, before.epoch, |db| {
+            write::about(db, &after).map_err(write::failed)
+        })?;
         self.file.epoch = epoch;
         Ok(())
     }
@@ -517,9 +519,10 @@ impl LockedJournalDir {
         let mut uncopied = UncopiedCheckpoints::default();
         let mut due = reader.checkpoints()?;
         due.reverse();
-        let mut heads = TreeHeads::default();
+        let mut heads = TreeHeads::in_directory(&self.state);
         let mut coverage = MacCoverage::new(about.journal, Some(self.key.mac()));
         let mut redactions = RedactedRecords::default();
+        let snapshot = base.as_ref().map(|base| base.checkpoint.position);
         if let Some(base) = base {
             known.continue_after(&base.checkpoint, base.heads.last_hash(), base.losses)?;
             known.signers = base.signers;
@@ -555,8 +558,8 @@ impl LockedJournalDir {
         let mut unwritten = reader.checkpoints()?;
         unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
 
-        let is_right = !accept.loss && reader.agrees_with(&heads)?;
-        let refreshed = if is_right { heads.last() } else { Position(0) };
+        let refreshed =
+            if accept.loss { Position(0) } else { reader.right_up_to(&heads, snapshot)? };
 
         let checked = Position(0);
         let kept = None;

@@ -176,16 +176,16 @@ impl CatchingUp {
     }
 
     /// Begins to read the stream ahead of the projection. The projection stays unchanged.
-    pub fn read_ahead(&self) -> RecordsAhead {
+    pub fn read_ahead(&self) -> Result<RecordsAhead, Error> {
         let SqliteJournal { coverage, heads, .. } = &self.journal;
-        RecordsAhead {
+        Ok(RecordsAhead {
             epoch: self.about.epoch,
-            heads: heads.clone(),
+            heads: heads.duplicate()?,
             coverage: coverage.clone(),
             redactions: self.redactions.clone(),
             is_old: self.known.is_old,
             names: InternedNames::default(),
-        }
+        })
     }
 
     pub fn evidence(&self) -> StreamEvidence<'_> {

@@ -1,19 +1,21 @@
 //! Texts of trees and client keys that are outside the memory of a pump.
 //!
-//! The working file of a pump is not a record: it lives as long as its process, which alone can
-//! read it. The file is deleted as soon as it is open, so nothing of it outlives the process, and
-//! no other process can change it. A snapshot contains such a file that is kept; a start works on a
-//! copy of that file.
+//! They are in a working file of the pump. A snapshot contains such a file that is kept; a start
+//! works on a copy of that file.
 
-use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
-use uuid::Uuid;
 
 use crate::ids::Digest;
 use crate::journal::Error;
-use crate::limits;
+
+use super::name_filter::NameFilter;
+use super::working_file;
+
+const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, \
+                      text TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID; \
+                      CREATE TABLE IF NOT EXISTS filter(names BLOB NOT NULL);";
 
 /// A store of texts by name, outside the memory of a pump.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    names: StoredNames,
+    names: NameFilter,
 }
 
 impl RestingStore {
@@ -53,11 +55,17 @@ impl RestingStore {
 
     /// Opens a store in the file `file`. Creates the file if it is missing, and never deletes it.
     pub(super) fn in_file(file: &Path) -> Result<Self, Error> {
-        let failed = || Error::sqlite("opening the file of a snapshot");
-        let db = Connection::open(file).map_err(failed())?;
-        let open = OpenStore::over(db).map_err(failed())?;
+        let open = OpenStore::over(working_file::open(file)?)?;
         let directory = file.parent().unwrap_or(file).to_owned();
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
+    }
+
+    /// Writes the filter of its names into its file, so that the next one who opens the file need
+    /// not read all names.
+    pub(super) fn write_filter(&self) -> rusqlite::Result<()> {
+        let Some(OpenStore { db, names }) = &self.open else { return Ok(()) };
+        db.execute("DELETE FROM filter", [])?;
+        db.execute("INSERT INTO filter(names) VALUES (?1)", [names.to_bytes()]).map(drop)
     }
 
     /// Returns the connection to its file, if the store was opened.
@@ -111,28 +119,19 @@ impl RestingStore {
 
 impl OpenStore {
     fn new(place: &StorePlace) -> Result<Self, Error> {
-        let failed = || Error::sqlite("opening a working file for trees at rest");
-        let db = match place {
-            StorePlace::Memory => Connection::open_in_memory().map_err(failed())?,
-            StorePlace::Directory(directory) => {
-                let path = directory.join(format!("resting-{}", Uuid::now_v7().simple()));
-                let db = Connection::open(&path).map_err(failed())?;
-                std::fs::remove_file(&path).map_err(|source| {
-                    let detail = format!("it cannot be deleted: {source}");
-                    Error::Resting { name: path.display().to_string(), detail }
-                })?;
-                db
-            }
-        };
-
-        Self::over(db).map_err(failed())
+        Self::over(match place {
+            StorePlace::Memory => working_file::in_memory()?,
+            StorePlace::Directory(directory) => working_file::create(directory, "resting")?,
+        })
     }
 
-    fn over(db: Connection) -> rusqlite::Result<Self> {
-        set_up(&db)?;
-        let mut open = Self { db, names: StoredNames::default() };
-        open.all_names()?.iter().for_each(|name| open.names.add(name));
-        Ok(open)
+    fn over(db: Connection) -> Result<Self, Error> {
+        let names = || -> rusqlite::Result<NameFilter> {
+            db.execute_batch(TABLES)?;
+            stored_filter(&db)?.map_or_else(|| filter_of_names(&db), Ok)
+        };
+        let names = names().map_err(Error::sqlite("opening a working file for trees at rest"))?;
+        Ok(Self { db, names })
     }
 
     fn put(&mut self, texts: &[(String, String)]) -> rusqlite::Result<()> {
@@ -161,64 +160,26 @@ impl OpenStore {
     }
 }
 
-fn set_up(db: &Connection) -> rusqlite::Result<()> {
-    // No synchronous writes and no lasting rollback journal: nothing needs the file after a crash.
-    db.execute_batch(&format!(
-        "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \
-         PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{}; \
-         CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, text TEXT NOT NULL, hash BLOB NOT NULL) \
-         WITHOUT ROWID;",
-        limits::RESTING_CACHE_KIB
-    ))
+/// Returns the filter that [`RestingStore::write_filter`] wrote, if there is one.
+fn stored_filter(db: &Connection) -> rusqlite::Result<Option<NameFilter>> {
+    let read = |row: &rusqlite::Row<'_>| Ok(NameFilter::from_bytes(row.get_ref(0)?.as_blob()?));
+    let filter = db.query_row("SELECT names FROM filter", [], read).optional()?;
+    Ok(filter.flatten())
+}
+
+fn filter_of_names(db: &Connection) -> rusqlite::Result<NameFilter> {
+    let mut filter = NameFilter::default();
+    let mut select = db.prepare("SELECT name FROM resting")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        filter.add(row.get_ref(0)?.as_str()?);
+    }
+    Ok(filter)
 }
 
 /// Returns the checksum of a text, which detects damage of the disk.
 fn check_of(name: &str, text: &str) -> [u8; 32] {
     Digest::of_parts(&[name.as_bytes(), b"\0", text.as_bytes()]).0
-}
-
-/// A Bloom filter of the names in the store, so that a search for a new name rarely reads the file.
-/// The filter has a fixed size: the more names, the more searches read the file.
-#[derive(Debug)]
-struct StoredNames {
-    words: Vec<u64>,
-    hasher: foldhash::fast::RandomState,
-}
-
-impl Default for StoredNames {
-    fn default() -> Self {
-        let words = vec![0; limits::RESTING_FILTER_BYTES / size_of::<u64>()];
-        Self { words, hasher: foldhash::fast::RandomState::default() }
-    }
-}
-
-impl StoredNames {
-    /// Returns the places of a name's two bits in the filter, each as the index of the word and the
-    /// mask of the bit.
-    fn bits(&self, name: &str) -> [(usize, u64); 2] {
-        let hash = self.hasher.hash_one(name);
-        let bit = |half: u64| {
-            let words = self.words.len() as u64;
-            let index = usize::try_from((half >> 6) % words).unwrap_or_default();
-            (index, 1 << (half & 63))
-        };
-        [bit(hash & 0xffff_ffff), bit(hash >> 32)]
-    }
-
-    fn add(&mut self, name: &str) {
-        for (index, mask) in self.bits(name) {
-            if let Some(word) = self.words.get_mut(index) {
-                *word |= mask;
-            }
-        }
-    }
-
-    fn may_have(&self, name: &str) -> bool {
-        let is_set = |(index, mask): (usize, u64)| {
-            self.words.get(index).is_some_and(|word| word & mask != 0)
-        };
-        self.bits(name).into_iter().all(is_set)
-    }
 }
 
 #[cfg(test)]
@@ -252,14 +213,5 @@ mod tests {
         open.db.execute("UPDATE resting SET text = 'forged'", []).unwrap();
         let error = store.get("one").unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
-    }
-
-    #[test]
-    fn the_filter_knows_every_name_and_few_others() {
-        let mut names = StoredNames::default();
-        (0..10_000).for_each(|n| names.add(&format!("sess-{n}")));
-        assert!((0..10_000).all(|n| names.may_have(&format!("sess-{n}"))));
-        let others = (0..10_000).filter(|n| names.may_have(&format!("other-{n}"))).count();
-        assert!(others < 100, "{others} of 10,000");
     }
 }

@@ -1,10 +1,11 @@
 //! Snapshots: the state of a pump at a checkpoint, so that a start need not read every record.
 //!
-//! A snapshot is two files in the state directory, beside the host's key: a database with the heads
-//! of all trees and with the texts of all trees and client keys, and a header that the key signs.
-//! The header names the digest of the database's file, and is written last. A start works on a copy
-//! of the database. All of it is in the state directory, because write access to the journal's
-//! directory alone must not suffice to change what the key signs or has signed.
+//! A snapshot is three files in the state directory, beside the host's key: a database with the
+//! texts of all trees and client keys, a database with the heads of all trees, and a header that the
+//! key signs. The header names the digests of both databases, and is written last. A start works on
+//! copies of the databases, and reads of them only what it needs. All of it is in the state
+//! directory, because write access to the journal's directory alone must not suffice to change what
+//! the key signs or has signed.
 //!
 //! Snapshots are derived data. If a snapshot is missing, damaged, of another version, or bound to
 //! no checkpoint of the journal, the start ignores it and reads every record.
@@ -18,15 +19,12 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::checkpoint::{CheckpointKey, is_signed_by};
 use crate::journal::mac::StoredCoverage;
 use crate::journal::signers::CheckpointSigners;
-use crate::journal::{
-    Checkpoint, Error, MacCoverage, RedactedRecords, TreeHead, TreeHeads, durable_file,
-};
+use crate::journal::{Checkpoint, Error, MacCoverage, RedactedRecords, TreeHeads, durable_file};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, CommonState};
@@ -34,7 +32,7 @@ use crate::thread::{AcceptedLoss, CommonState};
 use super::RestingStore;
 
 /// Version of the files. A snapshot of another version is ignored.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Version of this program. A snapshot must have the same version, because the form of the trees'
 /// texts depends on the program's types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -42,11 +40,9 @@ const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
 const DRAFT: &str = "snapshot.new";
 const COPY: &str = "snapshot.copy";
-const TABLES: &str = "CREATE TABLE IF NOT EXISTS head(number INTEGER PRIMARY KEY, \
-                      root TEXT NOT NULL, first INTEGER NOT NULL, position INTEGER NOT NULL, \
-                      hash BLOB NOT NULL, records INTEGER NOT NULL, opened INTEGER NOT NULL, \
-                      updated INTEGER NOT NULL); \
-                      CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
+const HEADS_DRAFT: &str = "heads.new";
+const HEADS_COPY: &str = "heads.copy";
+const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
 /// The state of a pump, with the texts of its trees and client keys in a store.
 #[derive(Debug)]
@@ -106,9 +102,12 @@ struct SnapshotHeader {
     signers: CheckpointSigners,
     #[serde(rename = "common")]
     common: CommonState,
-    /// Digest of the file with the snapshot's database.
+    /// Digest of the database with the texts of trees and client keys.
     #[serde(rename = "file")]
     file: Digest,
+    /// Digest of the database with the heads of trees.
+    #[serde(rename = "heads")]
+    heads: Digest,
 }
 
 /// The place of the snapshots of one journal, and the values that a snapshot must match.
@@ -133,11 +132,10 @@ impl SnapshotPlace<'_> {
     /// checkpoint, and a record with this hash at its position.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
-        let copy = self.path(COPY);
-        let loaded = self.load_through(&copy, is_known);
-        if let Err(error) = durable_file::remove(&copy) {
-            tracing::warn!("could not delete {}: {error}", copy.display());
-        }
+        let copies = SnapshotFiles { state: self.path(COPY), heads: self.path(HEADS_COPY) };
+        let loaded = self.load_through(&copies, is_known);
+        // The open copies stay readable for this process alone.
+        copies.remove();
 
         let error = match loaded {
             Ok(snapshot) => return snapshot,
@@ -152,11 +150,11 @@ impl SnapshotPlace<'_> {
         None
     }
 
-    /// Copies the snapshot's database to `copy` and reads the snapshot from that copy. The store of
-    /// the returned state is the copy.
+    /// Copies the snapshot's databases to `copies` and reads the snapshot from them. The stores of
+    /// the returned state are the copies.
     fn load_through(
         &self,
-        copy: &Path,
+        copies: &SnapshotFiles,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
     ) -> Result<Option<Snapshot>, Unusable> {
         let Some(header) = self.header()? else { return Ok(None) };
@@ -166,18 +164,24 @@ impl SnapshotPlace<'_> {
             return Err(rejected(format!("the journal has no such checkpoint at {position}")));
         }
 
-        let source = self.database(checkpoint.position);
-        if !source.exists() {
+        let sources = self.databases(checkpoint.position);
+        if !sources.state.exists() || !sources.heads.exists() {
             return Err(rejected("its database is gone"));
         }
 
-        std::fs::copy(&source, copy)?;
-        let digest = digest_of(&mut File::open(copy)?)?;
-        if digest != header.file && !mutant("trust-any-snapshot") {
-            return Err(rejected("its database is not the one that was signed"));
+        let pairs = [
+            (&sources.state, &copies.state, header.file),
+            (&sources.heads, &copies.heads, header.heads),
+        ];
+        for (source, copy, signed) in pairs {
+            std::fs::copy(source, copy)?;
+            let digest = digest_of(&mut File::open(copy)?)?;
+            if digest != signed && !mutant("trust-any-snapshot") {
+                return Err(rejected("its database is not the one that was signed"));
+            }
         }
 
-        let read = read_database(copy, &header).map_err(|error| rejected(error.to_string()))?;
+        let read = read_databases(copies, &header).map_err(|error| rejected(error.to_string()))?;
         let Some((heads, live, store)) = read else { return Err(rejected("it is damaged")) };
         self.assemble(header, heads, live, store).map(Some)
     }
@@ -236,8 +240,11 @@ impl SnapshotPlace<'_> {
         file_of(self.state, self.journal, name)
     }
 
-    fn database(&self, position: Position) -> PathBuf {
-        self.path(&format!("snapshot-{position}.db"))
+    fn databases(&self, position: Position) -> SnapshotFiles {
+        SnapshotFiles {
+            state: self.path(&format!("snapshot-{position}.db")),
+            heads: self.path(&format!("snapshot-{position}.heads.db")),
+        }
     }
 
     /// Begins a draft of the next snapshot with the content of the present one. After
@@ -248,46 +255,43 @@ impl SnapshotPlace<'_> {
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
     ) -> Result<SnapshotDraft, Error> {
         remove_unfinished(self.state, self.journal);
-        let path = self.path(DRAFT);
-        let file = DraftFile { path: path.clone() };
+        let files = SnapshotFiles { state: self.path(DRAFT), heads: self.path(HEADS_DRAFT) };
+        let files = DraftFiles(files);
         let generation = self.header().ok().flatten().map_or(0, |header| header.generation);
         let base = if generation >= limits::SNAPSHOT_GENERATIONS {
             None
         } else {
-            match self.load_through(&path, is_known) {
+            match self.load_through(&files.0, is_known) {
                 Ok(base) => base,
                 Err(Unusable::Rejected(reason)) => {
                     tracing::info!("the next snapshot is made from every record: {reason}");
                     None
                 }
                 Err(Unusable::Io(error)) => {
-                    return Err(Error::io(path.display().to_string())(error));
+                    return Err(Error::io(files.0.state.display().to_string())(error));
                 }
             }
         };
 
-        let Some(Snapshot { mut evidence, state }) = base else {
-            durable_file::remove(&path).map_err(Error::io(path.display().to_string()))?;
-            let store = RestingStore::in_file(&path)?;
-            return Ok(SnapshotDraft { file, generation: 0, base: None, store });
-        };
+        if let Some(base) = base {
+            return Ok(SnapshotDraft { files, generation: generation + 1, base: Ok(base) });
+        }
 
-        evidence.heads.saved();
-        let StoredState { common, live, store } = state;
-        let base = Some((evidence, common, live));
-        Ok(SnapshotDraft { file, generation: generation + 1, base, store })
+        files.0.remove();
+        let store = RestingStore::in_file(&files.0.state)?;
+        let heads = TreeHeads::in_new_file(&files.0.heads)?;
+        Ok(SnapshotDraft { files, generation: 0, base: Err((heads, store)) })
     }
 
     /// Writes a snapshot from a draft, whose store already contains the texts of trees and client
     /// keys.
     pub fn write(
         &self,
-        (draft, generation): (DraftFile, u32),
-        evidence: &SnapshotEvidence,
+        (draft, generation): (DraftFiles, u32),
+        evidence: SnapshotEvidence,
         state: StoredState,
     ) -> Result<(), Error> {
-        let draft = &draft.path;
-        let SnapshotEvidence { checkpoint, heads, coverage, redactions, losses, signers } =
+        let SnapshotEvidence { checkpoint, mut heads, coverage, redactions, losses, signers } =
             evidence;
         let Some(coverage) = coverage.stored(checkpoint.position) else {
             let detail = "no MAC of this host covers the records of a snapshot";
@@ -295,41 +299,42 @@ impl SnapshotPlace<'_> {
         };
 
         let StoredState { common, live, store } = state;
-        let failed = || Error::sqlite("writing a snapshot");
-        let db = store.connection().expect("the store of a draft is open");
-        write_tables(db, heads, &live).map_err(failed())?;
+        heads.store_all()?;
+        let hash = heads.last_hash();
+        drop(heads);
+        write_tables(&store, &live).map_err(Error::sqlite("writing a snapshot"))?;
         drop(store);
 
         failpoint("snapshot-filled");
-        let io = || Error::io(draft.display().to_string());
-        let mut file = File::open(draft).map_err(io())?;
-        file.sync_all().map_err(io())?;
         let header = SnapshotHeader {
             format: FORMAT,
             core_version: self.core_version,
             program: PROGRAM.to_owned(),
             generation,
             checkpoint: checkpoint.clone(),
-            hash: heads.last_hash(),
+            hash,
             coverage,
-            redactions: redactions.clone(),
-            losses: losses.clone(),
-            signers: signers.clone(),
+            redactions,
+            losses,
+            signers,
             common,
-            file: digest_of(&mut file).map_err(io())?,
+            file: synced_digest(&draft.0.state)?,
+            heads: synced_digest(&draft.0.heads)?,
         };
 
+        let io = || Error::io(draft.0.state.display().to_string());
         let line = serde_json::to_string(&header).map_err(std::io::Error::other).map_err(io())?;
         let signature = self.key.sign_bytes(&signed_bytes(&line));
-        let database = self.database(checkpoint.position);
-        std::fs::rename(draft, &database).map_err(io())?;
+        let databases = self.databases(checkpoint.position);
+        std::fs::rename(&draft.0.state, &databases.state).map_err(io())?;
+        std::fs::rename(&draft.0.heads, &databases.heads).map_err(io())?;
         failpoint("snapshot-renamed");
         let header = self.path(HEADER);
         let unfinished = self.path(UNFINISHED_HEADER);
         let text = format!("{line}\n{signature}\n");
         durable_file::replace(&header, &unfinished, text.as_bytes()).map_err(io())?;
         failpoint("snapshot-written");
-        remove_databases(self.state, self.journal, Some(&database));
+        remove_databases(self.state, self.journal, Some(&databases));
         Ok(())
     }
 }
@@ -355,28 +360,41 @@ fn rejected(reason: impl Into<String>) -> Unusable {
     Unusable::Rejected(reason.into())
 }
 
-/// The file of a draft. Dropping this value deletes the file, unless the file was renamed.
+/// The two databases of a snapshot.
 #[derive(Debug)]
-pub struct DraftFile {
-    path: PathBuf,
+struct SnapshotFiles {
+    /// Database with the texts of trees and client keys.
+    state: PathBuf,
+    /// Database with the heads of trees.
+    heads: PathBuf,
 }
 
-impl Drop for DraftFile {
-    fn drop(&mut self) {
-        remove_file(&self.path);
+impl SnapshotFiles {
+    fn remove(&self) {
+        remove_file(&self.state);
+        remove_file(&self.heads);
     }
 }
 
-/// An unfinished snapshot in its own file.
+/// The files of a draft. Dropping this value deletes the files, unless they were renamed.
+#[derive(Debug)]
+pub struct DraftFiles(SnapshotFiles);
+
+impl Drop for DraftFiles {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
+}
+
+/// An unfinished snapshot in its own files.
 #[derive(Debug)]
 pub struct SnapshotDraft {
-    pub file: DraftFile,
+    pub files: DraftFiles,
     /// Number of snapshots since the last one that began empty.
     pub generation: u32,
-    /// The content of the earlier snapshot with which the draft begins, without its store; `None`
-    /// if the draft begins empty.
-    pub base: Option<(SnapshotEvidence, CommonState, Vec<ThreadId>)>,
-    pub store: RestingStore,
+    /// The content of the earlier snapshot with which the draft begins, or the empty heads and the
+    /// empty store of a draft that begins empty.
+    pub base: Result<Snapshot, (TreeHeads, RestingStore)>,
 }
 
 fn signed_bytes(line: &str) -> Vec<u8> {
@@ -402,42 +420,26 @@ fn digest_of(file: &mut File) -> std::io::Result<Digest> {
     Ok(Digest(digest.as_ref().try_into().expect("a SHA-256 digest has 32 bytes")))
 }
 
-type DatabaseContent = (TreeHeads, Vec<ThreadId>, RestingStore);
-
-/// Reads the database of a snapshot; `None` if a value in it is damaged.
-fn read_database(file: &Path, header: &SnapshotHeader) -> Result<Option<DatabaseContent>, Error> {
-    let failed = || Error::sqlite("reading a snapshot");
-    let store = RestingStore::in_file(file)?;
-    let Some(db) = store.connection() else { return Ok(None) };
-    let heads = read_heads(db).map_err(failed())?;
-    let live = read_live(db).map_err(failed())?;
-    let Some((heads, live)) = heads.zip(live) else { return Ok(None) };
-    let heads = TreeHeads::from_rows(heads, header.checkpoint.position, header.hash);
-    Ok(Some((heads, live, store)))
+/// Writes a file to the disk and returns its digest.
+fn synced_digest(path: &Path) -> Result<Digest, Error> {
+    let failed = || Error::io(path.display().to_string());
+    let mut file = File::open(path).map_err(failed())?;
+    file.sync_all().map_err(failed())?;
+    digest_of(&mut file).map_err(failed())
 }
 
-fn read_heads(db: &Connection) -> rusqlite::Result<Option<Vec<TreeHead>>> {
-    let sql = "SELECT root, first, position, hash, records, opened, updated FROM head \
-               ORDER BY number";
-    let mut query = db.prepare(sql)?;
-    let mut rows = query.query([])?;
-    let mut heads = Vec::new();
-    while let Some(row) = rows.next()? {
-        let Ok(root) = ThreadId::parse(row.get_ref(0)?.as_str()?) else { return Ok(None) };
-        heads.push(TreeHead {
-            root,
-            first: Position(row.get(1)?),
-            position: Position(row.get(2)?),
-            hash: Digest(row.get(3)?),
-            records: row.get(4)?,
-            opened: Time(row.get(5)?),
-            updated: Time(row.get(6)?),
-            unsummed: true,
-            unsaved: true,
-        });
-    }
+type DatabaseContent = (TreeHeads, Vec<ThreadId>, RestingStore);
 
-    Ok(Some(heads))
+/// Reads the databases of a snapshot; `None` if a value in them is damaged.
+fn read_databases(
+    files: &SnapshotFiles,
+    header: &SnapshotHeader,
+) -> Result<Option<DatabaseContent>, Error> {
+    let store = RestingStore::in_file(&files.state)?;
+    let Some(db) = store.connection() else { return Ok(None) };
+    let live = read_live(db).map_err(Error::sqlite("reading a snapshot"))?;
+    let heads = TreeHeads::in_file(&files.heads, header.checkpoint.position, header.hash)?;
+    Ok(heads.zip(live).map(|(heads, live)| (heads, live, store)))
 }
 
 fn read_live(db: &Connection) -> rusqlite::Result<Option<Vec<ThreadId>>> {
@@ -447,44 +449,30 @@ fn read_live(db: &Connection) -> rusqlite::Result<Option<Vec<ThreadId>>> {
     Ok(names.iter().map(|name| ThreadId::parse(name).ok()).collect())
 }
 
-/// Writes the heads that changed since the draft began, and the names of the trees that must be in
-/// memory.
-fn write_tables(db: &Connection, heads: &TreeHeads, live: &[ThreadId]) -> rusqlite::Result<()> {
+/// Writes the names of the trees that must be in memory, and the filter of all names.
+fn write_tables(store: &RestingStore, live: &[ThreadId]) -> rusqlite::Result<()> {
+    let db = store.connection().expect("the store of a draft is open");
     let write = db.unchecked_transaction()?;
     db.execute_batch(TABLES)?;
-    let sql = "INSERT OR REPLACE INTO head(number, root, first, position, hash, records, opened, \
-               updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    let mut insert = db.prepare(sql)?;
-    for (number, head) in heads.unsaved_numbered() {
-        insert.execute((
-            number as u64,
-            head.root.as_str(),
-            head.first.0,
-            head.position.0,
-            head.hash.0,
-            head.records,
-            head.opened.0,
-            head.updated.0,
-        ))?;
-    }
-
     db.execute("DELETE FROM live", [])?;
     let mut insert = db.prepare("INSERT INTO live(name) VALUES (?1)")?;
     for root in live {
         insert.execute([root.as_str()])?;
     }
 
+    store.write_filter()?;
     write.commit()
 }
 
 /// Deletes the databases of a journal's snapshots, except for `kept`.
-fn remove_databases(state: &Path, journal: Uuid, kept: Option<&Path>) {
+fn remove_databases(state: &Path, journal: Uuid, kept: Option<&SnapshotFiles>) {
     let begin = format!("{journal}.snapshot-");
     for entry in std::fs::read_dir(state).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(&begin) && name.ends_with(".db") && Some(path.as_path()) != kept {
+        let is_kept = kept.is_some_and(|kept| path == kept.state || path == kept.heads);
+        if name.starts_with(&begin) && name.ends_with(".db") && !is_kept {
             remove_file(&path);
         }
     }
@@ -492,7 +480,7 @@ fn remove_databases(state: &Path, journal: Uuid, kept: Option<&Path>) {
 
 /// Deletes unfinished files of a process that was killed before it could delete them.
 fn remove_unfinished(state: &Path, journal: Uuid) {
-    for name in [COPY, DRAFT, UNFINISHED_HEADER] {
+    for name in [COPY, DRAFT, HEADS_COPY, HEADS_DRAFT, UNFINISHED_HEADER] {
         remove_file(&file_of(state, journal, name));
     }
 }

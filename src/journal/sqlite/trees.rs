@@ -21,14 +21,25 @@ pub struct TreeRow {
     pub updated: Time,
 }
 
+const COLUMNS: &str = "SELECT root, first, head, records, opened, updated FROM tree";
+
+impl TreeRow {
+    /// Whether the row agrees with the head of its tree.
+    fn is_of(&self, head: &TreeHead) -> bool {
+        self.root == head.root
+            && (self.first, self.head, self.records) == (head.first, head.position, head.records)
+            && (self.opened, self.updated) == (head.opened, head.updated)
+    }
+}
+
 impl JournalReader {
     /// Returns all trees, in order of first appearance.
     pub fn trees(&self) -> Result<Vec<TreeRow>, Error> {
         let failed = |error| self.read_error("its trees", error);
         let refreshed = self.refreshed()?;
-        let sql = "SELECT root, first, head, records, opened, updated FROM tree ORDER BY first";
+        let sql = format!("{COLUMNS} ORDER BY first");
         let mut trees = Vec::new();
-        let mut query = self.db.prepare(sql).map_err(failed)?;
+        let mut query = self.db.prepare(&sql).map_err(failed)?;
         let mut rows = query.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             trees.push(tree_of(row)?);
@@ -108,28 +119,85 @@ impl JournalReader {
         Ok(records.unwrap_or_default())
     }
 
-    /// Whether the table of trees, without later records, agrees with `heads`. Returns false for a
-    /// table with wrong values, because these can be rewritten. Returns an error for a table whose
-    /// structure is damaged, because it cannot be rewritten.
-    pub(super) fn agrees_with(&self, heads: &TreeHeads) -> Result<bool, Error> {
-        self.check_sound("PRAGMA quick_check('tree')")?;
-        if self.refreshed()? != heads.last() {
-            return Ok(false);
+    /// Returns the position up to which the table of trees agrees with `heads`; 0 if it must be
+    /// written anew. Returns an error for a table whose structure is damaged, because it cannot be
+    /// written.
+    ///
+    /// With the position of a `snapshot`, from which `heads` continue, compares only the trees that
+    /// have later records. [`JournalReader::agrees_about_older`] compares the others.
+    pub(super) fn right_up_to(
+        &self,
+        heads: &TreeHeads,
+        snapshot: Option<Position>,
+    ) -> Result<Position, Error> {
+        let last = heads.last();
+        let refreshed = self.refreshed()?;
+        let is_right = match snapshot {
+            None => {
+                self.check_trees_structure()?;
+                refreshed == last && self.agrees_about_older(heads)?
+            }
+            Some(snapshot) if refreshed < snapshot || last < refreshed => false,
+            // The trees with records after the snapshot are written again in any case.
+            Some(_) if refreshed < last => return Ok(refreshed),
+            Some(_) => self.agrees_about_recent(heads)?,
+        };
+        Ok(if is_right { last } else { Position(0) })
+    }
+
+    /// Whether the table of trees agrees with `heads` about the trees that changed since the
+    /// snapshot from which `heads` continue.
+    fn agrees_about_recent(&self, heads: &TreeHeads) -> Result<bool, Error> {
+        let sql = format!("{COLUMNS} WHERE root = ?1");
+        let mut query = self.db.prepare(&sql).map_err(|error| self.trees_error(error))?;
+        let mut is_right = true;
+        heads.each_unsaved(&mut |head| {
+            let mut rows =
+                query.query([head.root.as_str()]).map_err(|error| self.trees_error(error))?;
+            let row = rows.next().map_err(|error| self.trees_error(error))?;
+            let tree = row.map(tree_of).transpose().unwrap_or_default();
+            is_right &= tree.is_some_and(|tree| tree.is_of(head));
+            Ok(())
+        })?;
+        Ok(is_right)
+    }
+
+    /// Whether the table of trees agrees with `heads` about all trees without a record after
+    /// `heads`.
+    pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
+        let failed = |error| self.trees_error(error);
+        let sql = format!("{COLUMNS} ORDER BY root");
+        let mut query = self.db.prepare(&sql).map_err(failed)?;
+        let mut rows = query.query([]).map_err(failed)?;
+        let sql = "SELECT 1 FROM step WHERE position = ?1 AND tree = ?2";
+        let mut is_first = self.db.prepare(sql).map_err(failed)?;
+        let mut trees = 0;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let Ok(tree) = tree_of(row) else { return Ok(false) };
+            if tree.first > heads.last() {
+                if is_first.exists((tree.first.0, tree.root.as_str())).map_err(failed)? {
+                    continue;
+                }
+                return Ok(false);
+            }
+
+            let Some(head) = heads.find(&tree.root)? else { return Ok(false) };
+            let has_grown = tree.head > heads.last() && tree.first == head.first;
+            if !has_grown && !tree.is_of(&head) {
+                return Ok(false);
+            }
+            trees += 1;
         }
+        Ok(trees == heads.len())
+    }
 
-        let trees = match self.trees() {
-            Err(Error::Broken { .. }) => return Ok(false),
-            other => other?,
-        };
+    /// Checks the structure of the table of trees.
+    pub(in crate::journal) fn check_trees_structure(&self) -> Result<(), Error> {
+        self.check_sound("PRAGMA quick_check('tree')")
+    }
 
-        let same = |(tree, head): (&TreeRow, &TreeHead)| {
-            tree.root == head.root
-                && (tree.first, tree.head, tree.records)
-                    == (head.first, head.position, head.records)
-                && (tree.opened, tree.updated) == (head.opened, head.updated)
-        };
-
-        Ok(trees.len() == heads.len() && trees.iter().zip(heads.iter()).all(same))
+    fn trees_error(&self, error: rusqlite::Error) -> Error {
+        self.read_error("its trees", error)
     }
 
     /// Returns the position up to which the `tree` table is up to date.

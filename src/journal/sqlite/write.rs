@@ -6,7 +6,7 @@ use rusqlite::{Connection, ErrorCode};
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
 use crate::journal::log::{LogGroup, LogMark};
-use crate::journal::{Checkpoint, Error, HeadMac, TreeHeads};
+use crate::journal::{Checkpoint, Error, HeadMac, TreeHead, TreeHeads};
 use crate::mutant::mutant;
 
 use super::reader::JournalMetadata;
@@ -17,7 +17,7 @@ use super::{STREAM, row};
 pub fn transaction(
     db: &Connection,
     epoch: u32,
-    fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    fill: impl FnOnce(&Connection) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let result = attempt(db, epoch, fill);
     // SQLite rolls back by itself after some errors.
@@ -30,7 +30,7 @@ pub fn transaction(
 fn attempt(
     db: &Connection,
     ours: u32,
-    fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    fill: impl FnOnce(&Connection) -> Result<(), Error>,
 ) -> Result<(), Error> {
     begin(db)?;
     let theirs = epoch(db).map_err(failed)?;
@@ -38,7 +38,7 @@ fn attempt(
         return Err(Error::Fenced { ours, theirs });
     }
 
-    fill(db).map_err(failed)?;
+    fill(db)?;
     commit(db)
 }
 
@@ -130,23 +130,26 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
 }
 
 /// Updates the table of trees to `heads`. With `anew`, rewrites the whole table.
-pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> rusqlite::Result<()> {
-    if anew {
-        db.execute("DELETE FROM tree", [])?;
-    }
-
+pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> Result<(), Error> {
     let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
                ON CONFLICT(root) DO UPDATE SET head = ?3, records = ?4, updated = ?6";
-    let mut upsert = db.prepare_cached(sql)?;
-
-    for head in heads.unsaved() {
+    let mut upsert = db.prepare_cached(sql).map_err(failed)?;
+    let mut write = |head: &TreeHead| {
         let first = head.first.0;
         let last = head.position.0;
         let times = (head.opened.0, head.updated.0);
         let root = head.root.as_str();
-        upsert.execute((root, first, last, head.records, times.0, times.1))?;
+        let written = upsert.execute((root, first, last, head.records, times.0, times.1));
+        written.map(drop).map_err(failed)
+    };
+
+    if anew {
+        db.execute("DELETE FROM tree", []).map_err(failed)?;
+        heads.each(&mut write)?;
+    } else {
+        heads.each_unsaved(&mut write)?;
     }
 
-    set_meta(db, "refreshed", &heads.last().to_string())
+    set_meta(db, "refreshed", &heads.last().to_string()).map_err(failed)
 }

@@ -1,0 +1,291 @@
+//! Heads of trees outside memory: in a working file of a pump, or in the file of a snapshot.
+//!
+//! Each read is checked, so that damage of the disk cannot reach a record: a head against its
+//! checksum here, the leaves of a chunk against the Merkle tree by the caller.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, Row};
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::{Error, TreeHead};
+
+use super::name_filter::NameFilter;
+use super::working_file;
+
+const TABLES: &str = "CREATE TABLE IF NOT EXISTS head(root TEXT PRIMARY KEY, \
+                      number INTEGER NOT NULL, first INTEGER NOT NULL, \
+                      position INTEGER NOT NULL, hash BLOB NOT NULL, records INTEGER NOT NULL, \
+                      opened INTEGER NOT NULL, updated INTEGER NOT NULL, \
+                      checksum INTEGER NOT NULL) WITHOUT ROWID; \
+                      CREATE TABLE IF NOT EXISTS leaves(chunk INTEGER PRIMARY KEY, \
+                      digests BLOB NOT NULL); \
+                      CREATE TABLE IF NOT EXISTS summary(trees INTEGER NOT NULL, \
+                      roots BLOB NOT NULL, names BLOB NOT NULL);";
+const COLUMNS: &str = "root, number, first, position, hash, records, opened, updated, checksum";
+
+/// A store of the heads of trees, by root, and of the leaves of their Merkle tree, by chunk.
+#[derive(Debug)]
+pub struct HeadStore {
+    db: Connection,
+    names: NameFilter,
+}
+
+/// The part of the heads that is always in memory.
+#[derive(Debug)]
+pub struct HeadsSummary {
+    /// Number of trees.
+    pub trees: usize,
+    /// Roots of the chunks of the Merkle tree.
+    pub roots: Vec<Digest>,
+}
+
+impl HeadStore {
+    /// Creates a store whose file is in this directory, and which no other process can see.
+    pub fn create(directory: &Path) -> Result<Self, Error> {
+        Self::over(working_file::create(directory, "heads")?)
+    }
+
+    /// Creates a store in memory.
+    #[cfg(test)]
+    fn in_memory() -> Result<Self, Error> {
+        Self::over(working_file::in_memory()?)
+    }
+
+    /// Creates a store in the new file `file`, which is kept.
+    pub fn create_file(file: &Path) -> Result<Self, Error> {
+        Self::over(working_file::open(file)?)
+    }
+
+    /// Opens the store in the file `file`, which is kept, with the summary that was written last.
+    /// Returns `None` if there is no valid summary.
+    pub fn open(file: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
+        let store = Self::over(working_file::open(file)?)?;
+        let sql = "SELECT trees, roots, names FROM summary";
+        let read = |row: &Row<'_>| -> rusqlite::Result<_> {
+            let roots = digests_in(row.get_ref(1)?.as_blob()?);
+            let names = NameFilter::from_bytes(row.get_ref(2)?.as_blob()?);
+            Ok((row.get(0)?, roots, names))
+        };
+
+        let summary = store.db.query_row(sql, [], read).optional().map_err(unreadable())?;
+        let Some((trees, Some(roots), Some(names))) = summary else { return Ok(None) };
+        Ok(Some((Self { names, ..store }, HeadsSummary { trees, roots })))
+    }
+
+    fn over(db: Connection) -> Result<Self, Error> {
+        db.execute_batch(TABLES).map_err(unwritable())?;
+        Ok(Self { db, names: NameFilter::default() })
+    }
+
+    /// Copies the store to a new working file in this directory.
+    pub fn duplicate(&self, directory: &Path) -> Result<Self, Error> {
+        let copy = Self::create(directory)?;
+        self.for_each(&mut |head| copy.write(std::iter::once(head)))?;
+        let failed = unreadable;
+        let mut query = self.db.prepare("SELECT chunk, digests FROM leaves").map_err(failed())?;
+        let mut rows = query.query([]).map_err(failed())?;
+        while let Some(row) = rows.next().map_err(failed())? {
+            let chunk: usize = row.get(0).map_err(failed())?;
+            let digests: Vec<u8> = row.get(1).map_err(failed())?;
+            copy.write_leaves(chunk, &digests).map_err(unwritable())?;
+        }
+
+        let names = NameFilter::from_bytes(&self.names.to_bytes()).unwrap_or_default();
+        Ok(Self { names, ..copy })
+    }
+
+    /// Stores all of the heads and the leaves of all of the chunks, or none of them. Each replaces
+    /// an earlier one.
+    pub fn put<'h>(
+        &mut self,
+        heads: impl Iterator<Item = &'h TreeHead> + Clone,
+        chunks: impl Iterator<Item = (usize, &'h [Digest])>,
+    ) -> Result<(), Error> {
+        let write = self.db.unchecked_transaction().map_err(unwritable())?;
+        self.write(heads.clone())?;
+        for (chunk, leaves) in chunks {
+            self.write_leaves(chunk, &bytes_of(leaves)).map_err(unwritable())?;
+        }
+        write.commit().map_err(unwritable())?;
+
+        heads.for_each(|head| self.names.add(head.root.as_str()));
+        Ok(())
+    }
+
+    fn write<'h>(&self, heads: impl Iterator<Item = &'h TreeHead>) -> Result<(), Error> {
+        let sql = format!(
+            "INSERT OR REPLACE INTO head({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+        );
+        let mut insert = self.db.prepare_cached(&sql).map_err(unwritable())?;
+        for head in heads {
+            let written = insert.execute((
+                head.root.as_str(),
+                head.number,
+                head.first.0,
+                head.position.0,
+                head.hash.0,
+                head.records,
+                head.opened.0,
+                head.updated.0,
+                checksum(head),
+            ));
+            written.map_err(unwritable())?;
+        }
+        Ok(())
+    }
+
+    fn write_leaves(&self, chunk: usize, digests: &[u8]) -> rusqlite::Result<()> {
+        let sql = "INSERT OR REPLACE INTO leaves(chunk, digests) VALUES (?1, ?2)";
+        self.db.prepare_cached(sql)?.execute((chunk, digests)).map(drop)
+    }
+
+    /// Writes the summary, with which [`HeadStore::open`] begins.
+    pub fn write_summary(&self, trees: usize, roots: &[Digest]) -> Result<(), Error> {
+        let write = || -> rusqlite::Result<()> {
+            let write = self.db.unchecked_transaction()?;
+            self.db.execute("DELETE FROM summary", [])?;
+            let sql = "INSERT INTO summary(trees, roots, names) VALUES (?1, ?2, ?3)";
+            self.db.execute(sql, (trees, bytes_of(roots), self.names.to_bytes()))?;
+            write.commit()
+        };
+        write().map_err(unwritable())
+    }
+
+    /// Returns the head of the tree `root`; `None` if the store has none.
+    pub fn get(&self, root: &ThreadId) -> Result<Option<TreeHead>, Error> {
+        if !self.names.may_have(root.as_str()) {
+            return Ok(None);
+        }
+
+        let sql = format!("SELECT {COLUMNS} FROM head WHERE root = ?1");
+        let mut select = self.db.prepare_cached(&sql).map_err(unreadable())?;
+        let mut rows = select.query([root.as_str()]).map_err(unreadable())?;
+        rows.next().map_err(unreadable())?.map(head_in).transpose()
+    }
+
+    /// Returns the leaves of a chunk; no leaf if the store has none.
+    pub fn leaves(&self, chunk: usize) -> Result<Vec<Digest>, Error> {
+        let sql = "SELECT digests FROM leaves WHERE chunk = ?1";
+        let mut select = self.db.prepare_cached(sql).map_err(unreadable())?;
+        let read = |row: &Row<'_>| Ok(digests_in(row.get_ref(0)?.as_blob()?));
+        let leaves = select.query_row([chunk], read).optional().map_err(unreadable())?;
+        Ok(leaves.flatten().unwrap_or_default())
+    }
+
+    /// Passes every head to `visit`, in order of the roots.
+    pub fn for_each(
+        &self,
+        visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let sql = format!("SELECT {COLUMNS} FROM head ORDER BY root");
+        let mut select = self.db.prepare(&sql).map_err(unreadable())?;
+        let mut rows = select.query([]).map_err(unreadable())?;
+        while let Some(row) = rows.next().map_err(unreadable())? {
+            visit(&head_in(row)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn head_in(row: &Row<'_>) -> Result<TreeHead, Error> {
+    let read = || -> rusqlite::Result<(String, TreeHead, i64)> {
+        let head = TreeHead {
+            root: ThreadId::organism(),
+            number: row.get(1)?,
+            first: Position(row.get(2)?),
+            position: Position(row.get(3)?),
+            hash: Digest(row.get(4)?),
+            records: row.get(5)?,
+            opened: Time(row.get(6)?),
+            updated: Time(row.get(7)?),
+            is_summed: true,
+            is_saved: true,
+            is_stored: true,
+        };
+        Ok((row.get(0)?, head, row.get(8)?))
+    };
+
+    let (root, head, sum) = read().map_err(unreadable())?;
+    let damaged = || Error::Resting {
+        name: format!("the head of the tree {root}"),
+        detail: "it was damaged in the working file".to_owned(),
+    };
+    let head = TreeHead { root: ThreadId::parse(&root).map_err(|_| damaged())?, ..head };
+    if sum == checksum(&head) { Ok(head) } else { Err(damaged()) }
+}
+
+/// Returns the checksum of a head, which detects damage of the disk.
+fn checksum(head: &TreeHead) -> i64 {
+    let TreeHead { root, number, first, position, hash, records, opened, updated, .. } = head;
+    let numbers =
+        [*number as u64, first.0, position.0, *records, opened.0 as u64, updated.0 as u64];
+    let numbers = numbers.map(u64::to_be_bytes);
+    let digest =
+        Digest::of_parts(&[root.as_str().as_bytes(), b"\0", &hash.0, numbers.as_flattened()]);
+    let [first, ..] = digest.0.as_chunks().0 else { return 0 };
+    i64::from_be_bytes(*first)
+}
+
+fn bytes_of(digests: &[Digest]) -> Vec<u8> {
+    digests.iter().flat_map(|digest| digest.0).collect()
+}
+
+/// Returns the digests in `bytes`; `None` if `bytes` holds a part of a digest.
+fn digests_in(bytes: &[u8]) -> Option<Vec<Digest>> {
+    let (digests, rest) = bytes.as_chunks();
+    rest.is_empty().then(|| digests.iter().copied().map(Digest).collect())
+}
+
+fn unreadable() -> impl FnOnce(rusqlite::Error) -> Error {
+    Error::sqlite("reading heads of trees from a working file")
+}
+
+fn unwritable() -> impl FnOnce(rusqlite::Error) -> Error {
+    Error::sqlite("writing heads of trees to a working file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(number: usize) -> TreeHead {
+        TreeHead {
+            root: ThreadId::parse(&format!("sess-tree{number:04}")).unwrap(),
+            number,
+            first: Position(1),
+            position: Position(2),
+            hash: Digest::of(&number.to_le_bytes()),
+            records: 2,
+            opened: Time(3),
+            updated: Time(4),
+            is_summed: true,
+            is_saved: true,
+            is_stored: true,
+        }
+    }
+
+    #[test]
+    fn a_head_and_the_leaves_of_a_chunk_are_found_again() {
+        let mut store = HeadStore::in_memory().unwrap();
+        let leaves = [Digest::of(b"one"), Digest::of(b"two")];
+        store.put([head(1), head(2)].iter(), std::iter::once((7, &leaves[..]))).unwrap();
+        let found = store.get(&head(2).root).unwrap().unwrap();
+        assert_eq!((found.number, found.hash), (2, head(2).hash));
+        assert!(store.get(&head(3).root).unwrap().is_none());
+        assert_eq!(store.leaves(7).unwrap(), leaves);
+        assert!(store.leaves(8).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_head_is_an_error() {
+        for damage in ["position = 3", "number = 5", "records = 1", "hash = zeroblob(32)"] {
+            let mut store = HeadStore::in_memory().unwrap();
+            store.put(std::iter::once(&head(1)), std::iter::empty()).unwrap();
+            store.db.execute(&format!("UPDATE head SET {damage}"), []).unwrap();
+            let error = store.get(&head(1).root).unwrap_err();
+            assert!(error.to_string().contains("damaged"), "{damage}: {error}");
+        }
+    }
+}

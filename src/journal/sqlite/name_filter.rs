@@ -1,0 +1,88 @@
+//! A Bloom filter of the names in a store, so that a search for a new name rarely reads a file.
+
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::FixedState;
+
+use crate::limits;
+
+/// A set of names that may also contain names that were never added. It has a fixed size: the more
+/// names, the more searches read the file.
+#[derive(Debug)]
+pub struct NameFilter {
+    words: Vec<u64>,
+}
+
+impl Default for NameFilter {
+    fn default() -> Self {
+        Self { words: vec![0; limits::RESTING_FILTER_BYTES / size_of::<u64>()] }
+    }
+}
+
+impl NameFilter {
+    /// Returns the two bits of a name, each as the index of its word and the mask of the bit.
+    fn bits(&self, name: &str) -> [(usize, u64); 2] {
+        // A fixed seed, because snapshots contain filters. A client that chooses names for their
+        // bits only makes searches read the file.
+        let hash = FixedState::default().hash_one(name);
+        let bit = |half: u64| {
+            let words = self.words.len() as u64;
+            let index = usize::try_from((half >> 6) % words).unwrap_or_default();
+            (index, 1 << (half & 63))
+        };
+        [bit(hash & 0xffff_ffff), bit(hash >> 32)]
+    }
+
+    pub fn add(&mut self, name: &str) {
+        for (index, mask) in self.bits(name) {
+            if let Some(word) = self.words.get_mut(index) {
+                *word |= mask;
+            }
+        }
+    }
+
+    /// Whether the name may have been added. If this returns false, it was not.
+    pub fn may_have(&self, name: &str) -> bool {
+        let is_set = |(index, mask): (usize, u64)| {
+            self.words.get(index).is_some_and(|word| word & mask != 0)
+        };
+        self.bits(name).into_iter().all(is_set)
+    }
+
+    /// Returns the filter as bytes, for [`NameFilter::from_bytes`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Returns the filter with these bytes; `None` if a filter of another size wrote them.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let is_whole = rest.is_empty() && words.len() == Self::default().words.len();
+        is_whole.then_some(Self { words })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_knows_every_name_and_few_others() {
+        let mut names = NameFilter::default();
+        (0..10_000).for_each(|n| names.add(&format!("sess-{n}")));
+        let read = NameFilter::from_bytes(&names.to_bytes()).unwrap();
+        for names in [names, read] {
+            assert!((0..10_000).all(|n| names.may_have(&format!("sess-{n}"))));
+            let others = (0..10_000).filter(|n| names.may_have(&format!("other-{n}"))).count();
+            assert!(others < 100, "{others} of 10,000");
+        }
+    }
+
+    #[test]
+    fn a_filter_of_another_size_is_not_read() {
+        let bytes = NameFilter::default().to_bytes();
+        assert!(NameFilter::from_bytes(&bytes[8..]).is_none());
+        assert!(NameFilter::from_bytes(&bytes[1..]).is_none());
+    }
+}

@@ -1,0 +1,53 @@
+//! Working files of a pump: SQLite files that hold what does not fit into memory.
+//!
+//! A working file is not a record: it lives as long as its process, which alone can read it. The
+//! file is deleted as soon as it is open, so nothing of it outlives the process, and no other
+//! process can change it.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use crate::journal::Error;
+use crate::limits;
+
+/// Creates a working file in a directory. `kind` begins its name, which no one sees unless the
+/// process is killed while it creates the file.
+pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
+    let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
+    let db = Connection::open(&path).map_err(failed())?;
+    std::fs::remove_file(&path).map_err(|source| {
+        let detail = format!("it cannot be deleted: {source}");
+        Error::Resting { name: path.display().to_string(), detail }
+    })?;
+    set_up(&db).map_err(failed())?;
+    Ok(db)
+}
+
+/// Opens the file `file`, which is kept, as a working file. Creates the file if it is missing.
+pub fn open(file: &Path) -> Result<Connection, Error> {
+    let db = Connection::open(file).map_err(failed())?;
+    set_up(&db).map_err(failed())?;
+    Ok(db)
+}
+
+/// Creates a working file in memory, for tests.
+pub fn in_memory() -> Result<Connection, Error> {
+    let db = Connection::open_in_memory().map_err(failed())?;
+    set_up(&db).map_err(failed())?;
+    Ok(db)
+}
+
+fn set_up(db: &Connection) -> rusqlite::Result<()> {
+    // No synchronous writes and no lasting rollback journal: nothing needs the file after a crash.
+    db.execute_batch(&format!(
+        "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \
+         PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{};",
+        limits::RESTING_CACHE_KIB
+    ))
+}
+
+fn failed() -> impl FnOnce(rusqlite::Error) -> Error {
+    Error::sqlite("opening a working file")
+}
