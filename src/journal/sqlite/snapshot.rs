@@ -40,8 +40,8 @@ const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
 const DRAFT: &str = "snapshot.new";
 const COPY: &str = "snapshot.copy";
-const HEADS_DRAFT: &str = "heads.new";
-const HEADS_COPY: &str = "heads.copy";
+const HEADS_DRAFT: &str = "snapshot-heads.new";
+const HEADS_COPY: &str = "snapshot-heads.copy";
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
 /// The state of a pump, with the texts of its trees and client keys in a store.
@@ -242,7 +242,7 @@ impl SnapshotPlace<'_> {
 
     fn databases(&self, position: Position) -> SnapshotFiles {
         SnapshotFiles {
-            state: self.path(&format!("snapshot-{position}.db")),
+            state: self.path(&format!("snapshot-{position}.state.db")),
             heads: self.path(&format!("snapshot-{position}.heads.db")),
         }
     }
