@@ -3,8 +3,8 @@
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
 //! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
-//! detached processes, but never that of a child from [`spawn`]. This module must not know what the
-//! children do.
+//! detached processes only; it leaves the children from [`spawn`] to their owners. This module must
+//! not know what the children do.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,8 +22,8 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child that was started. The value may be dropped only after the child's exit code was
-/// collected.
+/// The registration of a child that was started. Dropping it ends the registration, so the child's
+/// exit code must be collected first.
 #[derive(Debug)]
 pub struct OwnedChild {
     id: Option<u32>,

@@ -37,8 +37,8 @@ impl Time {
     }
 }
 
-/// Returns the time since the boot of the machine, including time in which it slept. This clock
-/// cannot be set.
+/// Returns the time since the boot of the machine, including the time in which the machine slept.
+/// This clock cannot be set.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = ClockId::Boottime;

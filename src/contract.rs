@@ -86,8 +86,8 @@ pub struct Contract {
     pub role: Role,
     #[serde(rename = "description")]
     pub description: String,
-    /// Payload names that the listener accepts. The first accepted name of an agent is the agent's
-    /// own.
+    /// Payload names that the listener accepts. An agent continues its own call with any of these
+    /// names.
     #[serde(rename = "accepts")]
     pub accepts: Vec<PayloadName>,
     /// Payload names that the listener may answer with. For an agent, these are its finals.
@@ -95,7 +95,7 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether a payload name that fits both a peer and a reply opens a call to the peer. The
+    /// Whether a payload name that is both a peer's and a reply opens a call to the peer. The
     /// call's result then becomes the listener's own result.
     #[serde(rename = "forward")]
     pub forward: bool,
@@ -128,8 +128,8 @@ pub struct Contract {
     /// Time that the listener has for the preview of a held call; `None` if it gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time after which a client key whose calls have ended counts as new; `None` if the key is
-    /// kept as long as its tree.
+    /// Time after which a client key counts as unused, if all calls of the key have ended. `None`
+    /// if the key is kept as long as its tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.

@@ -29,7 +29,7 @@ impl IdError {
     }
 }
 
-/// Deserializes an identifier from a borrowed text.
+/// A serde visitor that parses an identifier from a borrowed text.
 struct Parsed<T>(fn(&str) -> Result<T, IdError>);
 
 impl<T> serde::de::Visitor<'_> for Parsed<T> {
@@ -269,8 +269,8 @@ impl ThreadId {
         !self.0.contains('.')
     }
 
-    /// Returns the id of the thread with the same labels beneath the root `root`. Returns `None` if
-    /// that id would be too long.
+    /// Returns this id moved to another tree: the root becomes `root`, and the labels beneath the
+    /// root stay the same. Returns `None` if the result would be too long.
     pub fn under(&self, root: &Self) -> Option<Self> {
         let labels = self.0.find('.').and_then(|at| self.0.get(at..)).unwrap_or_default();
         let id = format!("{root}{labels}");

@@ -237,7 +237,7 @@ pub const fn active() -> Option<&'static str> {
     None
 }
 
-/// Whether this mutant is active, so that its rule must be broken.
+/// Whether this mutant is active. If so, the caller must break the mutant's rule.
 pub fn mutant(name: &str) -> bool {
     debug_assert!(MUTANTS.iter().any(|(known, _)| *known == name), "{name} is not listed");
     active().is_some_and(|active| active.split(',').any(|active| active == name))

@@ -49,7 +49,7 @@ impl TraceParent {
         self.span
     }
 
-    /// Whether the trace is sampled, so that its spans are exported.
+    /// Whether the trace is sampled, that is, whether its spans are exported.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }

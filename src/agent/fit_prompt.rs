@@ -1,6 +1,6 @@
-//! Fits a request into the model's context window by replacing results that do not fit by stubs.
-//! The prompt and the record both show the stubs, and the notice of the turn states that the turn
-//! is the last one of its call. No text is ever shortened.
+//! Fits a request into the model's context window: stubs replace the results that do not fit. The
+//! prompt and the record both show the stubs, and the notice of the turn states that the turn is
+//! the last one of its call. No text is ever shortened.
 
 use std::sync::Arc;
 

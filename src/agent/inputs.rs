@@ -1,4 +1,4 @@
-//! The inputs of a turn's model request besides the thread, stored by digest. The prompt can be
+//! The inputs of a turn's model request except the thread, stored by digest. The prompt can be
 //! rebuilt from these inputs and the thread, even if the config has changed since.
 
 use std::sync::Arc;
@@ -110,8 +110,8 @@ impl TurnInputs {
         })
     }
 
-    /// Returns the messages that the request of the turn `past` does not show, from the thread
-    /// before that turn. Returns `None` if this program lacks the turn's renderer version.
+    /// Returns the messages that the thread contained before the turn `past` and the request of the
+    /// turn does not show. Returns `None` if this program lacks the turn's renderer version.
     pub fn unseen(
         &self,
         records: &[Record],
@@ -148,7 +148,7 @@ pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String
 pub(super) struct SentDigests {
     /// Digest of the whole request in its wire format.
     pub prompt: Digest,
-    /// Text of the inputs besides the thread, if it must be stored for this turn.
+    /// Text of the inputs except the thread; `None` if the text need not be stored for this turn.
     pub kept: Option<String>,
     pub inputs: Option<Digest>,
 }

@@ -49,8 +49,9 @@ pub struct AgentOptions {
     pub final_by: FinalMode,
     /// Tool choice for native calls; `None` leaves the provider's default.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether every turn gets a notice. Turns with `xml-final`, whose notice names the slots, and
-    /// turns with a full context window get a notice in any case.
+    /// Whether every turn gets a notice. Without this setting, only two kinds of turns get a
+    /// notice: turns with `xml-final`, because the notice names the slots, and turns with a full
+    /// context window.
     pub notice: bool,
     /// Maximum tokens of one answer.
     pub max_tokens: Option<u32>,

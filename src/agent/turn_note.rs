@@ -1,5 +1,5 @@
-//! The `model-turn` note: the data from which a person can examine a model call, and the program
-//! can rebuild the prompt.
+//! The `model-turn` note: the data with which a person can examine a model call, and with which the
+//! program can rebuild the prompt.
 
 use std::fmt::Write as _;
 
@@ -66,8 +66,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Requests that failed before the answer.
     pub tries: &'a [RouteTry],
-    /// The turn of a fork's source whose recorded answer this turn uses; `None` if a model
-    /// answered.
+    /// The note of the turn, in the source of the fork, that supplied the recorded answer; `None`
+    /// if a model answered this turn.
     pub recorded: Option<MessageId>,
 }
 

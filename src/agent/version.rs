@@ -13,10 +13,9 @@ pub enum RendererVersion {
     /// Fourth version, which escapes results once and shows them in the order of their calls. The
     /// open request always stays.
     V4,
-    /// Fifth version, which adds to the fourth `cancel-thread` and the attribute that binds a
-    /// spawned thread.
+    /// Fifth version, which adds `cancel-thread`, and the attribute that binds a spawned thread.
     V5,
-    /// Sixth version, which adds to the fifth the attributes that limit a spawned thread.
+    /// Sixth version, which adds the attributes that limit a spawned thread.
     V6,
     /// Seventh version, which differs from the sixth in one rule: a goal of another agent in the
     /// same thread is shown like any message.

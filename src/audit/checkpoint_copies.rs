@@ -1,5 +1,5 @@
-//! Copies of checkpoints, with which a proof compares the journal. A copy that is kept outside the
-//! state directory protects the journal even from an attacker who knows the journal's key.
+//! Copies of checkpoints, with which a proof compares the journal. If a copy is kept outside the
+//! state directory, it protects the journal even from an attacker who knows the journal's key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay between two reads of a directory of copies while a pump is about to write a copy there.
+/// Delay between two reads of a directory with copies, while a pump is about to write a copy to
+/// that directory.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -32,14 +33,14 @@ struct CopyFile {
     counts: bool,
 }
 
-/// A checkpoint in a copy that differs from the journal's checkpoints.
+/// A copied checkpoint that differs from the journal's checkpoints.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
     pub position: Position,
     pub file: PathBuf,
 }
 
-/// A checkpoint in a copy that was made after the verified backup.
+/// A copied checkpoint that is newer than the backup's last checkpoint.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -54,7 +55,8 @@ pub(super) struct CopyEvidence {
     /// Whether a state directory was given, even if `distrust_state` excludes its checkpoint copies
     /// from the proof.
     has_state: bool,
-    /// Why the configured directory has no copy for this journal; `None` if it has one.
+    /// Why the configured directory has no copy for this journal; `None` if the directory has a
+    /// copy.
     lacking: Option<String>,
     /// Position of the last checkpoint that the journal had when the copies were read.
     due: Position,
@@ -63,7 +65,7 @@ pub(super) struct CopyEvidence {
     /// Checkpoints newer than the backup's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons why certain named files cannot serve as proof.
+    /// Reasons why files that the auditor named cannot serve as proof.
     pub unread: Vec<String>,
     /// Keys that signed checkpoints in files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -187,9 +189,9 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares each set-aside checkpoint at the position `heads.last()` with the Merkle root of
-    /// the records up to that position. A matching copy outside the state directory covers these
-    /// records.
+    /// Compares the checkpoints that were set aside and are at the position `heads.last()` with the
+    /// Merkle root of the records up to that position. A matching copy outside the state directory
+    /// covers these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {

@@ -25,8 +25,8 @@ pub struct ThreadComparison {
     pub differences: Vec<ThreadDifference>,
     /// Number of events that are equal on both sides.
     pub equal: u64,
-    /// Pairs of turns at the same place of both threads whose requests to the model have different
-    /// digests, in the order of the turns.
+    /// Pairs of turns with different requests to the model. The two turns of a pair stand at the
+    /// same place of both threads. The pairs are in the order of the turns.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// Two events at the same place with different content, or an event that only one side has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position of the event in the left journal. If only the right side has the event, position of
-    /// the next event on the left side.
+    /// Position of the event in the left journal. If only the right side has the event, this is the
+    /// position of the next event on the left side.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -388,8 +388,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the recorded turn whose answer a turn uses, if `message` is the turn's note and names
-/// such a turn.
+/// If `message` is the note of a turn that used a recorded answer, returns the recorded turn that
+/// supplied the answer; otherwise returns `None`.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

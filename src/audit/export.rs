@@ -80,8 +80,8 @@ struct ExportSource<'r> {
     last: Position,
 }
 
-/// Visits the records of several journals in the order of time, as far as this order agrees with
-/// the order of records in each journal.
+/// Visits the records of several journals in the order of time. The records of each journal keep
+/// their order, even if their times disagree with it.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,

@@ -90,8 +90,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two values that the same schema has converted to JSON are equal. A number or a flag in
-/// the notation of XML rather than JSON is a JSON text.
+/// Whether two values that the same schema has converted to JSON are equal. XML has notations of
+/// numbers and flags that JSON lacks; the schema converts such a number or flag to a JSON string.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

@@ -6,7 +6,7 @@ use crate::thread::{Fact, ForkSource, Record};
 use super::event_content::is_lineage;
 use super::views::MessageView;
 
-/// History of a thread in a fork that comes from the fork's source, by reference.
+/// The history that a thread of a fork has taken over from the fork's source by reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkOrigin {
     pub source: ForkSource,

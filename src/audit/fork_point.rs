@@ -1,5 +1,5 @@
-//! Fork points: the places in a thread tree at which a fork can begin, because nothing is open
-//! there, or because an agent takes a turn.
+//! Fork points: the places in a thread tree at which a fork can begin. At such a place, no work is
+//! open, or an agent takes a turn.
 
 use std::collections::BTreeSet;
 
@@ -77,8 +77,8 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the listeners whose calls get recorded results in a fork, if the source has such
-/// results.
+/// Returns the listeners whose calls get the source's recorded results in a fork, as far as the
+/// source has results.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
@@ -148,9 +148,9 @@ impl ForkPoint {
     }
 
     /// Returns the fork point in the source at which the fork with these records began. Returns
-    /// `None` if `records` are not those of a fork, or if the fork has no history of a source. If a
-    /// fork is requested at a message of this fork's first record, it begins in the source, because
-    /// that record contains copies.
+    /// `None` if `records` are not those of a fork, or if the fork has no history of a source. A
+    /// fork that is requested at a message of this fork's first record begins in the source,
+    /// because that record contains copies of the source's messages.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -175,8 +175,8 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener whose call contains the turn at this point, if such calls get recorded
-    /// results.
+    /// Returns the listener whose call contains the turn at this point, if calls to that listener
+    /// get recorded results.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -318,8 +318,8 @@ impl RecordedFork {
         })
     }
 
-    /// Proves that the fork begins where it states. Its source must have the stated record. The
-    /// fork must have taken over exactly the threads and the open calls that the source had there.
+    /// Proves the fork's statements about its beginning: the source has the stated record, and the
+    /// fork has taken over exactly the threads and open calls that the source had at that record.
     ///
     /// # Errors
     ///

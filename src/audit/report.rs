@@ -102,7 +102,7 @@ pub struct RecordedLoss {
     pub journal: Option<Uuid>,
 }
 
-/// Records that an operator accepted although they have no MAC of a pump.
+/// Journal records that have no MAC of a pump, and that an operator has accepted nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AcceptedRecords {
     #[serde(rename = "first")]
@@ -141,11 +141,11 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that a copy of a checkpoint outside the state directory covers;
-    /// 0 if there is no such copy.
+    /// Position of the last record that is covered by a checkpoint copy outside the state
+    /// directory; 0 if there is no such copy.
     #[serde(rename = "vouched")]
     pub vouched: Position,
-    /// Files of checkpoints outside the journal with which the journal was compared.
+    /// Files outside the journal whose checkpoints were compared with the journal.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
     /// Position of the last record that the MAC or signature of an available key covers.

@@ -1,4 +1,5 @@
-//! Pairs the results of two threads, so that a judge can decide whether they mean the same.
+//! Pairs the results of two threads, so that a judge can decide whether the two results of a pair
+//! mean the same.
 
 use super::event_content::ContentReader;
 use super::finals::{finals, is_same_final};

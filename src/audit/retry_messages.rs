@@ -31,8 +31,8 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message or one of its predecessors: the message may be a retry of an
-/// earlier one.
+/// An attempt to handle a message, or to handle an earlier message of which this message is a
+/// retry.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -41,8 +41,8 @@ pub struct EarlierAttempt {
     pub attempt: IndexedAttempt,
 }
 
-/// Returns requests of clients that failed or were refused and were not retried: at most `most`,
-/// oldest first.
+/// Returns the clients' requests that failed or were refused, and that no operator has retried: at
+/// most `most`, oldest first.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -96,8 +96,8 @@ fn retry_message(
     }))
 }
 
-/// Returns the attempts of a message. If the message is a retry, the attempts of the earlier
-/// messages come first.
+/// Returns the attempts to handle a message. If the message is a retry, the attempts to handle the
+/// earlier messages come first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

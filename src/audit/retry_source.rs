@@ -27,8 +27,8 @@ pub struct RetrySource {
     /// The client key of a refused submission.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether the outcome of the call is unknown, or the outcome of an earlier call of which this
-    /// call is a retry.
+    /// Whether an outcome is unknown: the outcome of the call itself, or of an earlier call that
+    /// this call retries.
     pub is_unknown: bool,
 }
 
@@ -66,7 +66,8 @@ pub enum RetryObstacle {
 }
 
 impl RetryObstacle {
-    /// Returns the obstacle to a retry of the message with this id, which `record` contains.
+    /// Returns the obstacle to a retry of the message with this id; `None` if a retry may succeed.
+    /// `record` contains the message.
     pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
         if let Some(refused) = RefusedSubmission::find(record, message) {
             let rule = refused.refusal.rule;
@@ -195,7 +196,7 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call ended as `unknown-outcome`, or an earlier call of which this call is a retry.
+/// Whether the call, or an earlier call that this call retries, ended as `unknown-outcome`.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

@@ -8,7 +8,8 @@ use crate::index::{Error, IndexReader, IndexedMessage};
 use crate::system;
 use crate::thread::Fact;
 
-/// The request of a client that started a run, or another call at the beginning of the run.
+/// The first call in the chain of causes of a message: usually a client's request that started a
+/// run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,
@@ -19,9 +20,9 @@ pub struct StartingRequest {
     pub action: Option<MessageId>,
 }
 
-/// Returns the request that started the work in which `message` was sent. This is the message
-/// itself if it began the work. Returns `None` if the index does not have the message, or if the
-/// chain of its causes is too long to follow.
+/// Returns the request that started the work in which `message` was sent. If `message` itself
+/// started the work, returns `message`. Returns `None` if the index does not have the message, or
+/// if the chain of its causes is too long to follow.
 ///
 /// `payloads` keeps the payloads of requests, because many messages may have the same request.
 ///

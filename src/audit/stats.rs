@@ -110,7 +110,7 @@ impl TimeParts {
     }
 }
 
-/// Returns the first hour that does not begin before `time`.
+/// Returns the first hour that begins at or after `time`.
 fn hour_after(time: i64) -> i64 {
     hour_of(time.saturating_add(HOUR_MICROS - 1))
 }

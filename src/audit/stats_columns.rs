@@ -6,7 +6,7 @@ use super::Stats;
 use super::amounts::micros;
 use crate::index::{DurationHistogram, EventTotals};
 
-/// A column: its header, and the function that writes the number of a group as text.
+/// A column: its header, and the function that writes a group's number in this column as text.
 pub type StatsColumn = (&'static str, fn(&EventTotals) -> String);
 
 const TURN_COLUMNS: [StatsColumn; 8] = [

@@ -19,7 +19,7 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions that records of this page contain and the previous page shows, because a decision
+    /// Decisions in records of this page that the previous page already shows, because a decision
     /// precedes the messages of its record.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that a fork has taken over for this thread.
@@ -29,8 +29,9 @@ pub struct ThreadPage {
 /// Returns the page of up to `limit` messages that begins at a sequence number, or the last page if
 /// `from_seq` is `None`. Returns `None` if there is no such thread.
 ///
-/// The page leaves out the charge of a lost model call, a cancelled timer, and a count of `busy`
-/// refusals if their record contains no message, refusal, failure or decision of the thread.
+/// Three kinds of events are left out: the charge of a lost model call, a cancelled timer, and a
+/// count of `busy` refusals. They are left out only if their record contains no message, refusal,
+/// failure or decision of the thread.
 ///
 /// # Errors
 ///
@@ -96,8 +97,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that an input concerns. Covers only inputs whose record may not name the thread
-/// of the call.
+/// Returns the call that an input concerns. Covers only inputs whose record does not always name
+/// the thread of the call.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

@@ -175,8 +175,8 @@ pub enum RecordedMoment {
     Time(Time),
 }
 
-/// Builds the timeline of a thread from the records up to `moment`, or from all records. Returns
-/// `None` if there is no record of the thread.
+/// Builds the timeline of a thread from the records up to `up_to`, or from all records if `up_to`
+/// is `None`. Returns `None` if there is no record of the thread.
 pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
@@ -362,7 +362,7 @@ impl TimelineBuilder {
         self.calls.know(call, thread);
     }
 
-    /// Removes and returns the events of a thread, without those of its subthreads.
+    /// Removes and returns the timeline of a thread without the events of subthreads.
     pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         self.timelines.remove(thread)
     }
@@ -446,7 +446,7 @@ pub(super) fn currency_of(position: Position, message: &Message) -> Option<Strin
     currency_in(&MessageView::new(position, message))
 }
 
-/// Whether a cancellation was refused because its signature is missing or its thread had ended.
+/// Whether a cancellation was refused, because its signature was missing or the thread had ended.
 fn is_refused(record: &Record) -> bool {
     let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
     let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));

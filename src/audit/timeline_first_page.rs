@@ -64,8 +64,8 @@ impl FirstPage<'_> {
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread on the page whose events were not all read, although the page has room for
-    /// more. Returns `None` if the page is complete.
+    /// Returns a thread on the page of which some events were not read, although the page has room
+    /// for more. Returns `None` if the page is complete.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -89,8 +89,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Adds data about the page's threads and messages that only records after the page contain.
-    /// Returns the number of events of the thread and of the threads beneath it.
+    /// Adds data that only records after the page contain, about the threads and messages of the
+    /// page. Returns the number of events of the thread and of the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {

@@ -69,7 +69,8 @@ impl EventClass {
         }
     }
 
-    /// Whether an event is of this class. A subthread belongs to no class; its events do.
+    /// Whether an event is of this class. A subthread itself belongs to no class, but its events
+    /// do.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {

@@ -1,5 +1,5 @@
-//! The raw text of a model's turn with the findings about it, and the messages that the turn
-//! replaced by stubs, as the note of the turn records them.
+//! The contents of a turn's note: the raw text of the turn, the findings about the text, and the
+//! messages that the turn replaced by stubs.
 
 use crate::agent::PastTurn;
 use crate::ids::{MessageId, Position};

@@ -84,8 +84,8 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// The use of a blob by records. If records use a blob in several ways, the variant that is
-/// declared last among these counts.
+/// The use of a blob by records. If records use a blob in several ways, the use that this enum
+/// declares last counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob is an input of a turn.

@@ -10,7 +10,7 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::split;
 
-/// Maximum number of bytes at the beginning of an answer in which the first tag is searched.
+/// Maximum number of bytes that are searched for the first tag, from the beginning of an answer.
 const HEAD_BYTES: usize = 1024;
 
 /// The call and attempt that an answer names, as unparsed text.

@@ -1,12 +1,14 @@
 //! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). Processes get every delivery as a
-//! frame. Listeners on NATS get a frame if the delivery has messages besides the request.
+//! frame. Listeners on NATS get a frame only if the delivery has further messages after the
+//! request.
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
 
 use super::{Delivery, DeliveryPreview};
 
-/// Estimated bytes of a frame for each message, without its payload. Used to reserve space.
+/// Estimated bytes of a frame for each message, not counting the message's payload. Used to reserve
+/// space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
 /// Appends the frame of a delivery to `out`. Leaves out the first `remembered` messages, which the

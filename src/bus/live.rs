@@ -31,7 +31,7 @@ pub struct LiveSource {
     pub attempt: Attempt,
 }
 
-/// Part of a model's answer that a text belongs to.
+/// The part of a model's answer to which a text belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AnswerPart {
     #[serde(rename = "answer")]

@@ -9,7 +9,7 @@ use super::Delivery;
 /// A cache of values by call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// The last message up to which a listener remembers all messages of a call.
+/// A mark in the messages of a call. A listener remembers all messages of the call up to the mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -23,9 +23,9 @@ impl MemoryMark {
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns how many of this delivery's messages the listener remembers. Returns `None` if the
-    /// remembered messages do not end directly before the new ones, as in a retry, which must be
-    /// complete.
+    /// Returns how many of this delivery's messages the listener remembers. The remembered messages
+    /// must end directly before the new ones. Otherwise returns `None`, and the delivery must be
+    /// complete, as in a retry.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

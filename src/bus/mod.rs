@@ -44,7 +44,7 @@ pub struct Delivery {
     /// Span of this attempt, if its tree belongs to a trace.
     pub trace: Option<TraceParent>,
     pub preview: DeliveryPreview,
-    /// The source of the fork, if the thread's tree is a fork.
+    /// The source of the fork to which the thread belongs; `None` if the thread belongs to no fork.
     pub source: Option<Arc<ForkSource>>,
 }
 
@@ -107,8 +107,8 @@ pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 /// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. Calls
 /// return immediately or block briefly under back-pressure.
 ///
-/// A host also reports late answers, to attempts that it has reported as failed. The pump refuses a
-/// late answer and records the refusal.
+/// If an answer arrives after the host has reported the attempt as failed, the host reports the
+/// late answer, too. The pump refuses a late answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,

@@ -55,7 +55,8 @@ pub trait NativeHandler: Send + Sync + 'static {
 /// other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs work of a handler that may block on the disk, on a thread that is no async worker.
+/// Runs work for a handler on a thread that is no async worker, because the work may block on the
+/// disk.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
@@ -117,8 +118,8 @@ enum StopLevel {
     Now,
 }
 
-/// Stop signal of one attempt. Each delivery creates a signal, although few signals are raised, so
-/// creation must be cheap.
+/// Stop signal of one attempt. Creation must be cheap, because each delivery creates a signal,
+/// although few signals are ever raised.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] that was raised; 0 if none was.
@@ -477,9 +478,9 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// Hosts a plain function on the delivering thread: no task, no wake-up, no cancellation. The
-/// [`Sink`] gets the answer before `deliver` returns, so the function must be quick, and the sink
-/// must not take a lock that the caller of `deliver` holds.
+/// Hosts a plain function on the thread that delivers, without a task, a wake-up or a cancellation.
+/// The [`Sink`] gets the answer before `deliver` returns. So the function must be quick, and the
+/// sink must not take a lock that the caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

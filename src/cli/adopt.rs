@@ -1,4 +1,4 @@
-//! `organism adopt`: takes over the journal of another path for this project.
+//! `organism adopt`: lets this project take over the journal of a project at another path.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

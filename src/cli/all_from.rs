@@ -1,4 +1,4 @@
-//! `--all-from THREAD`: one decision on all calls of a thread that wait for an approval.
+//! `--all-from THREAD`: one decision on all calls that wait for an approval in a thread.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
 
-/// The calls of one thread and its subthreads that wait for an approval, oldest first.
+/// The calls that wait for an approval in one thread and its subthreads, oldest first.
 pub struct CallsOfThread {
     thread: ThreadId,
     pub calls: Vec<HeldCall>,
 }
 
 impl CallsOfThread {
-    /// Finds the calls of `thread` and its subthreads that wait for an approval. Fails if there are
-    /// none.
+    /// Finds the calls that wait for an approval in `thread` and its subthreads. Fails if no call
+    /// waits.
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = parse(thread)?;
         let mut calls = decision::waiting_with_previews(data, |call| is_from(call, &thread))?;
@@ -32,7 +32,8 @@ impl CallsOfThread {
         Ok(Self { thread, calls })
     }
 
-    /// Returns one digest over all these calls. A further call changes the digest.
+    /// Returns one digest over all these calls. The digest changes when another call begins to
+    /// wait.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }

@@ -90,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Number of hash digits in a suggested command, which suffice to identify a payload.
+/// Number of hash digits in a suggested command; enough to identify a payload.
 const HASH_CHARS: usize = 16;
 
 fn shortened(hash: &str) -> String {

@@ -112,8 +112,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Returns `known` if `hash` is the beginning of this digest, otherwise `hash` unchanged. A
-/// signature needs the full digest.
+/// Returns the digest `known` if it begins with `hash`, otherwise `hash` unchanged. A signature
+/// needs the full digest.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =

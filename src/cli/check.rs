@@ -82,8 +82,8 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of the check: that of an invalid config if a prompt does not fit into the
-/// context window of its model.
+/// Returns the exit code of the check. If a prompt does not fit into the context window of its
+/// model, returns the code for an invalid config.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
@@ -271,8 +271,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a member accepts. Describes a member without payloads as called by
-/// workflows alone.
+/// Lists the payloads that a member accepts. If the member accepts none, states that only workflows
+/// call it.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -1,6 +1,6 @@
 //! Hidden commands of child processes that an organism starts, such as one process for each start
-//! of a listener. These commands run without the parser of the command line and without logging,
-//! which would take most of their time.
+//! of a listener. These commands skip the parser of the command line and logging, which would take
+//! most of their time.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -78,8 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     show(&ShownConfig { digest, effective, stored, boot: Some(boot) }, &args)
 }
 
-/// A config to show. Its stored form and the boot that put it in force are `None` where they are
-/// not known.
+/// A config to show, either from the config file or from the record.
 struct ShownConfig {
     digest: String,
     /// The effective config as JSON.

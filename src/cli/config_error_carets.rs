@@ -73,7 +73,7 @@ impl Diagnostic for DrawnProblem<'_> {
     }
 }
 
-/// Source text of the problem, whose columns count characters instead of bytes.
+/// Shows the source text of the problem. Columns count characters instead of bytes.
 impl SourceCode for DrawnProblem<'_> {
     fn read_span<'a>(
         &'a self,

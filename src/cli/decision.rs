@@ -24,7 +24,7 @@ use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, s
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
-/// Returns the calls in the data directory that wait for this kind of decision: approval or answer.
+/// Returns the calls in the journals of `data` that wait for `hold`: an approval or an answer.
 /// Queries the running organism. If no organism responds, reads each journal once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
@@ -74,8 +74,8 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Reads the held calls of one journal: from the trees that an up-to-date index names, or from the
-/// whole journal if there is no such index.
+/// Reads the held calls of one journal. If the journal has an up-to-date index, reads only the
+/// trees that the index names; otherwise, reads the whole journal.
 fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
         Some(held) => Ok(held),

@@ -134,8 +134,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the first place at which two threads differ. Counts in `uncompared` the pairs of prompts
-/// that could not be compared.
+/// Finds the first place at which two threads differ. Sets `uncompared` to the number of prompt
+/// pairs that could not be compared.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -160,7 +160,8 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
 }
 
 /// Finds the first pair of requests that differ in more than ids and dates. Ignores pairs after the
-/// first difference of another kind. Counts in `uncompared` the pairs that could not be compared.
+/// first difference of another kind. Sets `uncompared` to the number of pairs that could not be
+/// compared.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

@@ -64,8 +64,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     code(error).into()
 }
 
-/// Describes an error with its causes. Leaves out a cause if the text before already contains the
-/// text of the cause.
+/// Describes an error with its causes. Omits a cause if the description already contains the text
+/// of that cause.
 fn describe(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();

@@ -110,8 +110,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the names of `--live`. Refuses a listener for whose calls a fork never uses recorded
-/// results.
+/// Parses the names of `--live`. Refuses agents, workflows and unknown names, because a fork
+/// answers only calls to other listeners from the record.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {

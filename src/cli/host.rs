@@ -95,7 +95,8 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// Adds advice to the error: a line for the config, or the command to type instead.
+/// Adds advice to the error: a line to add to the config, or the command to use in place of this
+/// one.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::NoRemoteAgents => {

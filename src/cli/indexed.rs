@@ -1,5 +1,5 @@
 //! Reads the index of a journal for commands. Shows the progress of indexing, maps errors to
-//! failures, and prints a note if the index lacks records.
+//! command failures, and prints a note if the index lacks records.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;

@@ -163,8 +163,8 @@ fn show_next(directory: &Path, project: &Project) {
     note!("\nnext:\n  {}", commands.join("\n  "));
 }
 
-/// Whether another project of the same name has a journal. If so, the first start of this project
-/// needs the option for a new journal.
+/// Whether a project elsewhere has the same name as this project, and a journal. If so, the first
+/// start of this project needs the option for a new journal.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join(CONFIG);
     let found = config::directories(&file, &ConfigEnvironment::of_process());

@@ -279,8 +279,8 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether this program wrote the log line. Commands that such a line advises get the
-    /// `--config` of this command.
+    /// Whether this program wrote the log line, not a listener. If so, the commands that the line
+    /// advises get the `--config` of this command.
     is_own: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Amounts of money that bound model calls.
+//! Parses the amount of money that limits the model calls of a command.
 
 use crate::config::Config;
 use crate::envelope::Money;

@@ -1,4 +1,5 @@
-//! Remembers the `--config` of this command, and adds it to the commands that its output advises.
+//! Remembers the `--config` of this command, and adds the option to the commands that the output
+//! recommends.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,8 +12,8 @@ use super::CommandLine;
 /// The config that `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Commands with `--config` that the output advises for other configs than this command's: `key
-/// show` for another host, `workflow test` for a file of cases.
+/// Commands that get no `--config` in the output, because they concern another config than that of
+/// this command: `key show` another host, `workflow test` a file of cases.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
@@ -64,8 +65,7 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether the text is a command that accepts `--config` and contains neither `--config` nor
-/// `--data`.
+/// Whether the text is a command that accepts `--config` and names no config or data directory yet.
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let words: Vec<_> = rest.split_whitespace().collect();
@@ -74,7 +74,7 @@ fn takes_config(command: &str) -> bool {
     !is_named && !is_for_other_config && has_config_option(&words)
 }
 
-/// Whether the command with which these words begin has the option `--config`.
+/// Whether `words` begin with a command that has the option `--config`.
 fn has_config_option(words: &[&str]) -> bool {
     let has_option = |command: &clap::Command| {
         command.get_arguments().any(|argument| argument.get_long() == Some("config"))

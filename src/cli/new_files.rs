@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// Files and directories that a command has created. Dropping this value removes all of them unless
-/// [`NewFiles::keep`] was called, so that an error in the middle leaves nothing behind.
+/// Files and directories that a command has created. Dropping this value removes all of them, so
+/// that an error in the middle leaves nothing behind; [`NewFiles::keep`] keeps them.
 pub struct NewFiles {
     directory: PathBuf,
     /// Created paths, in the order of their creation.

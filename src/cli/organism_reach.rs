@@ -18,9 +18,10 @@ use super::{CommandExit, journal_target};
 
 /// How a command that makes a decision reaches the organism.
 pub(super) enum OrganismReach {
-    /// By the config: connects to the running organism, or starts one for the command.
+    /// By the config: the command connects to the running organism, or starts an organism if none
+    /// runs.
     Config { config: Box<Config>, is_running: bool },
-    /// By the socket alone, for a command whose config is invalid or was not given.
+    /// By the socket alone: the command has no config, or its config is invalid.
     Running { data: PathBuf, handshake: Handshake },
 }
 
@@ -43,7 +44,7 @@ impl OrganismReach {
         }
     }
 
-    /// Whether no organism runs, so that [`OrganismReach::client`] starts one.
+    /// Whether [`OrganismReach::client`] will start an organism, because none runs.
     pub fn starts_organism(&self) -> bool {
         match self {
             Self::Config { config, is_running } => !is_running && config.partitions() == 1,
@@ -68,8 +69,8 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// Returns the digest of the config with which the organism in these directories runs. The inner
-/// value is `None` if the organism does not respond in time, the outer one if no organism runs.
+/// Returns the digest of the config with which the organism in these directories runs. Returns
+/// `None` if no organism runs, and `Some(None)` if the organism does not respond in time.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -107,8 +108,8 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 }
 
 /// Follows the journals in `data` through the organism that runs on them, as
-/// [`ServiceClient::follow`] does. Returns when the organism has ended and no other has taken its
-/// place. Returns an error if the organism does not permit this command to follow.
+/// [`ServiceClient::follow`] does. Returns when the organism has ended and no successor runs.
+/// Returns an error if the organism does not permit this command to follow.
 pub(super) fn follow(
     data: &Path,
     on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,

@@ -12,7 +12,7 @@ use crate::mutant::mutant;
 
 /// Whether the reader of standard output has closed the pipe.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// The first error of standard output, except for a closed pipe.
+/// The first error of standard output that was not a closed pipe.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
 /// Writes to standard output. A closed pipe is no error; all later output is dropped.

@@ -204,7 +204,7 @@ fn print_json(
     Ok(())
 }
 
-/// Prints the result of each partition and returns the exit code of the first one that failed.
+/// Prints the result of each partition. Returns the exit code of the first partition that failed.
 /// `names` are the listeners of the config, as far as known.
 fn outcome(
     verb: PauseVerb,

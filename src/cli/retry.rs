@@ -73,7 +73,7 @@ struct RetryOutput<'a> {
     attempts: Option<&'a [EarlierAttempt]>,
 }
 
-/// Result of the request for one message.
+/// Result of the request to retry one message.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {

@@ -71,8 +71,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Discards the rows that came from an index that proved damaged. Rows that are already written
-    /// stay.
+    /// Discards all rows that are not written yet, because their index proved damaged. Rows that
+    /// are already written stay.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {

@@ -50,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Protects the memory and the environment of this process from other programs of the same user,
-/// such as listeners, because both may contain keys from now on.
+/// such as listeners, because the memory and the environment may contain keys from now on.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -125,16 +125,16 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Returns the data directory of the only project that was started with this config file, whatever
-/// name the file states now.
+/// Returns the data directory of the project that was started with this config file, even if the
+/// file states another name now. Returns `None` if several projects were started with the file.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
     Some(project::by_path(&file, &around)?.data)
 }
 
-/// Prints a note if the organism runs with a config other than the file now contains. Each command
-/// prints at most one such note.
+/// Prints a note if the organism runs with another config than the one that the file now contains.
+/// Prints at most one such note for each command.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }

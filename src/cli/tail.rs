@@ -147,8 +147,8 @@ impl JournalTail {
         Ok(LiveRequest { client: Some(client), secret, ..request })
     }
 
-    /// Begins to track the open calls of the thread. Does nothing if no journal is readable, and
-    /// then the command does not notice the end of the thread.
+    /// Begins to track the open calls of the thread. If no journal is readable, tracks nothing, and
+    /// the command will not notice when the thread ends.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };
         let mut calls = ThreadCalls::new(thread.clone());
@@ -228,7 +228,7 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position of the last record before the beginning of the output.
+    /// Returns the position after which the output begins.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));
@@ -248,7 +248,7 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
 }
 
 /// Reads at most `limits::SCAN_RECORDS` records after `seen` and before `until`, and advances
-/// `seen`. The bound gives the journals of other partitions their turn.
+/// `seen`. The limit keeps a long journal from delaying the journals of other partitions.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

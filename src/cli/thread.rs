@@ -131,7 +131,7 @@ fn select(args: &Args, timeline: &mut ThreadTimeline) {
     }
 }
 
-/// Makes the failure for a thread without a record up to the moment of `--at`.
+/// Makes the failure for a thread that had no record yet at the moment of `--at`.
 fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
     for reader in journal_target::readers_of(&args.place, thread)? {
         let timeline = audit::thread_timeline(&reader, thread, None);

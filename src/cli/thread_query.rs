@@ -1,4 +1,4 @@
-//! Queries for recorded threads that are written in one argument: ids, or the filters of `organism
+//! Queries that select recorded threads. A query is one argument: ids, or the filters of `organism
 //! threads`.
 
 use std::path::PathBuf;
@@ -156,7 +156,7 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
 }
 
 /// Finds the threads that a filter selects, newest records first. Returns at most `most` + 1
-/// threads: the additional one shows the caller that there are more than `most`.
+/// threads; the additional thread shows the caller that more than `most` match.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

@@ -190,8 +190,8 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     }
 }
 
-/// Returns the login name of the user of this process. The organism identifies the same user behind
-/// each request.
+/// Returns the login name of the user of this process. The organism derives the same name from each
+/// request of this process.
 fn own_name() -> Option<ListenerName> {
     let login = operator::this_user().login?;
     ListenerName::parse(&login).ok()

@@ -29,12 +29,12 @@ pub struct AlertsConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertRulesConfig {
     pub on: Vec<AlertKind>,
-    /// Number of refusals of one sender within `window` that raises an alert.
+    /// Number of refusals of one sender within `window` at which an alert is raised.
     pub refusals: u64,
-    /// Number of failed calls to one listener within `window` that raises an alert.
+    /// Number of failed calls to one listener within `window` at which an alert is raised.
     pub failures: u64,
-    /// Period in which refusals and failures are counted. A burst ends after a quiet period of this
-    /// length.
+    /// Period in which refusals and failures are counted. An alert about them ends after a quiet
+    /// period of this length.
     pub window: Duration,
     /// Maximum time that a held call may wait for a person before it raises an alert.
     pub waiting: Duration,

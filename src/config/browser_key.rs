@@ -22,10 +22,10 @@ const BROWSER_KEY: &str = "browser_key";
 /// A config with the key of an operator's browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrowserKeyChange {
-    /// The operator had no browser key. The value is the new text.
+    /// The operator had no browser key before. The contained text is the new config.
     Added(String),
-    /// The operator had another key, which `earlier` quotes from the old text. `text` is the new
-    /// text.
+    /// The operator had another browser key before. `text` is the new config, and `earlier` is the
+    /// replaced key.
     Replaced { text: String, earlier: String },
     /// The text has this key already.
     Unchanged,
@@ -125,7 +125,7 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the new key on a line after the operator's other key, with the same prefix.
+/// Inserts the browser key on a new line below the operator's `key`, with the same prefix.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -146,7 +146,7 @@ fn on_its_own_line(
     }
 }
 
-/// Inserts the new key after the operator's other key, in an inline table.
+/// Inserts the browser key after the operator's `key`, in an inline table.
 fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }
@@ -217,8 +217,8 @@ mod tests {
         OperatorPublicKey::of(&SigningKey::from_bytes(&[seed; 32]))
     }
 
-    /// Returns the text of a config after ana's browser key was added, with `KEY` in place of the
-    /// key.
+    /// Returns the text of a config after the browser key of the operator `ana` was added. `KEY`
+    /// stands for the key in both texts.
     fn added(text: &str) -> String {
         let text = text.replace("ANA", &key(1).to_string());
         match with_browser_key(&text, "ana", &key(2), false) {

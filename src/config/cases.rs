@@ -77,8 +77,8 @@ pub struct WorkflowCase {
     pub expected: CaseExpectations,
 }
 
-/// Reads the cases of the file at `path`. Returns the readable cases with the problems of all other
-/// parts. Returns only problems if the file is not TOML.
+/// Reads the cases of the file at `path`. Returns the readable cases, and the problems of all parts
+/// that are not readable. If the file is not TOML, returns problems only.
 pub fn read_cases(
     path: &Path,
     around: &ConfigEnvironment,

@@ -74,8 +74,8 @@ pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config,
 }
 
 /// Loads the config for a process that only hosts agents. Such a process needs no programs of
-/// listeners and, if it has its own NATS credentials, not the pump's. Keys of models are checked
-/// later, when the agents are known.
+/// listeners. With NATS credentials of its own, it does not need those of the pump. Keys of models
+/// are checked later, when the agents are known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -93,8 +93,8 @@ pub fn load_without_keys(
     load_with(path, around, KeyRequirement::Optional)
 }
 
-/// Loads the config for `organism nats-config`, which writes configs and keys of servers. Keys that
-/// are yet to be written and programs of listeners may be missing.
+/// Loads the config for `organism nats-config`, which writes configs and keys of servers. Reports
+/// neither missing programs of listeners nor keys that the command has yet to write.
 pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Unwritten)
 }
@@ -118,11 +118,12 @@ pub(super) enum KeyRequirement {
     /// For hosts of agents with their own NATS credentials: keys of models are optional; secrets of
     /// clients and the pump's credentials are not read.
     Own,
-    /// For `organism nats-config`: keys are treated as with `Own`, and the sync settings of the
-    /// servers are not checked.
+    /// For `organism nats-config`: keys of models are optional. Secrets of clients and the pump's
+    /// credentials are not read, and the sync settings of the servers are not checked.
     Unwritten,
-    /// For stored configs, which contain no secrets: keys are treated as with `Unwritten`, and
-    /// telemetry headers and the certificate authority of NATS are not read.
+    /// For stored configs, which contain no secrets: keys of models are optional. Secrets of
+    /// clients, credentials, telemetry headers and the certificate authority of NATS are not read,
+    /// and the sync settings of the servers are not checked.
     Stored,
 }
 
@@ -349,7 +350,8 @@ fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Reports the missing keys in `unmet` to commands that start an organism, and sorts all problems.
+/// Adds the missing keys in `unmet` to `problems` if the command starts an organism. Sorts all
+/// problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);

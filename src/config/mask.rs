@@ -69,7 +69,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Whether a value can only be the name of a variable. The name must contain an underscore, because
-/// a secret could look like a name without one.
+/// a name without an underscore could be a secret.
 pub(super) fn is_variable(value: &str) -> bool {
     let is_name = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
     value.contains('_') && value.bytes().all(is_name)

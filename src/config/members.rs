@@ -33,7 +33,7 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// Which calls need an approval; `None` if the schema decides.
+    /// Which calls to the member need an approval; `None` if the schema decides.
     pub approval: Option<Approval>,
     /// Range of `approval` in the source.
     pub approval_place: Option<SourceRange>,
@@ -107,7 +107,7 @@ pub(super) enum FormatWord {
     Json,
 }
 
-/// Reads a member's name: one token that is not reserved for the core.
+/// Parses a member's name, which must be one token.
 pub(super) fn token(
     name: &Located<String>,
     problems: &mut ConfigProblems,
@@ -134,7 +134,8 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Checks that a name that will be recorded is not reserved for the core.
+/// Parses the name of a member. Reports a name that is reserved, because records use it for the
+/// core.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -181,8 +182,8 @@ fn client_secret(read: &mut TableReader<'_>) -> Option<DeclaredSecret> {
     variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
-/// Reads the settings that clients, listeners and agents have in common. Returns `None` if the name
-/// is invalid, after all problems were reported.
+/// Reads the settings that clients, listeners and agents have in common. Reports every problem;
+/// returns `None` if the name is invalid.
 fn common(
     role: Role,
     name: Option<Located<ListenerName>>,
@@ -250,13 +251,13 @@ pub(super) enum SchemaSource {
     File,
     /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
-    /// Payloads may be declared in the places of `FileOrSection`. Agents and humans may also omit
-    /// `accepts`, and then accept only payloads that workflows declare.
+    /// Payloads may be declared in the listener's own `schema` or in the section `payloads`. Agents
+    /// and humans may also omit `accepts`; they then accept only payloads that workflows declare.
     Workflows,
 }
 
-/// Reports missing settings of a member about accepted payloads: `accepts`, `replies` of a human,
-/// and `schema` if no section may declare payloads.
+/// Reports each missing setting that declares payloads of a member: `accepts`, `replies` of a
+/// human, and `schema` if no section may declare payloads.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;
@@ -319,9 +320,9 @@ pub(super) fn listener(
 
 /// How a declared listener is hosted.
 enum HostKind {
-    /// As child processes of this program.
+    /// The listener runs as child processes of this program.
     Here(DeclaredProcess),
-    /// As a program that its operator starts and that connects over NATS.
+    /// The listener is a program that its operator starts and that connects over NATS.
     OnNats { concurrency: u32, place: SourceRange },
 }
 

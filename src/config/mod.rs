@@ -254,8 +254,8 @@ impl Config {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
-    /// Returns the config for the pump of one partition. The configs of all partitions name the
-    /// same keys of checkpoints.
+    /// Returns the config for the pump of one partition. All partitions use the same keys for
+    /// checkpoints.
     pub fn of_partition(&self, partition: u32) -> Self {
         let mut config = self.clone();
         if let StorageConfig::JetStream { journal, .. } = &mut config.storage
@@ -365,7 +365,8 @@ pub struct ModelSpec {
 
 #[derive(Debug, Clone)]
 pub enum ProviderConfig {
-    /// Plays recorded turns from a file with an absolute path, with this pause before each chunk.
+    /// Plays recorded turns from a file with an absolute path. Pauses for `chunk_delay` before each
+    /// chunk.
     Playback { recording: PathBuf, chunk_delay: Option<Duration>, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },

@@ -9,7 +9,7 @@ use super::read::TableReader;
 use super::tree::{ExpandedText, Located};
 use super::variables;
 
-/// The declared operators with readable keys.
+/// The declared operators whose keys could be read.
 #[derive(Default)]
 pub(super) struct DeclaredOperators {
     keys: Vec<(ListenerName, OperatorPublicKey)>,

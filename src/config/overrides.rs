@@ -81,8 +81,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the text at `path` beneath `node`. Creates no key, because the file alone defines the
-/// keys of a section without known keys.
+/// Replaces the text at `path` beneath `node`. Creates no key, because an override must not add
+/// keys to a section whose keys the author chooses.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,

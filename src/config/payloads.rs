@@ -204,8 +204,8 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Decides which calls of a member need approval. If a schema of a listener has the danger
-    /// flag, every call needs approval by default, except calls that are marked as harmless.
+    /// Decides which calls to a member need approval. If a schema of a listener has the danger
+    /// flag, every call needs approval by default, unless the payload is marked as harmless.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -353,8 +353,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Keeps the text and the digest of each document of the schema file that declares `names`,
-    /// under the document's portable name.
+    /// Keeps the text and the digest of each document in the schema file that declares `names`. The
+    /// key is the document's portable name.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -387,8 +387,8 @@ impl PayloadResolver {
         found.next().unwrap_or_else(|| portable::file_name(&path.to_string_lossy()))
     }
 
-    /// Converts a problem of a schema to a problem at its location in the schema, with paths
-    /// relative to the config.
+    /// Converts a schema's problem to a problem of the config that points into the schema. Makes
+    /// paths relative to the config.
     fn broken(
         &self,
         found: &SchemaProblem,
@@ -422,7 +422,7 @@ const RESERVED: [&str; 4] =
 /// Local name of the final for agents that declare no final.
 const FINAL_DEFAULT: &str = "attempt_completion";
 
-/// A member with its names resolved.
+/// A member with its contract and its resolved payload names.
 pub(super) struct ResolvedMember<'d> {
     pub member: &'d DeclaredMember,
     pub contract: Contract,

@@ -24,7 +24,7 @@ const SECTIONS_OF_START: [&str; 10] = [
 /// Settings of a contract on which the bookkeeping of work in flight depends.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
-/// The difference between the config in force and another one.
+/// The difference between the config in force and a changed config.
 #[derive(Debug, Clone, Default)]
 pub struct ReloadComparison {
     /// Every difference, in order of keys.

@@ -133,7 +133,8 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
 }
 
 /// Estimates the entropy of a text in bits, as if each character were drawn at random from the
-/// smallest usual alphabet that contains them all. A text of few distinct characters counts as 0.
+/// smallest usual alphabet that contains all characters of the text. A text of few distinct
+/// characters counts as 0.
 fn bits(text: &str) -> u32 {
     let distinct: std::collections::BTreeSet<_> = text.chars().collect();
     if distinct.len() < limits::SECRET_CHARS_MIN {

@@ -68,9 +68,9 @@ impl DeclaredSections {
         matches!(table, Some(TomlValue::Table(table)) if table.get(name).is_some())
     }
 
-    /// Returns the directories of the journal of the organism `name` with the config `file`. If the
-    /// config sets a directory, the path is relative to `file`; otherwise the user's default is
-    /// returned.
+    /// Returns the directories of the organism `name` that has the config `file`. A directory that
+    /// the config sets is relative to `file`; a directory that the config does not set is the
+    /// user's default.
     pub fn directories(
         &self,
         name: &str,

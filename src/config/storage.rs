@@ -141,8 +141,8 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Returns the settings of connections to NATS other than the journal's own connection. Reports
-    /// no problems, because [`Self::storage`] reports the same ones.
+    /// Returns the settings for all connections to NATS except the connection of the journal.
+    /// Reports no problems, because [`Self::storage`] reports the same ones.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
     }

@@ -59,8 +59,8 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Returns the start of the last table header up to and including the line at `start`; `None` if
-/// there is no header.
+/// Returns the start of the last line with a table header, up to the line that contains `start`;
+/// `None` if no line is a header.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

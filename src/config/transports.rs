@@ -1,5 +1,5 @@
-//! Checks that JSON can express the payloads of native agents, and that a text can be an agent's
-//! final if the text of a turn ends the agent's call.
+//! Checks that JSON can express the payloads of native agents. If the text of a turn ends an
+//! agent's call, also checks that a text can be the agent's final.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;

@@ -26,8 +26,8 @@ impl<T> Located<T> {
     }
 }
 
-/// A string in which variables were filled in. Messages quote `written`, the text before that,
-/// because the values of variables may be private.
+/// A string in which variables were filled in. Messages quote `written`, the string as the config
+/// writes it, because the values of variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub value: String,
@@ -131,8 +131,8 @@ pub(super) fn parse(
     Ok((table, source))
 }
 
-/// Like [`parse`], but neither fills in variables nor masks private parts: every string stands as
-/// written.
+/// Parses a TOML text as [`parse`] does, but keeps every string as written: fills in no variables
+/// and masks no private parts.
 pub(super) fn parse_verbatim(
     name: &str,
     text: &str,

@@ -1,4 +1,4 @@
-//! `[listeners.NAME.undo.PAYLOAD]`: how the calls of a listener are undone.
+//! `[listeners.NAME.undo.PAYLOAD]`: how calls to a listener are undone.
 
 use crate::contract::{Contracts, UndoRule};
 use crate::ids::{ListenerName, PayloadName};
@@ -13,9 +13,9 @@ use super::tree::{ExpandedText, Located, TomlValue};
 
 /// The undo of one payload as the config declares it, before names are resolved.
 pub(super) struct DeclaredUndo {
-    /// Request of the calls that can be undone.
+    /// Name of the request that opens the calls to undo.
     pub request: Located<String>,
-    /// Payload that undoes a completed call with this request.
+    /// Name of the payload that undoes a completed call.
     pub payload: Located<ExpandedText>,
     pub with: Vec<(Located<String>, Located<ExpandedText>)>,
 }

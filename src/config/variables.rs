@@ -110,8 +110,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th `${` in a string, or of the whole string if escapes make the
-/// place ambiguous.
+/// Returns the range of the `n`th `${` in a string. If escapes make the range ambiguous, returns
+/// the range of the whole string.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -1,4 +1,4 @@
-//! Which calls an operator must approve before they are delivered.
+//! Decides which calls an operator must approve before they are delivered.
 //!
 //! The bytes of the payload decide. In doubt, approval is required. A sender may ask for more
 //! approvals than the config requires, but not for fewer.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
-/// Which calls of a listener need approval.
+/// Which calls to a listener need approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Approval {
     #[default]

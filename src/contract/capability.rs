@@ -41,7 +41,7 @@ impl Contract {
     }
 
     /// Whether the pump accepts or refuses each payload of an outcome separately and answers each
-    /// refusal. Outcomes of other listeners are accepted or refused as a whole.
+    /// refusal. If false, the pump accepts or refuses an outcome as a whole.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }

@@ -1,4 +1,5 @@
-//! Delegation: an agent with a goal of a workflow gives a task to another agent in a role.
+//! Delegation: an agent that has a goal of a workflow gives a task to another agent, which takes a
+//! role of the goal.
 //!
 //! Each goal with roles has its own payload for delegation, which is sent to the workflow. The
 //! goal's request names this payload, so an agent can use it in no other call. The core counts
@@ -30,8 +31,8 @@ pub struct GoalRoles {
     pub payload: PayloadName,
     /// The agent that takes the roles.
     pub to: ListenerName,
-    /// Maximum number of delegations, including those of delegated tasks; `None` in the request of
-    /// a delegated task, because its delegations count for the original goal.
+    /// Maximum number of delegations, including delegations by delegated tasks. `None` in the
+    /// request of a delegated task, because its delegations count for the original goal.
     pub max: Option<u32>,
     /// Remaining levels of delegation, counted from this request; at least 1.
     pub depth: u32,

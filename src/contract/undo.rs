@@ -1,4 +1,4 @@
-//! Undo: payloads of a listener that undo its completed calls.
+//! Undo: payloads with which completed calls to a listener are undone.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +6,13 @@ use super::Contract;
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
 
-/// Rule by which a completed call of a listener is undone.
+/// Rule by which a completed call to a listener is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoRule {
-    /// Request of the calls to which the rule applies.
+    /// Name of the request that opens the calls to undo.
     #[serde(rename = "request")]
     pub request: PayloadName,
-    /// Payload that undoes a completed call with this request.
+    /// Name of the payload that undoes a completed call.
     #[serde(rename = "payload")]
     pub payload: PayloadName,
     /// Parts of the payload that are filled in: child elements, or attributes with a leading `@`,
@@ -27,7 +27,7 @@ impl Contract {
         self.undo.iter().find(|rule| rule.request == *request)
     }
 
-    /// Whether this payload undoes calls of this listener.
+    /// Whether this payload undoes calls to this listener.
     pub fn is_undo(&self, payload: &PayloadName) -> bool {
         self.undo.iter().any(|rule| rule.payload == *payload)
     }

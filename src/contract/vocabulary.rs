@@ -14,14 +14,16 @@ pub enum Meaning {
     Primitive,
     /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
-    /// The agent's own name: the payload continues the agent's own call.
+    /// A name that the sender itself accepts, or the definition of a workflow's run: the payload
+    /// continues the sender's own call.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
     /// sender's own result without waking the sender.
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final of an agent.
     Reply,
-    /// An agent's answer to a goal. The gate refuses it in a call that is no such goal.
+    /// An agent's answer to a goal. The pump refuses it in every call that is not a goal with this
+    /// answer.
     GoalAnswer,
     /// The preview of a held call, accepted only in the answer to a request for a preview.
     Preview,

@@ -27,7 +27,7 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// Creates a payload from the journal. Returns `None` unless `bytes` match `digest` or are
+    /// Creates a payload from the journal. Returns `None` if `bytes` neither match `digest` nor are
     /// redacted.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);

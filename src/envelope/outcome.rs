@@ -32,10 +32,10 @@ pub struct Turn {
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
     /// Locations of the turn's payloads in the model's text. The record of the turn omits these
-    /// locations, because each refusal has its own.
+    /// locations, because each refusal states the location of its payload.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
-    /// The texts of the model request besides the thread, such as the prompt. The record of the
+    /// Texts of the model request that are not in the thread, such as the prompt. The record of the
     /// turn omits these texts; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,

@@ -136,7 +136,7 @@ impl RefusalRule {
         Self::UnknownCaller,
     ];
 
-    /// Whether the rule depends on the refused text alone, so that every config refuses the text.
+    /// Whether the rule depends on the refused text alone. If so, every config refuses the text.
     pub const fn is_of_text(self) -> bool {
         matches!(
             self,

@@ -60,8 +60,8 @@ impl IndexReader {
         Ok(self.branches("id = ?1", &[&thread.as_str()])?.pop())
     }
 
-    /// Returns the threads that a thread opened, in the order of their opening, without the first
-    /// `skip`.
+    /// Returns a page of the threads that a thread opened, in the order of their opening: skips the
+    /// first `skip`, and returns at most `limit`.
     ///
     /// # Errors
     ///

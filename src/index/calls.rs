@@ -24,7 +24,7 @@ pub struct OpenDelivery {
     pub handed_over: i64,
 }
 
-/// A wait for a person that has not ended.
+/// An unfinished wait for a person.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenHold {
     pub position: u64,
@@ -49,8 +49,7 @@ pub struct CallRow {
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Number, in the table of names, of the payload name of the message with which the core ended
-    /// the call.
+    /// Payload name of the core's message that ended the call, as a number from the table of names.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,

@@ -78,7 +78,7 @@ pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     move |source| Error::Sqlite { path: path.clone(), source }
 }
 
-/// Opens the index of `journal` for writing. An unusable index is made again.
+/// Opens the index of `journal` for writing. Rebuilds an unusable index.
 pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
     // A process that ended during the removal of an index may have left a file with redacted words.
     remove_renamed(path)?;
@@ -231,12 +231,12 @@ impl FileState {
     }
 }
 
-/// State of each small index file when this process last found its structure sound, so that a page
-/// of the web view need not check an unchanged file again.
+/// State of each small index file at the last check that found its structure sound. A page of the
+/// web view need not check the file again while it is unchanged.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
-/// Whether the structure of a small index is sound. Does not check an index again that was found
-/// sound and whose file has not changed since.
+/// Whether the structure of a small index is sound. Does not repeat a check that found the
+/// structure sound if the file is unchanged since then.
 fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     let state = FileState::of(path);
     let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
@@ -292,8 +292,8 @@ fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     }
 }
 
-/// Requests that the process with the lock makes a damaged index again. Does nothing if this
-/// process may not write in the directory.
+/// Requests that the process with the lock rebuilds a damaged index. Does nothing if this process
+/// may not write in the directory.
 pub fn request_rebuild(path: &Path) -> Result<(), Error> {
     let path = with_suffix(path, REBUILD_REQUEST);
     match File::create(&path) {

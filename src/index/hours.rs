@@ -45,7 +45,8 @@ impl EventNames {
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
-    /// Number of failed requests to models, each before another request that was answered.
+    /// Number of requests to models that failed before a later request of the same turn was
+    /// answered.
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,

@@ -272,9 +272,8 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Returns the first message in the chain of causes of a message for which the SQL condition
-    /// holds. The condition refers to a message of the chain as `k`. The chain contains the message
-    /// itself.
+    /// Follows the chain of causes of a message, beginning with the message itself. Returns the
+    /// first message for which the SQL `condition` holds; the condition names this message `k`.
     fn first_cause(
         &self,
         of: MessageId,
@@ -296,8 +295,8 @@ impl IndexReader {
         Ok(self.rows(&sql, &values, message)?.pop())
     }
 
-    /// Returns messages that `of` caused: the first and the last ones, together up to `limit`, and
-    /// the number of all.
+    /// Returns the first and the last messages that `of` caused, together up to `limit`, and the
+    /// number of all messages that `of` caused.
     pub fn effects(
         &self,
         of: &IndexedMessage,

@@ -70,7 +70,7 @@ use std::path::PathBuf;
 use crate::ids::Position;
 use crate::journal;
 
-/// Version of the tables. An index of another version is made again.
+/// Version of the tables. An index of another version is rebuilt.
 const FORMAT_VERSION: u32 = 11;
 
 const SCHEMA: &str = include_str!("schema.sql");
@@ -102,7 +102,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the index must be made again.
+    /// Whether the index must be rebuilt.
     fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;
         match self {

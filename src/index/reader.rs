@@ -46,9 +46,9 @@ impl IndexReader {
         &self.journal
     }
 
-    /// Whether the journal and the index are still in the files that this reader has open. They are
-    /// not if an operator has restored the journal meanwhile, or if a damaged index was rebuilt in
-    /// a new file.
+    /// Whether the journal and the index are still in the files that this reader has open. False if
+    /// an operator has restored the journal meanwhile, or if a damaged index was rebuilt in a new
+    /// file.
     pub(super) fn has_present_files(&self) -> bool {
         self.files.iter().all(Option::is_some) && self.files == files(&self.path, &self.journal)
     }
@@ -78,8 +78,8 @@ impl IndexReader {
     }
 }
 
-/// Answers a query from the index of the journal in `data`. First brings the index up to date, and
-/// makes a damaged index again. Waits at most a second for another process that writes the index;
+/// Answers a query from the index of the journal in `data`. First brings the index up to date, or
+/// rebuilds a damaged index. Waits at most a second for another process that writes the index;
 /// after that, answers from the records that the index has so far.
 ///
 /// # Errors

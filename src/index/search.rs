@@ -52,9 +52,9 @@ pub struct SearchHit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitCount {
     Exact(u64),
-    /// The number exceeds this one, at which counting stopped.
+    /// The count exceeds the contained number, at which counting stopped.
     MoreThan(u64),
-    /// The number is at least this one. Not all candidates were examined.
+    /// The count is at least the contained number, because not all candidates were examined.
     AtLeast(u64),
 }
 

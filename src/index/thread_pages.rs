@@ -26,7 +26,8 @@ pub struct ThreadPageRows {
     /// Positions of the page's messages, refusals, errors, decisions and openings of subthreads, in
     /// order.
     pub positions: Vec<Position>,
-    /// Whether `positions` omits events between these messages, because a page shows no more.
+    /// Whether `positions` omits events that lie between the page's messages, because a page has a
+    /// limited number of events.
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,

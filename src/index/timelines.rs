@@ -1,5 +1,5 @@
-//! Totals of threads' timelines, and positions of their messages, from which a page of a long
-//! thread can be made without reading the whole thread.
+//! Totals of threads' timelines, and positions of threads' messages. A page of a long thread can be
+//! made from them without reading the whole thread.
 
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 

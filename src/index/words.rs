@@ -175,7 +175,7 @@ pub fn add_tree_word(tree: i64, out: &mut String) {
     out.push_str(&tree.to_string());
 }
 
-/// Returns the query for messages in a tree that match `query`.
+/// Returns the query for the messages that match `query` and belong to the tree `tree`.
 pub fn match_in_tree(query: &str, tree: i64) -> String {
     format!("{query} AND \"{TREE_MARK}{tree}\"")
 }

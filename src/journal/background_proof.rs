@@ -81,7 +81,7 @@ impl ProofProgress {
     }
 
     /// Returns the first record that the start itself proved; `None` once this proof has covered
-    /// the records before that one.
+    /// all earlier records.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
@@ -109,7 +109,8 @@ impl ProofProgress {
     }
 }
 
-/// The claim of a snapshot about the records before the snapshot.
+/// Everything that the proof of the records before a snapshot needs: the snapshot's checkpoint and
+/// the evidence against which the records are checked.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,

@@ -162,8 +162,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits a short time for the queued checkpoints to be copied. The next start copies those that
-    /// remain.
+    /// Waits a short time for the queued checkpoints to be copied. The next start copies the
+    /// checkpoints that remain.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

@@ -46,7 +46,7 @@ impl CommitWatermark {
         Self::read_at(Self::path(state, journal))
     }
 
-    /// Reads the watermark that earlier versions kept beside the journal.
+    /// Reads the watermark that earlier versions of this program kept beside the journal.
     pub fn read_beside(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(data.join(WATERMARK))
     }

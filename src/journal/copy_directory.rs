@@ -74,7 +74,7 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Moves the copies of checkpoints over lost records into a file beside the copies. An operator
+    /// Moves the copies of checkpoints that cover lost records into a separate file. An operator
     /// has accepted the loss of these records.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);

@@ -33,8 +33,8 @@ fn way_on(with_key: bool) -> &'static str {
 /// Marks of a journal outside its file.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the state directory has no watermark of the journal, so that the journal may be
-    /// older than MACs.
+    /// Whether the state directory has no watermark of the journal. Such a journal may be older
+    /// than MACs.
     pub is_old: bool,
     /// The last acknowledged record, and its hash.
     pub mark: (Position, Digest),
@@ -53,7 +53,8 @@ pub(super) struct ExternalMarks {
     pub copies: CheckpointCopies,
     /// Copies of checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copies of checkpoints over records whose loss a recorded action of an operator accepts.
+    /// Copies of checkpoints that cover records whose loss an operator accepted in a recorded
+    /// action.
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
@@ -287,7 +288,8 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
 }
 
 /// Returns the journal that was in `data` before `journal`, with its last acknowledged record.
-/// Returns `None` if the earlier journal had no acknowledged records, or if there was none.
+/// Returns `None` if no journal was in `data` before, or if that journal had no acknowledged
+/// records.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -346,7 +348,7 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns the error for a journal that replaced the journal `journal`, whose records up to
+/// Returns the error for a journal that replaced `journal`. The records of `journal` up to
 /// `records` were acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)

@@ -23,10 +23,11 @@ pub struct HostSignature {
 }
 
 impl HostSignature {
-    /// Signs a statement at the present time with the key of the host. Returns `None` on a host
-    /// that has no key yet, because a command that only watches must not create one.
+    /// Signs a statement at the present time with the key of the host. Returns `None` if the host
+    /// has no key yet, because a command that only watches must not create a key.
     ///
     /// # Errors
+    ///
     /// The file of the key cannot be read.
     pub fn new(state: &std::path::Path, statement: &str) -> Result<Option<Self>, Error> {
         let Some(key) = CheckpointKey::read(state)? else { return Ok(None) };

@@ -43,7 +43,7 @@ pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
 
-/// Content of a journal's file with an intact hash chain, before it is compared with the marks
+/// Content of a journal's file with an intact hash chain, before the comparison with the marks
 /// outside the file.
 pub(super) struct ProvedFile {
     pub about: JournalMetadata,
@@ -51,11 +51,11 @@ pub(super) struct ProvedFile {
     pub known: ExternalMarks,
     pub heads: TreeHeads,
     pub coverage: MacCoverage,
-    /// Checkpoints of the file that the state directory lacks.
+    /// Checkpoints that the file has and the state directory lacks.
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file after the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
-    /// Copies of checkpoints over records whose loss an operator accepts now.
+    /// Copied checkpoints that cover records whose loss an operator accepts now.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,
@@ -158,9 +158,9 @@ impl ProvedFile {
         )
     }
 
-    /// Refuses a journal if no MAC of this host covers its last records, unless the operator
-    /// accepts these records. `lost` states whether the text of the error also has to offer the
-    /// acceptance of a loss.
+    /// Refuses a journal if no MAC of this host covers the journal's last records, unless the
+    /// operator accepts these records. `lost` states whether the text of the error also has to
+    /// offer the acceptance of a loss.
     pub fn judge_end(
         &self,
         data: &Path,

@@ -1,5 +1,5 @@
-//! The log of a journal: groups are appended to a log and read from it after a position. Module
-//! `writer` stamps the records, in the same way for every log.
+//! The log of a journal. Groups are appended to the log, and readers get the groups after a given
+//! position. Module `writer` stamps the records, in the same way for every log.
 //!
 //! A log is either a file, or a stream that has a file as its projection. `sqlite::scan` reads the
 //! file, and `jetstream::stream_reader` the stream.
@@ -58,7 +58,7 @@ impl<'g> LogGroup<'g> {
 pub enum StreamItem<'r> {
     Step(StoredRow<'r>),
     Blob(Digest, &'r [u8]),
-    /// Checkpoint over the records before it.
+    /// Checkpoint over all records before this entry.
     Checkpoint(Checkpoint),
 }
 

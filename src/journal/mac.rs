@@ -1,11 +1,11 @@
 //! The MAC over the journal's head. The commit that appends records also carries their MAC, so
-//! every record has one from the start.
+//! records are never durable without a MAC.
 //!
 //! The last record of each commit carries the MAC. A chained MAC covers the previous MAC and the
-//! hashes of the records since. A base MAC covers the heads of all trees. A base MAC begins a chain
-//! where this host cannot continue one: in a new journal, after records of another host, or after
-//! an operator's decision. The key is derived from the signing key, so that write access to `data`
-//! alone does not suffice to make a MAC.
+//! hashes of the records after that MAC. A base MAC covers the heads of all trees. A base MAC
+//! begins a chain where this host cannot continue one: in a new journal, after records of another
+//! host, or after an operator's decision. The key is derived from the signing key, so that write
+//! access to `data` alone does not suffice to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -159,7 +159,8 @@ impl HeadSealer {
         Self { key, journal, last }
     }
 
-    /// Makes the MAC for `records`, encoded in `rows`, which are appended to `heads`.
+    /// Makes the MAC for `records`. `rows` are the encoded records, and `heads` are the heads
+    /// before these records.
     pub fn seal(&self, heads: &mut TreeHeads, records: &[Record], rows: &RecordBatch) -> HeadMac {
         let at = Position(heads.last().0 + records.len() as u64);
         let (kind, text) = match &self.last {
@@ -184,7 +185,7 @@ impl HeadSealer {
     }
 }
 
-/// Tracks, while the records of a journal are read, up to which record MACs cover the journal.
+/// Tracks up to which record MACs cover a journal, while the journal's records are read.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -317,10 +318,10 @@ impl MacCoverage {
         self.wrong
     }
 
-    /// Returns the first record of an unproved end of the journal, which no MAC covers or MACs of
-    /// this host's key contradict. `last` is the last record of the journal. If the journal has no
-    /// MAC, its whole length is unproved, except if `is_old` states that the journal may be older
-    /// than MACs.
+    /// Returns the first record of the journal's unproved end, if the journal has one. Records at
+    /// the end are unproved if no MAC covers them, or if a MAC of this host's key contradicts them.
+    /// `last` is the last record of the journal. A journal without any MAC is unproved as a whole,
+    /// except if `is_old` states that the journal may be older than MACs.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;
@@ -333,7 +334,7 @@ impl MacCoverage {
         }
     }
 
-    /// Returns the ids of keys of other hosts that made MACs in the journal.
+    /// Returns the ids of other hosts' keys with which MACs of the journal were made.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

@@ -192,8 +192,8 @@ pub enum Error {
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
-    /// The config has another number of partitions than the journal, so threads would be searched
-    /// in the wrong partition.
+    /// The number of partitions in the config differs from the journal's number, so the pump would
+    /// search threads in the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
@@ -227,14 +227,16 @@ pub enum Error {
     /// The condition of [`Error::Broken`], with the name of the broken journal.
     #[error("{}", damage(journal, *position, detail))]
     Damaged { journal: String, position: u64, detail: String },
-    /// The servers lost acknowledged records, or an older copy was put in their place.
+    /// The stream ends before its last acknowledged record: the servers lost records, or an older
+    /// copy of the stream was restored.
     #[error(
         "the stream {stream} {end}, but more was acknowledged: {sources}. No pump leads it \
          (docs/errors/stream-shorter.md). Restore the store of its servers, or run `organism \
          repair` where the projection goes farthest: it publishes the rest again"
     )]
     StreamShorter { stream: String, end: String, sources: String },
-    /// Two pumps wrote different ends of the stream.
+    /// The stream's record at `position` is not the record that was acknowledged there: two pumps
+    /// have continued the stream differently.
     #[error(
         "the stream {stream} is forked at record {position}: it holds another record there than \
          what was acknowledged, as {sources}. No pump leads it (docs/errors/stream-forked.md). \
@@ -262,7 +264,7 @@ pub enum Error {
         way_on(*first, *lost)
     )]
     Uncovered { path: String, first: Position, last: Position, lost: bool },
-    /// Records of a stream that no MAC of a pump covers, or that the MACs of this host contradict.
+    /// A stream has records that no MAC of a pump covers, or that the MACs of this host contradict.
     #[error(
         "the records from {first} to {last} of the stream {stream} are covered by no MAC of a pump, \
          or are not those that a MAC of this host covers; nothing was written. `organism repair \
@@ -317,8 +319,8 @@ impl Error {
     }
 }
 
-/// Returns the text for a broken journal: its name, the position, the damage, and advice unless
-/// `detail` contains advice.
+/// Returns the text for a broken journal: the journal's name, the position, the damage, and advice
+/// unless `detail` contains advice.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
     let at = match position {
         0 => String::new(),
@@ -341,8 +343,9 @@ fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for a journal whose records from `first` on no MAC covers. If `first` is the
-/// first record of the journal, no covered record remains to continue from.
+/// Returns advice for a journal in which no MAC covers the record `first` and those after it. If
+/// `first` is the first record of the journal, there is no covered record from which the journal
+/// could continue.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -19,8 +19,7 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Offsets at which one encoded row ends in the buffers for bodies and payloads, with the row's
-/// hash.
+/// End offsets of one encoded row in the buffers for bodies and payloads, with the row's hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,

@@ -39,7 +39,7 @@ struct RecordedTrust {
 }
 
 impl CheckpointSigners {
-    /// If a record is an operator's action that trusts a key, records that trust.
+    /// If a record is an operator's action that trusts a key, adds this action to `trusts`.
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
         let trusted = action.trusted_key().map(|key| RecordedTrust {
@@ -50,7 +50,7 @@ impl CheckpointSigners {
         self.trusts.extend(trusted);
     }
 
-    /// Records who signed a checkpoint whose Merkle root was verified.
+    /// Notes which key signed a checkpoint whose Merkle root was verified.
     pub fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
         self.last.insert(checkpoint.key.clone(), checkpoint.position);
         if let Some(trust) = self.trusts.last_mut()
@@ -71,8 +71,8 @@ impl CheckpointSigners {
         signed.map(|(_, position)| position).max().unwrap_or_default()
     }
 
-    /// Returns the `configured` keys, and all keys that recorded actions under known keys trust.
-    /// Trust is transitive, in the order of the recorded actions.
+    /// Returns the `configured` keys, and all keys that operators trust by actions recorded under a
+    /// known key. Trust is transitive, in the order of the recorded actions.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {

@@ -217,7 +217,8 @@ impl Sink for RecordingSink {
     }
 }
 
-/// A program under test. The program is not restarted after an exit, so that the exit shows.
+/// A program under test. The program is not restarted after an exit, so that the check notices the
+/// exit.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -416,7 +417,7 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to a call that is delivered a second time, as a pump does after a lost
+    /// Checks the answer to a call that is delivered a second time, as when the pump lost the first
     /// answer.
     async fn named(
         &mut self,
@@ -525,8 +526,8 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of the call `call`: its request, and `results` results of calls of the
-/// listener that failed.
+/// Returns a delivery of the call `call`: its request, and the results of `results` failed calls
+/// that the listener made.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

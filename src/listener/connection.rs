@@ -52,8 +52,8 @@ impl KitConnection {
         Self { input: RefCell::new(input), output, watch: PumpWatch::default() }
     }
 
-    /// Takes over standard input and standard output. Everything that the handler prints to
-    /// standard output later goes to standard error, so that the pump cannot take it for a frame.
+    /// Takes over standard input and standard output. From then on, everything that the handler
+    /// prints goes to standard error, so that the pump cannot take it for a frame.
     pub fn standard() -> io::Result<Self> {
         // Close-on-exec, because a program that the handler starts could write frames.
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;

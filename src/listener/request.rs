@@ -15,8 +15,8 @@ use super::payload::{Preview, TypedPayload};
 mod parse;
 pub(super) use parse::of_message;
 
-/// Interval of the heartbeats of [`Request::keep_alive`]. It is much shorter than the time that one
-/// heartbeat adds.
+/// Interval of the heartbeats of [`Request::keep_alive`]. The interval is much shorter than the
+/// time by which one heartbeat extends the deadline.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// A call that a handler must answer, with all messages of the call so far.
@@ -30,14 +30,14 @@ pub struct Request {
     pub timeout: Duration,
     /// Trace of this attempt, if any. The handler's own spans belong to it.
     pub trace: Option<TraceParent>,
-    /// Whether this delivery requests a preview of the call, which waits for a person's decision.
-    /// The kit passes such a delivery to the handler of [`super::Listener::on_preview`].
+    /// Whether this delivery requests a preview of the call, while the call waits for a person's
+    /// decision. The kit passes such a delivery to the handler of [`super::Listener::on_preview`].
     pub asks_preview: bool,
     /// Digest of the preview that a person approved together with the call; see [`Request::holds`].
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of messages of the call that this delivery leaves out, because the listener should
+    /// Number of the call's messages that this delivery leaves out, because the listener should
     /// remember them; `None` if the delivery is complete.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
@@ -88,7 +88,7 @@ impl Request {
     }
 
     /// Prepends the remembered messages of the call to those of this delivery. Returns false if the
-    /// delivery builds on other messages than the remembered ones.
+    /// delivery builds on messages other than the remembered ones.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };

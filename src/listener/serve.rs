@@ -84,9 +84,10 @@ impl Listener {
         self
     }
 
-    /// Sets the handler that shows what a call would do while the call waits for a person. The
-    /// handler must change nothing. A listener whose config declares `previews = true` needs such a
-    /// handler. The handler that carries out the call must check [`Request::holds`] before it acts.
+    /// Sets the handler for previews. While a call waits for a person, this handler shows what the
+    /// call would do; it must change nothing. A listener whose config declares `previews = true`
+    /// needs such a handler. The handler that carries out the call must check [`Request::holds`]
+    /// before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,

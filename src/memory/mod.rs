@@ -29,8 +29,8 @@ pub trait ThreadHistory: Send + Sync {
         up_to: Position,
     ) -> Result<Vec<Record>, journal::Error>;
 
-    /// Returns every record that concerns `thread` after the position `after`, oldest first.
-    /// Returns no records if the history contains nothing beyond the present delivery.
+    /// Returns every record that concerns `thread` after the position `after`, oldest first. A
+    /// history that knows only the records up to the present delivery returns none.
     fn records_since(
         &self,
         thread: &ThreadId,

@@ -33,7 +33,8 @@ pub(super) struct TreeIndex {
     /// The source of the tree, if the tree is a fork and the index contains the tree's first
     /// record.
     source: Option<ForkSource>,
-    /// Messages of the source that the fork has opened again; empty unless this tree is a fork.
+    /// Messages of the fork's source that this tree has opened again; empty if this tree is no
+    /// fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -62,7 +63,8 @@ impl TreeIndex {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns the messages of the source that the tree has opened again, if the tree is a fork.
+    /// Returns the messages of the fork's source that this tree has opened again; empty if this
+    /// tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -133,7 +135,8 @@ impl TreeIndex {
         Ok(())
     }
 
-    /// Adds older records than those of the index, back to the opening of `thread` or to `after`.
+    /// Adds records that are older than those of the index, back to the opening of `thread` or to
+    /// `after`.
     fn extend_back(
         &mut self,
         reader: &JournalReader,

@@ -35,7 +35,7 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// A block of an answer that only its provider can read. The block is kept verbatim.
+/// A block of an answer that only the provider which wrote it can read. The block is kept verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnBlock {
     /// Provider of the route that wrote the block.

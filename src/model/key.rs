@@ -129,13 +129,13 @@ impl KeyFilter {
         })
     }
 
-    /// Returns the text that is held back at the end of the answer. It is only a part of the key,
-    /// so it may be shown.
+    /// Returns the text that is still held back at the end of the answer. This text does not
+    /// contain the complete key, so it may be shown.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Returns the number of bytes at the end of `text` with which the key may begin.
+    /// Returns the number of bytes at the end of `text` that may be the beginning of the key.
     fn begun(&self, text: &str) -> usize {
         let most = text.len().min(self.key.len().saturating_sub(1));
         let begins = |length: &usize| {

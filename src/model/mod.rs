@@ -44,8 +44,8 @@ pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 
 
 /// Decides for each request of a model call, before it is sent, whether it may be sent.
 pub trait CallAdmission: Send + Sync {
-    /// Requests permission to send a request to `route`, which the router calls `name` and tries at
-    /// most `most` times.
+    /// Requests permission to send a request to `route`. `name` is the router's name for the route,
+    /// and `most` is the maximum number of its tries.
     ///
     /// # Errors
     ///

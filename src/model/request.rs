@@ -119,8 +119,8 @@ pub enum ChatBlock {
         text: String,
         failed: bool,
     },
-    /// A block that only its provider can read, such as signed reasoning. It is sent back only to
-    /// that provider.
+    /// A block that only the provider which wrote it can read, such as signed reasoning. The block
+    /// is sent back only to that provider.
     Own(OwnBlock),
 }
 

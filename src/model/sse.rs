@@ -43,7 +43,7 @@ pub struct SseDecoder {
     name: String,
     data: Vec<u8>,
     has_data: bool,
-    /// Whether the last line ended with CR, so that a following LF belongs to that line end.
+    /// Whether the last line ended with CR. If so, a following LF belongs to the same line end.
     after_cr: bool,
     after_first_line: bool,
     /// Whether the current event was returned already. If so, it is dropped before the next event.

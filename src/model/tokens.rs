@@ -17,8 +17,8 @@ pub enum TokenizerFamily {
     Other,
 }
 
-/// Prefixes of model names, without a prefix that names the provider. Longer prefixes come before
-/// shorter ones.
+/// Beginnings of model names. The names are compared without a provider's prefix such as `openai/`.
+/// Longer beginnings come before shorter ones.
 const NAMES: [(&str, TokenizerFamily); 10] = [
     ("gpt-4o", TokenizerFamily::O200k),
     ("gpt-4.", TokenizerFamily::O200k),

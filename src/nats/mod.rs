@@ -31,8 +31,8 @@ pub use shared_runtime::SharedRuntime;
 /// Addresses of the NATS servers, and the credentials for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Addresses such as `nats://host:port` or `tls://host:port`. The client learns the addresses
-    /// of the cluster's other servers from one of these.
+    /// Addresses such as `nats://host:port` or `tls://host:port`. From one of these servers, the
+    /// client learns the addresses of the cluster's other servers.
     pub servers: Vec<String>,
     pub credentials: NatsCredentials,
     /// PEM file of the certificates to trust instead of the system's certificates. A connection

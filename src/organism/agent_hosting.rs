@@ -55,8 +55,8 @@ pub enum NotHosted {
 ///
 /// # Errors
 ///
-/// Returns [`NotHosted`] if `only` contains the name of anything else, or if no agent runs apart
-/// from the pump.
+/// Returns [`NotHosted`] if `only` contains a name that is not such an agent's, or if no agent runs
+/// apart from the pump.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
@@ -106,7 +106,7 @@ pub struct HostedAgents {
     exporter: Option<SpanExporter>,
 }
 
-/// An agent whose host can take other configs while it runs.
+/// An agent whose running host can take another config.
 struct ReloadableAgent {
     name: ListenerName,
     relay: RemoteSink,

@@ -1,5 +1,5 @@
 //! The control socket of a running organism. The socket lies in the journal's directory, and only
-//! its owner can connect.
+//! the owner of the socket can connect.
 //!
 //! A client sends one request line and receives response lines ([`encoding`]): a receipt, then a
 //! result for every call that the client waits for. The connection ends after the last response,
@@ -36,7 +36,7 @@ use crate::service::{
 use crate::thread::DecisionOrigin;
 
 /// Minimum size of one read in bytes. Most requests fit into one read. The buffer remains while a
-/// client waits for results, so that a larger buffer would cost memory for every waiting client.
+/// client waits for results, so a larger buffer would cost memory for every waiting client.
 const READ_BYTES_MIN: usize = 2 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
@@ -285,9 +285,9 @@ impl ConnectionBound {
 /// Serves each connection on its own task until `closed`. After that, serves the connections that
 /// still wait to be accepted, because their clients expect a response.
 ///
-/// If the server is dropped because its pump has ended, no waiting connection is accepted. The path
-/// of the socket still exists then, so that clients which reconnect in a loop would keep the server
-/// alive forever.
+/// If the server is dropped because its pump has ended, it accepts no waiting connection. The path
+/// of the socket still exists at that time, so if the server accepted connections, clients that
+/// reconnect in a loop would keep it alive forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -479,8 +479,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client leaves. If the client leaves, waits until the
-    /// request is carried out, but not for the results of calls, so that the connection becomes
+    /// Carries out a request, even if its client leaves. If the client has left, waits only until
+    /// the request is carried out and not for the results of calls, so that the connection becomes
     /// free.
     async fn pass_on(
         &mut self,

@@ -1,7 +1,7 @@
 //! Searches the sources of forks for the results of calls, outside of the pump's thread.
 //!
-//! Calls to one listener with the same payload bytes are numbered. The n-th such call of a fork
-//! gets the result of the n-th such call of the source after the fork point.
+//! All calls with the same listener and the same payload bytes are numbered. The n-th such call of
+//! a fork gets the result of the n-th such call of the source after the fork point.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<Reca
     unbounded_channel()
 }
 
-/// Returns the data directory of a pump's journal. Also returns the data directories of the
-/// journals that contain the sources of its forks.
+/// Returns the data directory of a pump's journal, and the data directories of the journals that
+/// may contain the source threads of forks.
 pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     let sources = config.trial.as_ref().map(|trial| trial.journals.clone());
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))

@@ -130,7 +130,8 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts of another config. A listener whose process stays the same keeps its host.
+    /// Makes the hosts of the next config at a reload. A listener whose process stays the same
+    /// keeps its host.
     pub fn hosts_after(
         &self,
         before: &Config,

@@ -288,7 +288,7 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-/// Checks the requirements of a start besides a valid config: the keys of the config's models.
+/// Checks the keys of the config's models, which a start requires in addition to a valid config.
 fn check_start(config: &Config) -> Result<(), Error> {
     let missing = config.keys_missing_here();
     if missing.is_empty() {
@@ -394,7 +394,7 @@ fn open_journal_as(
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Opens the journal on JetStream, with the damage of the stream that an operator accepts.
+/// Opens the journal on JetStream. `damage` is the damage that an operator accepts in the stream.
 fn open_stream(
     config: &Config,
     accepts: Option<Uuid>,

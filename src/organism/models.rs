@@ -134,8 +134,8 @@ impl ConfiguredModels {
     }
 }
 
-/// Finds a network model without a price among the models that calls of the models in `names` may
-/// reach. The cost of calls to such a model is unknown, so no amount of money can bound these
+/// Returns a model that uses the network, has no price, and may be reached by calls of the models
+/// in `names`. The cost of calls to such a model is unknown, so no amount of money can bound these
 /// calls.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,

@@ -31,7 +31,7 @@ pub(super) fn in_own_journal(config: &Config, home: &Path) -> Config {
     isolated
 }
 
-/// A directory that is removed with everything in it when it is dropped.
+/// Path of a directory. Dropping this value removes the directory with everything in it.
 pub struct TemporaryDirectory(PathBuf);
 
 impl TemporaryDirectory {

@@ -162,7 +162,7 @@ impl PartitionedOrganism {
         )
     }
 
-    /// Whether every worker has ended. Unless it is stopped, a worker ends only if its partition is
+    /// Whether every worker has ended. A worker that was not stopped ends only if its partition is
     /// broken.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
@@ -194,8 +194,8 @@ impl PartitionedOrganism {
     }
 }
 
-/// Locks the data directory. A process that runs partitions must be the only one, because it opens
-/// the directory's only control socket.
+/// Locks the data directory. Only one process may run partitions in a directory, because that
+/// process opens the directory's only control socket.
 fn lock(config: &Config) -> Result<DirectoryLock, Error> {
     let Config { data, state, .. } = config;
     if data.join(DATABASE).exists() {

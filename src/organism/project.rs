@@ -56,7 +56,8 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether the organism could have a separate directory beside the directory of the owner.
+        /// Whether the organism could have a separate directory beside the directory of the project
+        /// `owner`.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -77,8 +78,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default directory for an organism of the same name. It belongs to another project, or to no
-/// project.
+/// A default directory for an organism with this organism's name. The directory belongs to another
+/// project, or to no project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
@@ -104,8 +105,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Returns advice for a config whose directory would be created beside journals of other projects
-/// with the same name.
+/// Returns advice for a config whose directory would be created beside journals of other projects,
+/// whose organisms have the same name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -135,7 +136,7 @@ fn beginning(is_beside: bool) -> &'static str {
 }
 
 /// Checks the directories as [`check`] does, before the repair of a journal. A journal without a
-/// project may be repaired before it is adopted.
+/// project may be repaired before the journal is adopted.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -155,9 +156,9 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     }
 }
 
-/// Binds the directories of a config to the config's project before a start, if they belong to no
-/// project. With `anew`, a new journal begins beside the journals of other projects with the same
-/// name.
+/// Binds the directories of a config to the config's project before a start, if the directories
+/// belong to no project. With `anew`, a new journal begins beside the journals of other projects
+/// whose organisms have the same name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -220,8 +221,8 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Finds the directories of organisms with the same name, beside a default directory that does not
-/// exist.
+/// Finds the default directories of other organisms with the name of this project's organism.
+/// `data` is the default directory of this project, and is left out.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };

@@ -1,5 +1,5 @@
-//! Previews of prompts: of the next turn, or of an example task made from the schema. The same code
-//! renders previews and real prompts. No process is started, and no model is called.
+//! Previews of prompts, for the next turn or for an example task made from the schema. The same
+//! code renders previews and real prompts. No process is started, and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub struct PromptSize {
     pub with_task: u64,
     /// Tokens of the context window, if the config states one.
     pub window: Option<u64>,
-    /// Tokens of the window that remain beside the longest answer.
+    /// Tokens that remain in the window beside the longest answer.
     pub room: Option<u64>,
     /// The payload whose description takes the most room, with its share of the request's
     /// characters in percent.

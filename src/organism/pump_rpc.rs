@@ -35,7 +35,7 @@ impl PumpRpc {
         self.subscribe(self.transport.subject(MEMBERS)).await
     }
 
-    /// Publishes an announcement of this process to all others.
+    /// Publishes an announcement of this process to all other processes.
     pub async fn announce_member(&self, entry: &impl Serialize) -> Result<(), Error> {
         let entry = serde_json::to_vec(entry).map_err(service::Error::failed)?;
         let subject = self.transport.subject(MEMBERS);

@@ -24,7 +24,7 @@ use crate::service::ReloadReport;
 use crate::service::handshake::OrganismIdentity;
 use crate::thread::{ActionDetail, DecisionOrigin, OperatorAction, OperatorVerb};
 
-/// Rules of an entry point that follow from the config in force. A reload replaces them.
+/// Rules that follow from the config in force, for one entry point. A reload replaces them.
 #[derive(Default)]
 pub(super) struct SharedRules(RwLock<Arc<RulesInForce>>);
 
@@ -319,7 +319,7 @@ impl ReloadablePump {
     }
 }
 
-/// Loads the file of the config in force again. Settings that stand in no file keep their values.
+/// Loads the file of the config in force again. Settings that no file contains keep their values.
 fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     let after = config::load(&before.file, &ConfigEnvironment::of_process())?;
     let missing = after.keys_missing_here();

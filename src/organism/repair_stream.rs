@@ -62,7 +62,7 @@ pub fn repair_stream(
     Ok(repairs)
 }
 
-/// Damage of one partition's stream that a recorded action of an operator accepts.
+/// Damage that an operator has accepted by a recorded action, in one partition's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedPartition {
     pub stream: String,
@@ -107,7 +107,7 @@ pub fn accept_stream_damage(
     Ok(partitions)
 }
 
-/// Makes the actions that record the damage of a stream that the operator accepts.
+/// Makes the actions that record the accepted damage of a stream.
 pub(super) fn damage_actions(
     damage: &StreamDamage,
     accepted: AcceptedDamage,

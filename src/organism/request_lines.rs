@@ -1,7 +1,7 @@
 //! Splits the bytes that arrive on a connection into lines.
 
-/// Bytes of a connection that have arrived and are not taken yet. Taking a line rarely moves the
-/// bytes after it, because a client may send many requests at once.
+/// Bytes of a connection that have arrived and are not taken yet. A client may send many requests
+/// at once, so taking a line moves the bytes after the line only rarely.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,

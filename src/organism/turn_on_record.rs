@@ -1,8 +1,9 @@
 //! Rebuilds the requests of turns on record, byte for byte.
 //!
-//! A turn records the digests of all inputs of its request besides the thread, and the journal
-//! stores these inputs. So the request can be rebuilt without a config. If the stored config of the
-//! turn renders the same request, this config explains the request.
+//! A request is made from the thread and from other inputs, such as the prompt. A turn records the
+//! digests of these other inputs, and the journal stores the inputs themselves. So the request can
+//! be rebuilt without a config. If the stored config of the turn renders the same request, the
+//! request is known to come from this config.
 
 use std::sync::Arc;
 
@@ -90,7 +91,7 @@ impl TurnOnRecord {
         self.note.position
     }
 
-    /// Whether the journal has the inputs that the turn sent besides the thread.
+    /// Whether the journal has the inputs that the turn sent in addition to the thread.
     pub fn has_inputs(&self) -> bool {
         self.note.inputs.is_some()
     }
@@ -175,8 +176,8 @@ impl TurnOnRecord {
         Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
     }
 
-    /// Returns the earlier messages of the thread that the turn's request does not show, or `None`
-    /// if the turn stored no inputs.
+    /// Returns those earlier messages of the thread that the turn's request does not show. Returns
+    /// `None` if the turn stored no inputs.
     ///
     /// # Errors
     ///
@@ -261,7 +262,7 @@ fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
 }
 
 /// Returns the config under which a turn was taken. This is the config at the hand-over of the
-/// turn, even if a reload came before its answer.
+/// turn, even if a reload came between the hand-over and the turn's answer.
 fn config_of_turn(
     reader: &JournalReader,
     note: &PastTurn,

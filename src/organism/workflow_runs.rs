@@ -144,7 +144,7 @@ fn open_digests(
 }
 
 /// Reads definitions from the journal. If a definition cannot be read, logs the error and leaves
-/// the definition out, so that its runs fail.
+/// the definition out; the runs of this definition then fail.
 fn recorded(config: &Config, wanted: BTreeSet<(ListenerName, Digest)>) -> RecordedDefinitions {
     let mut found = RecordedDefinitions::new();
     if wanted.is_empty() {
@@ -244,8 +244,8 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
     Ok(Arc::new(config))
 }
 
-/// Adds the payloads with which agents answer the typed goals of a definition. These payloads
-/// permit nothing by themselves.
+/// Adds the payloads with which agents answer the typed goals of a definition. An agent may send
+/// such a payload only as the answer to a goal that names the payload.
 fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     for answer in typed_answers(definition) {
         if !contract.answers.contains(&answer) {

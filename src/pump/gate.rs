@@ -93,7 +93,7 @@ impl Gate {
         Self { contracts, schemas, examples, payload_bytes }
     }
 
-    /// Sets a smaller maximum payload size than the default.
+    /// Sets a maximum payload size that is smaller than the default.
     pub fn with_payload_bytes(mut self, most: usize) -> Self {
         self.payload_bytes = most.min(limits::PAYLOAD_BYTES_MAX);
         self
@@ -106,7 +106,7 @@ impl Gate {
         Self { contracts, ..self.clone() }
     }
 
-    /// Checks a payload again that another gate has let through.
+    /// Checks again a payload that another gate has accepted.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Gate {
     }
 
     /// Returns the listeners that may write the result of a call to `listener`: `listener` itself,
-    /// and all listeners to which it forwards calls, directly or through others.
+    /// and all listeners to which it forwards calls, directly or through other listeners.
     pub fn result_senders(&self, listener: &ListenerName) -> Vec<ListenerName> {
         let mut senders = vec![listener.clone()];
         let mut at = 0;
@@ -273,10 +273,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves the bare name of a payload inside a primitive that has a bare name itself. By the
-    /// rules of XML, the inner name would be in the core's namespace, which the sender never means.
-    /// So the gate searches for the inner name among the names that the sender may write, like any
-    /// bare name of an agent.
+    /// Resolves the bare name of a payload inside a primitive, if the primitive has a bare name,
+    /// too. By the rules of XML, the inner name would be in the core's namespace, but no sender
+    /// means that namespace. So the gate searches for the inner name among the names that the
+    /// sender may write, as it does for any other bare name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -346,7 +346,8 @@ fn rule_of(breach: BrokenRule) -> RefusalRule {
     }
 }
 
-/// Refuses envelopes, and the core's payload names other than primitives, notes and previews.
+/// Refuses envelopes, and every payload name of the core that is not a primitive, a note or a
+/// preview.
 fn not_reserved(
     element: &ScannedPayload<'_>,
     submission: &SubmittedText<'_>,

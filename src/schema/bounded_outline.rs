@@ -17,7 +17,7 @@ const NOTE_CHARS: usize = 120;
 const CHOICES: usize = 12;
 /// Bytes that are reserved in an outline for its statement about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Number of parameters for which an outline certainly has no room.
+/// Maximum number of parameters that are tried for an outline. No outline has room for more.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload with as many levels of parameters as fit into the bound.

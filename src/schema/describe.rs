@@ -33,7 +33,7 @@ pub struct PayloadDescription {
     pub text: Option<TextContent>,
     #[serde(rename = "parameters")]
     pub parameters: Vec<PayloadParameter>,
-    /// States what an outline leaves out, in sentences.
+    /// Sentences that state which parts an outline leaves out; `None` if there are no such parts.
     #[serde(rename = "left_out", skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }

@@ -97,7 +97,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks the bounds of a schema that is not part of the program and compiles it as a trial.
+    /// Checks the bounds of a schema and compiles the schema as a trial. Used for schemas that are
+    /// not part of the program.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -282,7 +283,8 @@ impl SchemaFile {
     }
 }
 
-/// Whether `text` is well-formed and namespace-well-formed for libxml2.
+/// Checks that `text` is well-formed and namespace-well-formed for libxml2. Returns the findings
+/// otherwise.
 pub fn parse_check(text: &[u8]) -> Result<(), Vec<Finding>> {
     match ParsedDocument::parse(text) {
         Ok(_) => Ok(()),

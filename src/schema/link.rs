@@ -66,7 +66,7 @@ impl SchemaLink {
     }
 }
 
-/// Returns the documents in the form for libxml2. Each location in them names a document by its
+/// Returns the documents in the form for libxml2, in which each location names a document by its
 /// index.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();

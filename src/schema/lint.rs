@@ -96,8 +96,8 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns how libxml2 deviates from the standard for the type of this component; `None` if it does
-/// not deviate.
+/// Returns how libxml2 deviates from the standard for the type of this component; `None` if libxml2
+/// follows the standard.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,
@@ -131,7 +131,8 @@ fn doubt_about_types<'a>(
     None
 }
 
-/// Whether an element restricts the content model of a type, or of the group that it redefines.
+/// Whether an element restricts the content model of a type, or redefines a group as a restriction
+/// of the original group.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {

@@ -204,9 +204,9 @@ impl BundleLoader {
         }
     }
 
-    /// Whether the built-in document of a namespace is loaded. A file of the user has precedence,
-    /// unless the file has a document type declaration, like the published schema of XML
-    /// signatures.
+    /// Whether the built-in document of a namespace is loaded instead of the user's file. A file of
+    /// the user has precedence unless the file has a document type declaration. The published
+    /// schema of XML signatures has one.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,

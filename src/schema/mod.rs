@@ -92,8 +92,8 @@ impl Schemas {
         self.add_file_with(&mut SchemaCompiler::default(), path)
     }
 
-    /// Loads and registers a schema file like [`Schemas::add_file`], with the given compiler.
-    /// Several files load faster with one compiler.
+    /// Loads and registers a schema file as [`Schemas::add_file`] does, but with the given
+    /// compiler. Several files load faster with the same compiler.
     pub fn add_file_with(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -112,7 +112,7 @@ impl Schemas {
         self.register(file)
     }
 
-    /// Registers a schema that is part of the program. It is compiled without a time limit.
+    /// Registers a schema that is part of the program. The schema is compiled without a time limit.
     pub fn add_builtin(
         &mut self,
         label: &str,
@@ -121,8 +121,8 @@ impl Schemas {
         self.register(SchemaFile::builtin(label, text)?)
     }
 
-    /// Registers a schema that was generated from a config. The journal stores its text with the
-    /// other schemas of the config.
+    /// Registers a schema that was generated from a config. The journal stores the text of the
+    /// schema with the other schemas of the config.
     pub fn add_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -132,7 +132,8 @@ impl Schemas {
         self.register(SchemaFile::generated(compiler, label, text)?)
     }
 
-    /// Registers a generated schema. Replaces the schemas of names that are already registered.
+    /// Registers a generated schema. If a payload name of the schema is already registered, the
+    /// generated schema replaces the earlier schema of this name.
     pub fn replace_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -206,7 +207,7 @@ impl Schemas {
     ///
     /// # Errors
     ///
-    /// Returns between 1 and 16 findings. The code of each is `not-well-formed` or
+    /// Returns between 1 and 16 findings. The code of each finding is `not-well-formed` or
     /// `not-namespace-well-formed`, or begins with `schema-`.
     pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
         match self.by_name.get(name) {
@@ -275,14 +276,14 @@ impl Schemas {
         }
     }
 
-    /// Returns the name of the property that holds the content of a payload in a native call;
-    /// `None` if there is no such property.
+    /// Returns the name of the property that holds the content in a native call of the payload
+    /// `name`. Returns `None` if the call has no such property.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         self.by_name.get(name)?.content_key(name)
     }
 
-    /// Returns the name of the property that holds a child of a payload in a native call, by the
-    /// child's local name.
+    /// Returns the name of the property that holds the child element `child` in a native call of
+    /// the payload `name`. Returns `None` if the call has no such property.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         self.by_name.get(name)?.child_key(name, child)
     }
@@ -320,7 +321,8 @@ impl Schemas {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of `name` to `shapes`, but not as a root.
+    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. The
+    /// caller decides whether the shape is a root of `shapes`.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

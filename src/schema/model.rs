@@ -105,7 +105,8 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a base type with facets, and the inline base type, if any.
+    /// A restriction of a type: the base type, an inline type that replaces the base type's text
+    /// (if any), and the facets.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 

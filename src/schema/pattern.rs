@@ -1,4 +1,5 @@
-//! Generates texts that match an XSD pattern, and matches texts, for examples.
+//! Generates texts that match an XSD pattern, and checks whether a text matches a pattern. Examples
+//! of payloads need both.
 //!
 //! Supports the common part of the pattern language. Generates nothing for other patterns.
 
@@ -26,7 +27,7 @@ fn parse(pattern: &str) -> Option<PatternNode> {
     reader.rest.next().is_none().then_some(tree)
 }
 
-/// Returns the positions where a match of `node` can end if it begins at one of `starts`.
+/// Returns the positions where a match of `node` can end if the match begins at one of `starts`.
 fn ends(node: &PatternNode, text: &[char], starts: &BTreeSet<usize>) -> BTreeSet<usize> {
     let one = |holds: &dyn Fn(char) -> bool| {
         let fits = starts.iter().filter(|at| text.get(**at).is_some_and(|c| holds(*c)));

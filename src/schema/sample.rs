@@ -8,7 +8,7 @@ use super::pattern;
 use super::sample_time;
 
 /// Generates a text that should be valid for a simple type. Prefers values that the schema's author
-/// gives as examples. Each `attempt` gives another text.
+/// gives as examples. Each number `attempt` gives a different text.
 pub fn value(
     value: &SimpleTypeOutline,
     notes: &AnnotationText,
@@ -88,7 +88,7 @@ pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
 
 /// Returns a usual text of a built-in type that fits the facets of the type. Returns `None` if no
 /// usual text fits. Also returns `None` for a boolean, number or address without patterns, because
-/// the caller needs no choice for these types.
+/// the caller then generates a text in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],

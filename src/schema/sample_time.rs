@@ -57,7 +57,8 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Returns texts next to the usual texts. They may fit facets that no candidate fits.
+/// Returns texts that differ from a usual text by one in one field. Such a text may fit facets that
+/// no candidate fits.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }

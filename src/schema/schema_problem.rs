@@ -1,5 +1,5 @@
-//! Problems of a schema itself. They are problems of the config and are found before the organism
-//! starts.
+//! Problems of a schema, as opposed to problems of a payload. They belong to the config, and are
+//! found before the organism starts.
 
 use std::fmt;
 

@@ -220,7 +220,7 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
 ///
 /// # Errors
 ///
-/// Returns errors of the pipes, and of a line that holds no documents.
+/// Returns an error if a pipe fails, or if a line holds no documents.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
     limit_this_process();
     for line in input.lines() {
@@ -235,8 +235,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     Ok(())
 }
 
-/// Limits the memory and processor time that compilations may take. A system may lack one of the
-/// limits; the parent's limit on time then remains.
+/// Limits the memory and processor time that compilations may take. If a system lacks one of these
+/// limits, the time limit of the parent remains.
 fn limit_this_process() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -254,8 +254,8 @@ fn limit_this_process() {
     }
 }
 
-/// Returns the bytes of address space that this process has reserved, most of it by its allocator.
-/// Returns 0 if the operating system does not report them.
+/// Returns the number of bytes of address space that this process has reserved, mostly through its
+/// allocator. Returns 0 if the operating system does not report the number.
 fn address_space() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm");
     let pages = pages.ok().and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
@@ -316,8 +316,8 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
 }
 
 /// Returns the path of the `organism` command: the configured path, else this program if it is the
-/// command, else a command in the folder of this program or in the folder above. For tests, Cargo
-/// places the command in one of these folders.
+/// command, else a command in the folder of this program or in the parent of this folder. For
+/// tests, Cargo places the command in one of these folders.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

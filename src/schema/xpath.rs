@@ -64,7 +64,7 @@ pub enum XPathError {
 
 impl XPathDocument {
     /// Builds a document with a root named `root` that contains `children`. Each child comes with
-    /// the local name of the payload that it contains, if it contains one.
+    /// the local name of the payload inside it, or with `None` if it contains no payload.
     ///
     /// # Errors
     ///
@@ -115,7 +115,8 @@ impl XPathDocument {
         libxml2::evaluate(&self.parsed, &expression, &self.payloads)
     }
 
-    /// Evaluates `expression` and converts its value like XPath's `boolean()`.
+    /// Evaluates `expression`, and converts the value to a boolean by the rules of XPath's
+    /// `boolean()`.
     ///
     /// # Errors
     ///
@@ -217,8 +218,8 @@ fn without_namespaces(element: &Element) -> Element {
 }
 
 impl XPathValue {
-    /// Converts the value like XPath's `string()`: a list of nodes becomes the text of its first
-    /// node.
+    /// Converts the value to text by the rules of XPath's `string()`: a list of nodes becomes the
+    /// text of its first node.
     pub fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -228,7 +229,7 @@ impl XPathValue {
         }
     }
 
-    /// Converts the value like XPath's `boolean()`.
+    /// Converts the value to a boolean by the rules of XPath's `boolean()`.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Text(text) => !text.is_empty(),
@@ -239,7 +240,7 @@ impl XPathValue {
     }
 }
 
-/// Formats a number like XPath's `string()`.
+/// Formats a number by the rules of XPath's `string()`.
 fn number_text(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
@@ -248,8 +249,8 @@ fn number_text(number: f64) -> String {
     if number == 0.0 { "0".to_owned() } else { number.to_string() }
 }
 
-/// Computes the XPath function `last-line(x)`: the last line that is not blank, in lower case,
-/// without white space, Markdown marks and punctuation at its ends.
+/// Computes the XPath function `last-line(x)`: the last non-blank line of a text, in lower case.
+/// White space, Markdown marks and punctuation at both ends of the line are removed.
 pub fn last_line(text: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || c.is_ascii_punctuation() || is_punctuation(c);
     let lines = text.lines().rev().map(|line| line.trim_matches(is_mark));

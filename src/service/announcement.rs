@@ -20,7 +20,7 @@ const ANNOUNCED: &str = "announced";
 /// hold the lock.
 const COMMANDS: &str = "commands";
 
-/// The lock that announces a starting `organism run`. While it is held, commands wait for the
+/// The lock that announces a starting `organism run`. While the lock is held, commands wait for the
 /// socket of that organism and start no pump.
 #[derive(Debug)]
 pub struct Announcement {
@@ -83,11 +83,11 @@ pub struct CommandPresence {
 }
 
 impl CommandPresence {
-    /// Takes the lock in shared mode, and waits for it if necessary.
+    /// Takes the lock in shared mode, and waits for the lock if necessary.
     ///
-    /// Ordering rule: a command takes this lock before the journal's lock and releases it
-    /// afterwards. So an `organism run` that finds the journal locked by a command also finds this
-    /// lock.
+    /// Ordering rule: a command takes this lock before the journal's lock, and releases this lock
+    /// after the journal's lock. So an `organism run` that finds the journal locked by a command
+    /// also finds this lock.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

@@ -20,7 +20,7 @@ struct ChunkHeader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkKind {
-    /// A part of a message, but not its last part.
+    /// A part of a message that more parts follow.
     #[serde(rename = "part")]
     Part,
     #[serde(rename = "last")]

@@ -1,5 +1,5 @@
 //! The client of an organism. The client sends requests over a transport and repeats requests if
-//! that is safe. It recognises responses that it already got in an earlier attempt.
+//! that is safe. The client recognises responses that an earlier attempt already got.
 
 mod fork;
 mod live;
@@ -308,8 +308,8 @@ impl ServiceClient {
         self.held(partition, None).await
     }
 
-    /// Returns the held call of a partition that `message` opened, without transferring the other
-    /// held calls.
+    /// Returns the held call that `message` opened in a partition. Does not transfer the other held
+    /// calls of the partition.
     pub async fn held_call(
         &self,
         partition: u32,
@@ -484,8 +484,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Adds a wait of the present attempt. Returns whether the wait is new: the previous attempt
-    /// has not reported it.
+    /// Adds a wait of the present attempt. Returns whether the wait is new, that is, whether the
+    /// previous attempt has not reported it.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)
@@ -508,8 +508,8 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Returns the reason of an error if no NATS server accepted the connection. No request was sent
-/// then, and a retry may succeed. Returns every other error unchanged.
+/// If `error` means that no NATS server accepted the connection, returns the text of the error: no
+/// request was sent, so a retry may succeed. Returns every other error unchanged.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),
@@ -519,8 +519,8 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
 }
 
 impl SubmitRequest {
-    /// Returns the partition of the request's thread. For an invalid thread id, this is the first
-    /// partition, whose pump refuses the id.
+    /// Returns the partition of the request's thread. For an invalid thread id, returns the first
+    /// partition, because the pump of any partition refuses the id.
     pub fn partition(&self, partitions: u32) -> u32 {
         let named = self.thread.as_ref().or(self.suggested.as_ref());
         let thread = named.and_then(|id| ThreadId::parse(id).ok());

@@ -56,7 +56,7 @@ pub enum Error {
     OtherVersion { theirs: u32, ours: u32 },
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
-    /// The organism responded with an error, or with a response to another request.
+    /// The organism responded with an error, or with a response that does not fit the request.
     #[error("the running organism could not carry out the request: {detail}")]
     Failed { detail: String },
 }
@@ -86,7 +86,8 @@ fn advice(owner: &Path) -> String {
         .to_owned()
 }
 
-/// Whether the config file of a project exists. Also true if this process cannot determine that.
+/// Whether the config file of a project exists. Also true if this process cannot determine whether
+/// the file exists.
 pub fn is_config_present(project: &Path) -> bool {
     project.try_exists().unwrap_or(true)
 }

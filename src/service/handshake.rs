@@ -66,9 +66,9 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// Checks the handshake of a request before the pump gets the request. Returns the response if
-    /// the pump must not get the request, because the request is refused or asks only for the
-    /// status.
+    /// Checks the handshake of a request before the pump gets the request. If the request is
+    /// refused or asks only for the status, returns the response, and the pump must not get the
+    /// request.
     pub fn judge(
         &self,
         request: &ServiceRequest,
@@ -92,8 +92,8 @@ impl OrganismIdentity {
     }
 }
 
-/// Returns the error of a client for a response with which [`OrganismIdentity::judge`] refuses a
-/// request.
+/// Converts a response with which [`OrganismIdentity::judge`] refuses a request to the client's
+/// error. Returns `None` for any other response.
 pub(super) fn refusal(
     response: &ServiceResponse,
     data: &Path,

@@ -83,7 +83,7 @@ pub enum ServiceRequest {
     /// continue until the client leaves.
     #[serde(rename = "live")]
     FollowLive(LiveRequest),
-    /// Requests that the organism loads its config file again and puts it in force.
+    /// Requests that the organism loads its config file again and puts the loaded config in force.
     #[serde(rename = "reload")]
     Reload {
         /// The operator's note. The control socket adds the user whom the operating system reports.
@@ -96,7 +96,7 @@ pub enum ServiceRequest {
 }
 
 impl ServiceRequest {
-    /// Whether the request changes nothing, so that it can be repeated safely.
+    /// Whether the request changes nothing. Such a request can be repeated safely.
     pub fn is_query(&self) -> bool {
         !matches!(
             self,
@@ -131,9 +131,9 @@ pub struct LiveRequest {
     /// identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// Extent of the events that an entry point has granted to the reader. An entry point grants by
-    /// its own rules: it ignores an extent that a client sends, and keeps an extent that another
-    /// pump of the organism has granted.
+    /// The kinds of events that an entry point has granted to the reader. Each entry point decides
+    /// by its own rules: it ignores a grant in a client's request, and keeps a grant of another
+    /// pump of the organism.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.
@@ -141,7 +141,7 @@ pub struct LiveRequest {
     pub host: Option<HostSignature>,
 }
 
-/// Extent of the events that a reader of the live channel may get.
+/// The kinds of live events that a reader may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LiveGrant {
     /// States of model calls.
@@ -167,8 +167,8 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Writes the judgement of an entry point as a statement for the signature of the host. The
-    /// statement names the organism, because a host may use the same key in several organisms.
+    /// Returns the statement about the granted events that the host signs. The statement names the
+    /// organism, because a host may use the same key in several organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
         let client = self.client.as_ref().map_or("*", ListenerName::as_str);
@@ -249,7 +249,8 @@ pub struct ForkRequest {
     /// or, if the fork begins at a turn, the message that replaces the turn.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Listeners that receive those calls of the fork that do not occur in the source of the fork.
+    /// Listeners that may handle calls of the fork. They handle only calls that do not occur in the
+    /// source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     /// Whether new runs of workflows use the definitions of the config. Otherwise they use the
@@ -266,7 +267,8 @@ pub struct ForkRequest {
 
 impl ForkRequest {
     /// Creates a request for the fork `thread` at a fork point. The results go to the client of the
-    /// source. If the fork begins with a recorded request, it begins with the same payload.
+    /// source. If the fork point is a recorded request, the fork's first message has the payload of
+    /// this request.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {
@@ -296,8 +298,8 @@ pub struct RetryRequest {
     /// Root of the tree whose record contains the failed call or the refused submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// The new root thread for a submission that was refused before it had a thread. Its id is
-    /// derived from the message, so that two requests make only one thread.
+    /// The new root thread for a submission that was refused before it had a thread. The id of the
+    /// thread is derived from the message, so two requests make only one thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Partition whose journal contains the record of the failed call or the refused submission.

@@ -35,10 +35,10 @@ pub enum ServiceResponse {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The pump's ruling on a retry that the pump did not refuse.
+    /// Result of an operator's retry that the pump did not refuse.
     #[serde(rename = "retried")]
     Retried(RetryReport),
-    /// The config has no such listener.
+    /// The config has no listener with the requested name.
     #[serde(rename = "nolistener")]
     UnknownListener,
     #[serde(rename = "where")]
@@ -63,8 +63,8 @@ pub enum ServiceResponse {
     Live(LiveEvent),
     #[serde(rename = "unknown")]
     UnknownThread,
-    /// The pump of the partition is unavailable, so that responses are missing. The client should
-    /// retry the request.
+    /// The pump of the partition is unavailable, so responses are missing. The client should retry
+    /// the request.
     #[serde(rename = "gone")]
     Unavailable(PartitionUnavailable),
     #[serde(rename = "failed")]
@@ -91,7 +91,7 @@ pub enum ServiceResponse {
     },
 }
 
-/// The pump's ruling on a retry that the pump did not refuse.
+/// Result of an operator's retry that the pump did not refuse.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RetryReport {
     /// The new message is on record.
@@ -109,7 +109,7 @@ pub enum RetryReport {
         #[serde(rename = "retry")]
         retry: MessageId,
     },
-    /// The retry may do the work a second time. The operator has to confirm it.
+    /// The retry may do the work a second time, so the operator has to confirm the retry.
     #[serde(rename = "unconfirmed")]
     Unconfirmed {
         #[serde(rename = "reason")]
@@ -144,7 +144,7 @@ pub enum ReloadReport {
         #[serde(rename = "changes")]
         changes: Vec<String>,
     },
-    /// The file has the same meaning as the config in force, so that nothing is recorded.
+    /// The file has the same meaning as the config in force, so nothing is recorded.
     #[serde(rename = "unchanged")]
     Unchanged {
         #[serde(rename = "config")]
@@ -156,7 +156,7 @@ pub enum ReloadReport {
         #[serde(rename = "problems")]
         problems: Vec<String>,
     },
-    /// Some differences take effect only at a start, so that none of the differences is applied.
+    /// Some differences take effect only at a start, so none of the differences is applied.
     #[serde(rename = "needs-restart")]
     NeedsRestart {
         #[serde(rename = "keys")]
@@ -235,8 +235,8 @@ pub enum SubmitUpdate {
 
 impl SubmitUpdate {
     /// Whether the update reports a failed call: the core reports a failure, or a workflow replies
-    /// that its run failed. A leg of a `first` group has not failed if it has no payloads because
-    /// another leg replied.
+    /// that its run failed. A leg of a `first` group that has no payloads, because another leg
+    /// replied, does not count as failed.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

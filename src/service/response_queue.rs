@@ -1,5 +1,5 @@
-//! The queue of the responses to one request. It leads to the client from the pump, or from the
-//! connection to a pump elsewhere.
+//! The queue through which a client gets the responses to one request. The responses come from the
+//! pump in this process, or from the connection to a pump elsewhere.
 
 use tokio::sync::mpsc;
 
@@ -16,7 +16,7 @@ pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
 // that are connected only wait.
 pub struct ResponseReceiver(mpsc::Receiver<Box<ServiceResponse>>);
 
-/// The receiver is dropped, because its client has left.
+/// Error of a sender: the client has left, so the receiver of the responses is dropped.
 #[derive(Debug)]
 pub struct ClientLeft;
 

@@ -102,7 +102,7 @@ impl TreeWatch {
     }
 
     /// Notes the accepted calls of the client and their thread. Approvals for which these calls
-    /// wait are not reported, because the receipt states them.
+    /// wait are not reported, because the receipt already states these approvals.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);

@@ -13,8 +13,9 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 /// One query to the pump, which all waiters of a call share.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The waiters of one pump, by call. The pump itself has at most one waiter for each call, even if
-/// many clients wait for the call, and no waiter after the last of these clients has left.
+/// The waiters of one pump, by call. Even if many clients wait for a call, the pump itself has only
+/// one waiter for the call. After the last of these clients has left, the pump has no waiter for
+/// the call.
 ///
 /// The table is concurrent, because each client registers and leaves in a task of its own.
 #[derive(Clone)]

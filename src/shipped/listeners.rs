@@ -1,4 +1,5 @@
-//! Listeners that come with the program, and the files that are written when they are installed.
+//! Listeners that come with the program, and the files that the installation of such a listener
+//! writes.
 
 use super::projects::PYTHON_KIT;
 use super::{ListenerManifest, MANIFEST, ShippedFile, WrittenFile};

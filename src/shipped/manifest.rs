@@ -49,7 +49,8 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether a text belongs to another program that has a file with the name of the manifest.
+    /// Whether `text` is valid TOML but not a manifest of this program. Another program may use the
+    /// same file name.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

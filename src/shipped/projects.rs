@@ -5,7 +5,8 @@ use super::ShippedFile;
 /// The Python kit, under the name by which listeners import it.
 pub(super) const PYTHON_KIT: &str = include_str!("../../listeners/python/organism_listener.py");
 
-/// File that explains the directory for checkpoint copies. With this file, git keeps the directory.
+/// File that explains the directory for checkpoint copies. Git keeps the directory because it
+/// contains this file.
 const CHECKPOINTS_README: &str = include_str!("init/checkpoints.md");
 
 /// The project of `organism init`.

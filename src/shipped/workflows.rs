@@ -19,7 +19,8 @@ pub struct WorkflowProject {
     files: &'static [ShippedFile],
     /// Listener that is written out with the project, if the project needs a listener.
     listener: Option<&'static str>,
-    /// Replacements for texts of this example, besides the replacements for all examples.
+    /// Replacements for texts of this example. They are made in addition to the replacements for
+    /// all examples.
     replaced: &'static [(&'static str, &'static str)],
 }
 

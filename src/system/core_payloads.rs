@@ -31,7 +31,7 @@ impl ThreadStatus {
         }
     }
 
-    /// Parses the text of `ThreadStatus::as_str`.
+    /// Parses a text that `ThreadStatus::as_str` returns.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Completed, Self::Failed, Self::Cancelled]
             .into_iter()

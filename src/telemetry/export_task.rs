@@ -24,7 +24,8 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether the log states that the collector is unreachable, and no export has succeeded since.
+    /// Whether the log states that the collector is unreachable, and no export has succeeded since
+    /// that log message.
     warned: bool,
     /// Whether the log already states that the collector rejected spans.
     is_rejection_logged: bool,
@@ -75,8 +76,8 @@ impl ExportTask {
     }
 
     /// Exports spans until a stop, then the spans that remain in the queue. A stop may interrupt a
-    /// wait between requests, but never a request: the collector may already have stored the spans
-    /// of the request, and would get them twice.
+    /// wait between requests, but never a request. The collector may already have stored the spans
+    /// of an interrupted request, so a repetition of the request would store them twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {
@@ -108,8 +109,8 @@ impl ExportTask {
         }
     }
 
-    /// Waits for a span, and then a short time for more. Returns false if the queue is closed and
-    /// empty.
+    /// Waits for a span, and then a short time for further spans. Returns false if the queue is
+    /// closed and empty.
     async fn gather(&mut self) -> bool {
         let room = |batch: &Vec<Span>, at_once: usize| at_once.saturating_sub(batch.len());
         if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {

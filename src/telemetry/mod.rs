@@ -27,8 +27,8 @@ pub struct SpanExporter {
 }
 
 impl SpanExporter {
-    /// Starts the exporter. `organism` is the name of the organism, which is exported beside the
-    /// service's name. The exporter connects to the collector at the first span.
+    /// Starts the exporter. `organism` is the name of the organism, which is exported in addition
+    /// to the service's name. The exporter connects to the collector at the first span.
     pub fn start(telemetry: &TelemetryConfig, organism: &str) -> Self {
         let (tracer, spans) = SpanTracer::new(telemetry.sample);
         let (stop, stopped) = watch::channel(false);

@@ -30,8 +30,8 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time at which the thread's time limit stopped running, because a pause keeps a call of the
-    /// thread back.
+    /// Time at which the thread's time limit stopped running, because a pause keeps back a call of
+    /// the thread.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }

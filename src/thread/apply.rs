@@ -188,9 +188,9 @@ impl State {
         }
     }
 
-    /// Stops or restarts the times of `tree`. The times of calls that a pause keeps back stand
-    /// still, and so does the wall time while the tree waits only for people. Called after all
-    /// facts of a record are applied.
+    /// Stops or restarts the times of `tree`: the times of a call stand still while a pause keeps
+    /// the call back, and the tree's wall time stands still while the tree waits only for people.
+    /// Must be called after all facts of a record are applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -511,7 +511,7 @@ impl Tree {
         }
     }
 
-    /// Frees the memory of the call tables if the tree has no open call, like most trees.
+    /// Frees the memory of the call tables if the tree has no open call. Most trees have none.
     fn rest(&mut self) {
         if self.calls.is_empty() && self.in_flight.is_empty() {
             self.calls.shrink_to_fit();

@@ -57,7 +57,7 @@ pub struct AwaitedAction {
 }
 
 impl Call {
-    /// Whether all answers to the last outcome have arrived, so that the listener can be woken.
+    /// Whether all answers to the last outcome have arrived. The listener can then be woken.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
@@ -70,7 +70,7 @@ impl Call {
         }
     }
 
-    /// Whether the call has open calls in other threads or running timers.
+    /// Whether the call has a running timer, or an open call in another thread.
     pub fn has_open(&self) -> bool {
         !self.remote_calls.is_empty() || self.timers > 0
     }

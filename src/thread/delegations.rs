@@ -10,9 +10,9 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Returns the number of delegations of the goal of `call`, and their maximum. If the goal is
-    /// itself a delegated task, returns the numbers of the original goal. Returns `None` if the
-    /// goal has no roles.
+    /// Returns how often the goal of `call` was delegated, and how often it may be delegated. If
+    /// the goal is itself a delegated task, returns the numbers of the original goal. Returns
+    /// `None` if the goal has no roles.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {

@@ -116,7 +116,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A fact of a journal record. It is valid from that record on.
+/// A fact of a journal record. The fact is valid from this record on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
     /// A pump started on this journal.
@@ -128,8 +128,8 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the core that decides from this record on; 0 in older journals, which do not
-        /// record it.
+        /// Version of the core that decides from this record on; 0 in older journals, whose boot
+        /// records state no version.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Digests of all blobs that the organism uses from this record on: config, prompts,
@@ -196,7 +196,8 @@ pub enum Fact {
     Recalled {
         #[serde(rename = "call")]
         call: CallId,
-        /// Id of this call in the source of the fork.
+        /// Id of the call in the source. The result of this call becomes the result of the call in
+        /// the fork.
         #[serde(rename = "source")]
         source: CallId,
     },
@@ -321,8 +322,8 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// The window of an agent on a thread changed: it now starts `kept` items before the message
-    /// with `seq` `before`.
+    /// The window of an agent on a thread changed: the window now starts `kept` items before the
+    /// message with `seq` `before`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -425,14 +426,15 @@ pub enum Fact {
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
-    /// A client sent its next request, which resets the counts and the wall time of the thread
-    /// tree.
+    /// A client sent its next request. The request resets the counts and the wall time of the
+    /// thread tree.
     #[serde(rename = "renewed")]
     Renewed {
         #[serde(rename = "by")]
         by: ListenerName,
     },
-    /// A client used a key again after its retention time. The key is new from this record on.
+    /// A client used a key again after the key's retention time. The key is new from this record
+    /// on.
     #[serde(rename = "key-expired")]
     KeyExpired {
         #[serde(rename = "client")]
@@ -446,8 +448,8 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time has passed that counts for no time-out: either the pump was stopped, so that no answer
-    /// could arrive, or the system clock was set forward.
+    /// Time has passed that counts for no time-out: the pump was stopped and could receive no
+    /// answer, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {
         #[serde(rename = "stood_micros")]

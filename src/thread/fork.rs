@@ -17,7 +17,7 @@ use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
-/// The place in another tree at which a fork begins.
+/// The origin of a fork: a message in another tree, with the record that contains the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkSource {
     /// Root of the source's tree.
@@ -57,7 +57,7 @@ pub struct InheritedThread {
     pub thread: ThreadId,
     #[serde(rename = "by")]
     pub by: ListenerName,
-    /// The last `seq` of the thread in the history of the fork.
+    /// The thread's last `seq` in the history of the fork.
     #[serde(rename = "seq")]
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,8 @@ impl ForkAction {
     }
 }
 
-/// Returns the text of a fork that an operator signs. `unpinned`: see [`ForkSource::unpinned`].
+/// Returns the text of a fork that an operator signs. For the meaning of `unpinned`, see
+/// [`ForkSource::unpinned`].
 pub fn fork_text(
     (message, unpinned): (MessageId, bool),
     client: &ListenerName,

@@ -54,7 +54,7 @@ pub struct OperatorIdentity {
 pub struct DecisionOrigin {
     #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
-    /// Note of the operator, which only the journal record shows; empty if the operator gave no
+    /// Note of the operator; empty if the operator gave no note. Only the journal record shows the
     /// note.
     #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -87,7 +87,7 @@ impl ActionDetail {
     }
 }
 
-/// An action of an operator on the organism itself. It belongs to no thread tree.
+/// An action of an operator on the organism itself. The action belongs to no thread tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorAction {
     #[serde(rename = "verb")]
@@ -214,7 +214,8 @@ impl OperatorAction {
     /// Name of the detail that gives a trusted key.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
-    /// Returns the public key of another host that this action trusts, in hexadecimal.
+    /// Returns the public key that this action trusts, in hexadecimal. The key belongs to another
+    /// host.
     pub fn trusted_key(&self) -> Option<&str> {
         if self.verb != OperatorVerb::TrustKey {
             return None;

@@ -190,7 +190,7 @@ impl Pauses {
 }
 
 impl State {
-    /// Whether a pause covers the call, so that the call is not handed over and its timers do not
+    /// Whether a pause covers the call. A covered call is not handed over, and its timers do not
     /// fire.
     pub fn is_paused(&self, call: &Call) -> bool {
         self.pauses.covers(&call.thread, &call.callee)
@@ -265,7 +265,7 @@ impl Tree {
         }
     }
 
-    /// Whether a pause keeps any call of the tree back.
+    /// Whether a pause keeps back any call of the tree.
     pub(super) fn has_kept_calls(&self) -> bool {
         self.open_calls().any(|call| call.kept_since.is_some())
     }

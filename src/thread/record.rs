@@ -19,7 +19,7 @@ use super::{
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The gate passed the payload. The message with this digest contains its bytes.
+    /// The gate passed the payload. The message with this digest contains the bytes of the payload.
     #[serde(rename = "passed")]
     Passed(Digest),
     /// The gate or the pump refused the payload. The refusal with this digest is one of the facts.
@@ -31,7 +31,7 @@ pub enum Verdict {
 /// `payloads` holds only digests. The record's messages contain the payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call of the fork's source that has the result.
+    /// The call in the source of the fork. Its result is the recalled result.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -40,7 +40,7 @@ pub struct RecalledResult {
     pub payloads: Vec<Digest>,
 }
 
-/// The input of a step. It is complete, so that another pump can replay the step.
+/// The input of a step. It contains everything that another pump needs to replay the step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     #[serde(rename = "boot")]
@@ -129,7 +129,8 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// An earlier pump handed this attempt over, and the journal does not record how it ended.
+    /// An earlier pump handed this attempt over, and the journal does not record how the attempt
+    /// ended.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "listener")]
@@ -372,7 +373,8 @@ impl Record {
         })
     }
 
-    /// Returns all payloads of this record, mutable, so that a reader can add their bytes.
+    /// Returns mutable references to all payloads of this record, so that a reader can add the
+    /// bytes of the payloads.
     pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
         self.facts.iter_mut().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&mut Arc::make_mut(message).payload),

@@ -142,9 +142,9 @@ impl ReopenedNames {
         renamed
     }
 
-    /// Returns a message of the source as the fork with the root `fork` has it. In messages that
-    /// the core wrote, the thread ids are those of the fork, so that an agent can address the
-    /// threads.
+    /// Returns a message of the source in the form that the message has in the fork `fork`. In
+    /// messages that the core wrote, the thread ids are those of the fork, so that an agent can
+    /// address the threads.
     pub(super) fn message(&self, of_source: &Message, fork: &ThreadId) -> Message {
         let mut message = of_source.clone();
         let source = message.thread.root();
@@ -196,13 +196,12 @@ struct ReopenedTree<'s> {
 }
 
 impl State {
-    /// Returns the open work of the tree of `source` as the fork with the root `fork` has it. The
-    /// call `turn` takes the next turn of the fork. Calls to listeners for which `is_answered`
-    /// holds get recorded results.
+    /// Returns the open work of the tree `source` in the form that the work has in the fork `fork`.
+    /// The call `turn` takes the next turn of the fork. Calls to listeners for which `is_answered`
+    /// returns true get recorded results.
     ///
-    /// Returns `None` if a fork cannot represent the work. This is so if `turn` is not open, if
-    /// `turn` or a call above it would get a recorded result, or if a `first` group has kept a
-    /// fault.
+    /// Returns `None` if a fork cannot represent the work: if `turn` is not open, if `turn` or a
+    /// call above it would get a recorded result, or if a `first` group has kept a fault.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -237,8 +236,8 @@ impl State {
 }
 
 impl State {
-    /// Searches the open calls from `turn` upwards in the tree of `source`. Returns the first of
-    /// their listeners for which `is_answered` holds.
+    /// Follows the open calls from `turn` upwards in the tree of `source`. Returns the first
+    /// listener of these calls for which `is_answered` returns true.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -259,7 +258,8 @@ impl Tree {
         })
     }
 
-    /// Whether the call was opened from another thread, and its own thread is bound to no call.
+    /// Whether the call was opened from another thread, and the thread of the call is bound to no
+    /// call.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

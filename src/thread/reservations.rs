@@ -239,7 +239,8 @@ mod tests {
         ListenerName::parse(["ann", "bob", "cid"][usize::try_from(n % 3).unwrap()]).unwrap()
     }
 
-    /// Returns a thread, a thread beneath it, a thread beside it, or `None`, depending on `n`.
+    /// Chooses one of three threads, or `None`, by the remainder of `n`. The second thread is
+    /// beneath the first thread, and the third thread is beside the first thread.
     fn thread(n: u64) -> Option<ThreadId> {
         let ids = ["sess-aaaaaaaa.a", "sess-aaaaaaaa.a.b", "sess-aaaaaaaa.c"];
         let id = ids.get(usize::try_from(n % 4).unwrap())?;

@@ -6,8 +6,8 @@ use std::hash::Hash;
 use super::state::Map;
 
 /// A map in which some values may have left memory. Such a value must be restored before a lookup,
-/// because the lookup would report it as missing. Builds with debug assertions track which values
-/// have left, and panic at such a lookup.
+/// because the lookup would report the value as missing. Builds with debug assertions track which
+/// values have left, and panic at such a lookup.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
     values: Map<K, V>,

@@ -35,8 +35,8 @@ struct ReturningTree {
     tree: Tree,
 }
 
-/// The state apart from trees and client keys. The tables of calls and of messages in flight are
-/// rebuilt from the trees.
+/// The parts of the state other than trees and client keys. The tables of calls and of messages in
+/// flight are rebuilt from the trees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommonState {
     #[serde(rename = "journal")]
@@ -60,7 +60,7 @@ pub struct CommonState {
 }
 
 impl State {
-    /// Returns the state apart from trees and client keys.
+    /// Returns the parts of the state other than trees and client keys.
     pub fn common(&self) -> CommonState {
         CommonState {
             journal: self.journal,
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Returns a state without trees and client keys in memory.
+    /// Returns a state with these common parts, and with no trees and no client keys in memory.
     pub fn with_common(common: CommonState) -> Self {
         let CommonState {
             journal,
@@ -143,7 +143,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the text of the use of a client key; `None` if the key is not in memory.
+    /// Returns the use of a client key as text; `None` if the key is not in memory.
     pub fn resting_key(&self, key: &ClientKey) -> Option<String> {
         serde_json::to_string(self.keys.resident(key)?).ok()
     }

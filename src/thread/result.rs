@@ -7,8 +7,8 @@ use crate::mutant::mutant;
 
 use super::{Closing, Fact, Record};
 
-/// Returns how a client's call ended, with the messages of its result. Reads them from the records
-/// of the call's tree. Returns `None` while the result is incomplete.
+/// Returns how a client's call ended, with the messages of its result. Reads the records of the
+/// call's tree. Returns `None` while the result is incomplete.
 ///
 /// The legs of a `first` group complete together. If one leg replied, the other legs have no
 /// messages. If no leg replied, each leg has its fault once all legs have failed.

@@ -18,8 +18,8 @@ pub struct RetryAction {
     /// Root of the tree that has the record of the retried message or the refused submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// Root of the tree that gets the new message. It differs from `source` if the submission was
-    /// refused before it had a thread.
+    /// Root of the tree that gets the new message. This root differs from `source` if the
+    /// submission was refused before it had a thread.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Id of the new message.
@@ -30,11 +30,12 @@ pub struct RetryAction {
     /// The recipient of the message; `None` for a refused submission.
     #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
     pub to: Option<ListenerName>,
-    /// The client key of a refused submission. The retry uses the same key, so that the client gets
-    /// the result of the retry if it repeats the submission itself.
+    /// The client key of a refused submission. The retry uses the same key. So a client that
+    /// repeats the submission gets the result of the retry.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the message, or of an earlier message that it retries, is unknown.
+    /// Whether the outcome is unknown for the retried message, or for an earlier message that was
+    /// retried as this message.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator confirms that the listener may do the work a second time.
@@ -50,8 +51,8 @@ pub struct RetryAction {
 }
 
 impl RetryAction {
-    /// Returns the text that an operator signs for this retry. It contains everything that the
-    /// operator decides.
+    /// Returns the text that an operator signs for this retry. The text contains everything that
+    /// the operator decides.
     pub fn text(&self) -> String {
         retry_text(self.message, self.is_confirmed)
     }

@@ -27,7 +27,7 @@ pub struct PlannedSchedule {
     pub runs: Vec<ScheduledRun>,
 }
 
-/// A run of a schedule: the request that opens it, and its thread.
+/// A run of a schedule: the request that opens the run, and the thread of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledRun {
     #[serde(rename = "request")]
@@ -69,8 +69,8 @@ impl State {
         self.schedules.insert(schedule.clone(), planned);
     }
 
-    /// Cancels the planned time of a schedule and keeps its open runs, so that they count if the
-    /// config contains the schedule again.
+    /// Cancels the planned time of a schedule and keeps the open runs of the schedule. If the
+    /// config contains the schedule again later, these runs count.
     pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
         let Some(mut planned) = self.schedules.remove(schedule) else { return };
         planned.is_cancelled = true;

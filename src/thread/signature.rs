@@ -80,7 +80,7 @@ impl OperatorKeys {
         Self(keys.into_iter().collect())
     }
 
-    /// Whether the config names no operators, so that decisions need no signature.
+    /// Whether the config names no operators. Decisions then need no signature.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -231,7 +231,8 @@ pub struct DecisionSignature {
     pub thread: ThreadId,
     #[serde(rename = "time")]
     pub time: Time,
-    /// Random value that makes each signature unique, so that it can be accepted once only.
+    /// Random value that makes each signature unique. So the pump can refuse a signature that it
+    /// has already accepted.
     #[serde(rename = "nonce")]
     pub nonce: Uuid,
     #[serde(rename = "signature", with = "in_base64")]
@@ -252,8 +253,8 @@ impl DecisionSignature {
         signed
     }
 
-    /// Returns a signature that was made elsewhere. [`DecisionSignature::holds`] must still check
-    /// it.
+    /// Creates the value for a signature that another program made. [`DecisionSignature::holds`]
+    /// must still check the signature.
     pub fn made_elsewhere(
         key: OperatorPublicKey,
         (journal, thread): (Uuid, ThreadId),

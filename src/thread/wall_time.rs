@@ -1,5 +1,5 @@
-//! Wall time of a tree. It does not run while the tree waits for people only, or while pauses keep
-//! back everything that could continue.
+//! Wall time of a tree. The wall time does not run while the tree waits for people only, or while
+//! pauses keep back everything that could continue.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const PEOPLE_ONLY_SINCE: u32 = 27;
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
-    /// Returns the wall time that the tree has used at `now`. Time in which the wall time stood
-    /// still does not count.
+    /// Returns the wall time that the tree has used until `now`, without the periods in which the
+    /// wall time stood still.
     pub fn worked(&self, now: Time) -> Duration {
         self.still_since.unwrap_or(now).since(self.started)
     }

@@ -18,8 +18,8 @@ pub struct SpanTracer(Option<Arc<TracerShared>>);
 struct TracerShared {
     queue: mpsc::Sender<Span>,
     counts: Arc<SpanCounts>,
-    /// Sampling threshold. A trace that begins here is exported if the random number at the end of
-    /// its id is at least this threshold.
+    /// Sampling threshold. A trace that begins in this program is exported if the random number at
+    /// the end of its id is at least this threshold.
     from: u64,
     serial: AtomicU64,
 }
@@ -44,7 +44,7 @@ const CHANCE_BITS: u32 = 32;
 
 impl SpanTracer {
     /// Makes a tracer and the receiver of its spans. `sample` is the exported share of the traces
-    /// that begin here, from 0 to 1.
+    /// that begin in this program, from 0 to 1.
     pub fn new(sample: f64) -> (Self, SpanReceiver) {
         let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
         let all = (1u64 << CHANCE_BITS) as f64;

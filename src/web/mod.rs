@@ -57,7 +57,7 @@ impl WebServer {
         }
     }
 
-    /// Opens a server like [`WebServer::open`], at a given loopback address.
+    /// Opens a server as [`WebServer::open`] does, but at a given loopback address.
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);

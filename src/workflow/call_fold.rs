@@ -31,7 +31,7 @@ use super::view::ViewValue;
 pub enum RunRequest {
     /// The start of a thread, or the end of the run.
     Step(Box<RunStep>),
-    /// Cancel this thread.
+    /// The cancellation of this thread.
     CancelThread(ThreadId),
     /// A step of an undo.
     Undo(UndoStep),
@@ -53,8 +53,8 @@ pub struct RunThreads {
     clock: RunClock,
     /// Id of the latest message of the call.
     latest: Option<MessageId>,
-    /// Every thread that this run has opened, or that an earlier run has opened if this run is a
-    /// retry.
+    /// Every thread that this run has opened. If this run is a retry, the list begins with the
+    /// threads that earlier runs have opened.
     all: Vec<OpenedThread>,
     /// Number of threads at the beginning of `all` that earlier runs have opened.
     earlier: usize,
@@ -85,7 +85,7 @@ impl RunClock {
     }
 }
 
-/// Rules and records that an undo needs besides the messages of the call.
+/// Rules and records that an undo needs in addition to the messages of the call.
 #[derive(Clone, Copy)]
 pub struct UndoSource<'a> {
     pub rules: &'a UndoRules,
@@ -95,9 +95,10 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Marks the calls whose hand-over is recorded in another tree. The record is in another tree
-    /// if the end of a call there made room for the hand-over. Examines only the calls whose undo
-    /// depends on the hand-over. Open calls are among them, because the report lists open calls.
+    /// Marks the calls whose hand-over is recorded in another tree. (The end of a call in the other
+    /// tree can make room for the hand-over.) Examines only the calls for which the undo must know
+    /// whether they were handed over. These include open calls, because the report of the undo
+    /// lists open calls.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);

@@ -24,7 +24,8 @@ pub struct NestedCall {
     pub request: Arc<Message>,
     /// Position of the record that holds the request.
     pub opened: Position,
-    /// Whether the call was handed over to its listener, so that the listener may have acted on it.
+    /// Whether the call was handed over to its listener. If so, the listener may have acted on the
+    /// call.
     pub was_handed_over: bool,
     pub end: CallEnd,
 }
@@ -38,7 +39,7 @@ pub enum CallEnd {
         reply: Option<Arc<Message>>,
         position: Position,
     },
-    /// The call failed without a reply, with the code of a `system-error`.
+    /// The call failed without a reply. `code` is the code of the `system-error`.
     Failed {
         code: String,
     },

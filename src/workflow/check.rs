@@ -23,7 +23,7 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal in two lists, or a goal that depends on a member of a list without being in that
+    /// A goal that is in two lists, or a goal outside of a list that depends on a member of this
     /// list.
     Membership,
     /// A name without an agent, listener, human or workflow that can do the work.
@@ -42,7 +42,7 @@ pub enum DefinitionFault {
     Setting,
 }
 
-/// One thing wrong with a definition.
+/// One problem of a definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionProblem {
     pub fault: DefinitionFault,

@@ -70,7 +70,7 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
 }
 
 /// Value of the attribute `of` for an output that is the output of the last goal. `EXPRESSION` and
-/// `FIELDS` are its values for other outputs and for mappings.
+/// `FIELDS` are the values of this attribute for other outputs and for mappings.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";

@@ -58,8 +58,8 @@ pub struct WorkflowDefinition {
     pub description: String,
     pub input: WorkflowInput,
     pub output: WorkflowOutput,
-    /// Additional peers, which an undo must be able to address. Only agents beneath the workflow
-    /// call these listeners, not the workflow itself.
+    /// Additional peers of the workflow. Only agents beneath the workflow call these listeners, but
+    /// an undo by the workflow must be able to address them.
     pub peers: Vec<Placed<ListenerName>>,
     /// Failure policy of goals without a policy of their own.
     pub on_failure: FailurePolicy,
@@ -119,7 +119,7 @@ pub struct GoalDefinition {
     /// Time limit of one run of the goal.
     pub timeout: Option<Duration>,
     pub budget: Budget,
-    /// Place of the budget in the config, or of the goal if it has no budget.
+    /// Place of the budget in the config. If the goal has no budget, this is the place of the goal.
     pub budget_place: PlaceId,
     pub supervision: Option<Supervision>,
     pub roles: Option<DelegatedRoles>,
@@ -213,9 +213,9 @@ impl GoalTarget {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
     /// One expression for each child element or attribute. Names of attributes have a leading `@`.
-    /// Once the config has resolved the names, they are in the order of the schema.
-    /// `{NAMESPACE}name` is then a child in another namespace than the payload, or an attribute in
-    /// any namespace.
+    /// After the config has resolved the names, the entries are in the order of the schema, and a
+    /// name may have the form `{NAMESPACE}name`: a child in another namespace than the payload, or
+    /// an attribute in any namespace.
     Fields(Vec<(String, Placed<String>)>),
     /// The element that the expression selects becomes the payload.
     Element(Placed<String>),
@@ -295,9 +295,9 @@ pub enum GoalCondition {
 /// The form of a human's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskForm {
-    /// Continue, stop or, if `about` names a goal, correct that goal.
+    /// The answer is a verdict: continue, stop or, if `about` names a goal, correct that goal.
     Verdict { about: Option<Placed<GoalId>> },
-    /// The output of the goal.
+    /// The answer is the output of the goal.
     Output,
 }
 

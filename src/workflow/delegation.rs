@@ -31,8 +31,8 @@ use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
 /// Returns the delegations that goals of the workflow allow. The agents that carry out a goal with
-/// roles may delegate it. The agents that receive delegated tasks may delegate, too, if tasks may
-/// be delegated further.
+/// roles may delegate the goal. If delegated tasks may be delegated further, the agents that
+/// receive such tasks may also delegate.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -108,9 +108,10 @@ const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
 /// Computes the outcome of a delivery of a delegation.
 ///
-/// # Errors [`AttemptFailure::Crashed`] if the records cannot be read, or hold no goal with the
-/// roles of the delegation; [`AttemptFailure::TooLarge`] if the reply that reports the failure of
-/// the delegation was refused, too.
+/// # Errors
+/// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if they hold no goal with
+/// the roles of the delegation. Returns [`AttemptFailure::TooLarge`] if the reply that reports the
+/// failure of the delegation was refused, too.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -233,7 +234,8 @@ fn task_of(
 }
 
 /// Returns the label of a delegation's thread: the agent's name, and the number of the delegation
-/// in the delegating thread. So the labels of parallel delegations do not depend on their speed.
+/// in the delegating thread. So the labels of parallel delegations do not depend on the speed of
+/// the delegations.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

@@ -41,7 +41,7 @@ pub struct IterationEntry {
     pub entries: Vec<ContextEntry>,
 }
 
-/// The loop in which a goal runs, and the number of its pass.
+/// The loop in which a goal runs, and the number of the present pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopPass {
     /// Id of the loop.

@@ -112,7 +112,8 @@ impl<'t> FunctionCall<'t> {
         }
     }
 
-    /// Returns the literal that the value is compared with, if any.
+    /// Returns the kind of comparison and the literal if the call is compared with a literal;
+    /// `None` otherwise.
     fn compared(&self) -> Option<(Comparison, &'t str)> {
         let comparison = |symbol| match symbol {
             Some("=") => Some(Comparison::Equal),

@@ -247,7 +247,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the nearest goal above this goal in the file that is a member of no list.
+    /// Searches the file upwards from this goal, and returns the first goal that is a member of no
+    /// list.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }
@@ -334,9 +335,10 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that `needs` of a goal names or, without `needs`, the goal above a goal
-    /// that is in no list. Omits the dependencies of the goal's owner, because the owner itself
-    /// waits for its members.
+    /// Returns the goals that the setting `needs` of a goal names. Without `needs`, a goal that is
+    /// in no list needs the nearest goal above it, and a member of a list needs nothing. Omits the
+    /// dependencies that a member takes over from its owner, because the owner itself waits for its
+    /// members.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

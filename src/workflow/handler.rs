@@ -322,8 +322,8 @@ impl WorkflowHandler {
         Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
-    /// Creates a fold of the request alone, before [`CallFold::start`]. `thread` contains the
-    /// messages of the thread, for a retry.
+    /// Creates a fold of the request alone, before [`CallFold::start`]. If the request is a retry,
+    /// `thread` must contain the messages of its thread.
     fn begun<'a>(
         &'a self,
         (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
@@ -651,7 +651,7 @@ mod tests {
         ListenerName::parse(text).unwrap()
     }
 
-    /// Creates a workflow of one goal.
+    /// Creates the handler of a workflow with one goal.
     fn handler() -> WorkflowHandler {
         let agent = placed(name("writer"));
         let prompt = placed("Write.".to_owned());

@@ -19,8 +19,10 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
 /// Builds the payload of a call to `listener`. The payload's name is `name` or, if `name` is
 /// `None`, the name of the listener.
 ///
-/// # Errors Fails if an expression has no value, or selects an element of another name. The name is
-/// checked because it decides where the call goes, and an input may hold any element.
+/// # Errors
+/// Fails if an expression has no value, or selects an element of another name. The name is checked
+/// because an input may hold any element, and the name of the payload decides which listener gets
+/// the call.
 pub fn payload(
     view: &RunView,
     with: &Mapping,

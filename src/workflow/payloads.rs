@@ -141,8 +141,8 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Whether a message of the core refuses a payload. A refused `wait` does not count: it only means
-/// that nothing was open.
+/// Whether a message of the core refuses a payload. A refused `wait` does not count, because such a
+/// refusal only means that nothing was open.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE

@@ -35,8 +35,8 @@ pub enum CompiledFormError {
 /// Reads the definition in a text that [`compile`] has written. Every value in the result has the
 /// default place.
 ///
-/// # Errors Fails if the text is no compiled form, or contains something that this program would
-/// leave out.
+/// # Errors
+/// Fails if the text is no compiled form, or contains something that this program would leave out.
 pub fn read_compiled(text: &str) -> Result<WorkflowDefinition, CompiledFormError> {
     let root = Element::read(text).filter(|root| root.name.namespace() == WORKFLOW_NAMESPACE);
     let root = root.ok_or(CompiledFormError::NotAnElement)?;

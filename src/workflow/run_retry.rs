@@ -57,8 +57,8 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call of the earlier run.
     pub run: CallId,
-    /// The goal to run again, together with every goal that depends on it. `None` runs every goal
-    /// that has not ended, and every goal whose calls were undone.
+    /// The goal to run again, together with every goal that depends on it. With `None`, the retry
+    /// runs every goal that has not ended, and every goal whose calls were undone.
     pub from: Option<GoalId>,
 }
 

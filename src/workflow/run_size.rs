@@ -75,7 +75,7 @@ struct RunSize {
     /// Number of `threads` that belong to agents. Each of these threads makes at least one model
     /// call.
     agents: u64,
-    /// Number of threads for delegated tasks. They are beneath the `threads` of agents.
+    /// Number of threads for delegated tasks. These threads are beneath the `threads` of agents.
     delegated: u64,
 }
 
@@ -144,7 +144,8 @@ fn tries_of(goal: &GoalDefinition) -> u64 {
     u64::from(goal.retry) + 1
 }
 
-/// Returns the maximum number of passes of the loop that a goal is in, directly or in another list.
+/// Returns the maximum number of passes in which a goal runs: the product of the passes of all
+/// loops that contain the goal, directly or through another list. Returns 1 outside of a loop.
 fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     let mut passes = 1u64;
     let mut at = number;

@@ -137,14 +137,16 @@ impl GoalFailure {
 /// An action that a run requests from its listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
-    /// Open a bound thread with this label.
+    /// The opening of a thread with this label. The thread is bound to the call of the workflow's
+    /// run.
     Start {
         run: GoalRun,
         label: String,
         call: GoalCall,
         limits: RunLimits,
     },
-    /// Cancel the thread of a run whose result no longer counts.
+    /// The cancellation of a goal run's thread, because the result of the goal run no longer
+    /// counts.
     Cancel {
         run: GoalRun,
     },
@@ -199,7 +201,7 @@ pub struct WorkflowRun<'a> {
     state: RunState,
 }
 
-/// The state of a run between its events. It depends only on the events so far.
+/// The state of a run between its events. The state depends only on the events so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunState {
     input: Element,

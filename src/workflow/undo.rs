@@ -68,8 +68,8 @@ impl UndoRules {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether `thread`, or a thread beneath it, has an open call that undoes another call, or that
-    /// could be undone after its completion.
+    /// Whether `thread`, or a thread beneath it, has an open call of one of two kinds: a call that
+    /// undoes another call, or a call that could be undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -86,7 +86,8 @@ impl UndoRules {
 /// Code of a failed call on which its listener may have acted, even if no hand-over is recorded.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
-/// Beginning of the labels of threads that undo. No name of a goal begins like this.
+/// Beginning of the label of each thread that undoes a call. No name of a goal begins with this
+/// text.
 const LABEL: &str = "undo_";
 
 /// Label of the thread that sends a person the list of calls that were not undone.
@@ -167,8 +168,9 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether one of these calls has undone `call`, which completed at the position `completed`.
-    /// If so, removes the undoing call, because a call undoes only one other call.
+    /// Whether one of the undoing calls has undone `call`, which completed at the position
+    /// `completed`. If so, removes the undoing call from these calls, because a call undoes only
+    /// one other call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -213,7 +215,7 @@ enum CallFate {
 }
 
 /// Decides about the undo of a call. `earlier` is the call by which a workflow has already undone
-/// this call, or tried to.
+/// `call`, or has tried to undo it.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
@@ -249,7 +251,8 @@ fn is_done(end: &CallEnd) -> bool {
     }
 }
 
-/// Builds the payload that undoes a call; returns `None` if one of its values selects nothing.
+/// Builds the payload that undoes a call; returns `None` if an expression of `rule` selects
+/// nothing.
 fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> Option<Element> {
     let read = |message: &Message| Element::read_document(message.payload.as_str());
     let mut entries = vec![ViewEntry::new("request", ViewValue::Payload(read(request)?))];
@@ -274,7 +277,7 @@ fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> 
     Some(payload)
 }
 
-/// The undo of a run that has failed, with its state.
+/// The undo of a failed run, and the state of this undo.
 #[derive(Debug, Clone)]
 pub struct RunUndo {
     pub goal: GoalId,
@@ -285,10 +288,10 @@ pub struct RunUndo {
 
 #[derive(Debug, Clone)]
 enum UndoPhase {
-    /// Not all threads of goals have ended.
+    /// Some threads of goals are still open.
     Settling,
     Undoing(Box<UndoQueue>),
-    /// A thread with the list of calls that were not undone was requested.
+    /// The run has requested a thread that sends a person the list of calls that were not undone.
     Reporting,
     /// The run has its result. `report` is the message that requested the thread of the report, if
     /// that thread was opened.
@@ -311,9 +314,10 @@ struct UndoQueue {
 /// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
-    /// Open a bound thread with this label and call.
+    /// The opening of a thread with this label, in which the call `payload` undoes another call.
+    /// The thread is bound to the call of the workflow's run.
     Undo { label: String, payload: Element },
-    /// Send a person the list of calls that were not undone.
+    /// A question that reports to a person which calls were not undone.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
     /// The run has failed. `left` lists the calls that were not undone.
     Failed { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },

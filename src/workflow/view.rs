@@ -87,7 +87,7 @@ impl RunView {
     /// text of the value. Returns `None` if nothing is selected.
     ///
     /// # Errors
-    /// Fails like [`RunView::evaluate`].
+    /// Fails in the same cases as [`RunView::evaluate`].
     pub fn text(&self, expression: &str) -> Result<Option<String>, XPathError> {
         let value = self.evaluate(expression)?;
         let is_nothing = matches!(&value, XPathValue::Nodes(nodes) if nodes.is_empty());
@@ -97,7 +97,8 @@ impl RunView {
     /// Returns each selected node, in order.
     ///
     /// # Errors
-    /// Fails like [`RunView::evaluate`], or if the value of the expression is no set of nodes.
+    /// Fails in the same cases as [`RunView::evaluate`], or if the value of the expression is no
+    /// set of nodes.
     pub fn items(&self, expression: &str) -> Result<Vec<ViewValue>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else {
             return Err(XPathError::Invalid(format!("{expression} selects no nodes")));
@@ -112,7 +113,7 @@ impl RunView {
     /// children, and the text of any other node. Returns `None` if nothing is selected.
     ///
     /// # Errors
-    /// Fails like [`RunView::evaluate`].
+    /// Fails in the same cases as [`RunView::evaluate`].
     pub fn select(&self, expression: &str) -> Result<Option<ViewValue>, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else {
@@ -137,7 +138,7 @@ impl RunView {
     /// Returns the first selected element, with its namespaces.
     ///
     /// # Errors
-    /// Fails like [`RunView::evaluate`].
+    /// Fails in the same cases as [`RunView::evaluate`].
     pub fn payload(&self, expression: &str) -> Result<Option<Element>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else { return Ok(None) };
         let positions = nodes.first().and_then(|node| node.element.as_ref());
@@ -147,7 +148,7 @@ impl RunView {
     /// Whether a condition holds.
     ///
     /// # Errors
-    /// Fails like [`RunView::evaluate`].
+    /// Fails in the same cases as [`RunView::evaluate`].
     pub fn is_true(&self, expression: &str) -> Result<bool, XPathError> {
         self.document.evaluate_flag(expression)
     }
@@ -160,7 +161,7 @@ impl RunView {
     /// children is its XML.
     ///
     /// # Errors
-    /// Fails like [`RunView::evaluate`].
+    /// Fails in the same cases as [`RunView::evaluate`].
     pub fn insert(&self, expression: &str) -> Result<String, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else { return Ok(value.to_text()) };

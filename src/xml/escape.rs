@@ -72,7 +72,7 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
     Cow::Owned(out)
 }
 
-/// Finds the first byte, from offset `from` on, of a character that may need a replacement.
+/// Returns the offset, at or after `from`, of the first character that may need a replacement.
 fn next_special(text: &str, from: usize) -> Option<usize> {
     // U+FFFE and U+FFFF begin with 0xEF; XML does not allow them either.
     let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
@@ -80,8 +80,8 @@ fn next_special(text: &str, from: usize) -> Option<usize> {
     Some(from + found)
 }
 
-/// Parses the reference at the beginning of `text`. Returns its character, and its length in bytes.
-/// Besides references by number, XML without a DTD has five named references.
+/// Parses the reference at the beginning of `text`. Returns the character, and the length of the
+/// reference in bytes. XML without a DTD has references by number and five named references.
 pub fn reference(text: &str) -> Option<(char, usize)> {
     let known = match text.as_bytes() {
         [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),

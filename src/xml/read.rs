@@ -22,7 +22,7 @@ impl Element {
         TreeReader::new(text).tree()
     }
 
-    /// Parses like [`Element::read`]. Also records the position of each element, and turns each
+    /// Parses as [`Element::read`] does. Also records the position of each element, and turns each
     /// line end into `\n`, as XML 1.0 requires.
     pub fn read_document(text: &str) -> Option<Self> {
         TreeReader { is_document: true, ..TreeReader::new(text) }.tree()

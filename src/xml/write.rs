@@ -30,9 +30,9 @@ pub fn content(element: &Element) -> String {
 /// recorded ones, so each numbering must stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// The number counts only the attributes of the element that get a prefix.
+    /// Numbers the prefixes of an element by counting only those attributes that get a prefix.
     OfPrefixes,
-    /// The number counts all attributes of the element, also those without a prefix.
+    /// Numbers the prefixes of an element by counting all attributes, also those without a prefix.
     OfAttributes,
 }
 

@@ -1,4 +1,4 @@
-//! Processor time of the calling thread, without that of other threads.
+//! Processor time of the calling thread, which excludes the time of all other threads.
 
 use std::time::Duration;
 

@@ -27,8 +27,8 @@ const GOALS: usize = 2_000;
 const FEW_GOALS: usize = 200;
 
 /// Adds two figures: the engine's processor time per goal in a run of 2,000 goals, compared with a
-/// run of 200 goals. In the first figure, one goal has that number of items; in the second, that
-/// number of goals runs in sequence.
+/// run of 200 goals. The goals of the first figure are the items of one list; the goals of the
+/// second figure run one after the other.
 pub fn goals(bench: &mut Bench) {
     for (name, shape) in
         [("engine_items", each_of as fn(usize) -> Shape), ("engine_chain", chain_of)]

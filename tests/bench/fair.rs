@@ -70,7 +70,7 @@ async fn median_exchange(handle: &Handle, span: Duration) -> f64 {
     times[times.len() * 99 / 100]
 }
 
-/// One call with its result. Returns the thread of the call.
+/// Makes one call and waits for its result. Returns the thread of the call.
 async fn exchange(handle: &Handle, client: &str, thread: Option<String>) -> String {
     let target = thread.map_or(Target::New { suggested: None }, |id| Target::Thread { id });
     let client = ListenerName::parse(client).unwrap();

@@ -1,6 +1,6 @@
-//! Memory of a running organism: the real program when idle and during a hundred simultaneous
-//! answers, and this program after ten thousand threads. Read from `/proc`, so available on Linux
-//! alone.
+//! Memory of a running organism: of the real program when idle and during a hundred simultaneous
+//! answers, and of this program after ten thousand threads. The memory is read from `/proc`, so
+//! these figures exist on Linux alone.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -84,8 +84,8 @@ concurrency = 100
 timeout = "300s"
 "#;
 
-/// Returns the program's peak memory in MB after it has read a hundred streams with `noises`
-/// ignored events each.
+/// Returns the program's peak memory in MB after the program has read a hundred streams with
+/// `noises` ignored events each.
 fn streamed(noises: usize) -> Option<f64> {
     let place = directory("streams");
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! Open runs of workflows: memory of a thousand at once, and the time from a start after a kill to
-//! the next step of a run.
+//! Open runs of workflows: the memory of a thousand simultaneous runs, and the time from a start
+//! after a kill to the next step of a run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -165,7 +165,7 @@ pub struct Played {
     took: Duration,
 }
 
-/// Deliveries of one call: the request, and two for each round.
+/// Number of deliveries of one call: one for the request, and two for each round.
 pub const HOPS: usize = 2 * ROUNDS + 1;
 
 impl Played {

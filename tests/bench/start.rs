@@ -1,5 +1,5 @@
-//! Duration of a start: on a long journal until every record is verified and the state is rebuilt,
-//! and of the real program until it is ready.
+//! Duration of a start: of a start on a long journal, until every record is verified and the state
+//! is rebuilt, and of a start of the real program, until it is ready.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader};
@@ -26,7 +26,7 @@ use super::figures::{Bench, median};
 use super::floor::{TASK, directory};
 use super::relay::{self, DONE, ROUNDS, START};
 
-/// Number of simultaneously active threads, as in the relay; when one ends, another begins.
+/// Number of simultaneously active threads, as in the relay. When one thread ends, another begins.
 const THREADS: usize = 64;
 /// Records in each commit of the generated journal.
 const COMMIT: usize = 1_024;
@@ -120,8 +120,8 @@ pub fn interrupt(running: &mut Child) {
     assert!(running.wait().unwrap().success());
 }
 
-/// The program, with the config of the demo and all its files in `place`. The demo searches
-/// nothing, so any waiting program can replace the code search.
+/// Returns a command of the program on the config of the demo, with the program's files in `place`.
+/// The demo searches nothing, so any waiting program can replace the code search.
 fn organism(place: &Path, verb: &str) -> Command {
     let bin = place.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
@@ -156,7 +156,7 @@ pub fn fill(place: &Path, records: usize, rounds: usize) {
     journal.close(now).unwrap();
 }
 
-/// Fills the journal on JetStream that `config` names, as [`fill`] does with a local one. Returns
+/// Fills the journal on JetStream that `config` names, as [`fill`] fills a local journal. Returns
 /// the open journal.
 pub fn fill_stream(config: Config, records: usize, rounds: usize) -> StreamJournal {
     project::begin(&config.directories(), false).unwrap();

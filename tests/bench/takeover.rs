@@ -1,5 +1,5 @@
-//! Duration of the takeover of a stream by a standby that has followed it, on a short and a long
-//! stream.
+//! Duration of a standby's takeover of a stream that the standby has followed, for a short stream
+//! and a long one.
 
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ const THREADS: usize = 64;
 /// Number of standbys that take a stream over, one after another.
 const STANDBYS: usize = 5;
 
-/// Duration of a takeover on a stream of a million records, compared with a hundred thousand.
+/// Duration of a takeover on a stream of a million records, compared with a stream of a hundred
+/// thousand records.
 pub fn ready(bench: &mut Bench) {
     let records = if bench.quick { [2_000, 20_000] } else { [100_000, 1_000_000] };
     let [short, long] = records.map(taken_over);

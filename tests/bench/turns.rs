@@ -22,7 +22,7 @@ impl Class {
         self.turns.iter().map(|(_, text)| text.len()).sum()
     }
 
-    /// Speed of a plain loop over the bytes of the same texts, in MB/s.
+    /// Returns the speed of a plain loop over the bytes of the class's texts, in MB/s.
     pub fn plain(&self) -> f64 {
         plain::megabytes_per_second(self.bytes(), || {
             self.turns.iter().map(|(_, text)| plain::count(text.as_bytes())).sum()

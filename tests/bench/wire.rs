@@ -65,7 +65,8 @@ impl Server {
         Self { url, address, serving }
     }
 
-    /// The floor: reads the bytes of the answer without parsing them.
+    /// Reads the bytes of the answer without parsing them. The time for this is the floor of the
+    /// figures.
     pub fn read(&self) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -80,7 +81,7 @@ impl Server {
 }
 
 impl Wire {
-    /// The answer as HTTP, with one chunk for each token, as real servers flush it.
+    /// The answer as HTTP, with one chunk for each token, because real servers flush each token.
     fn answer(&self, tokens: &[String]) -> Vec<u8> {
         let mut out = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
             Transfer-Encoding: chunked\r\n\r\n"

@@ -31,7 +31,7 @@ const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
 </xs:schema>"#;
 
 const DELAY: Duration = Duration::from_millis(50);
-/// Number of calls of a run, one after the other.
+/// Number of calls that a run makes one after the other.
 const CALLS: usize = 60;
 const ITEMS: usize = 100;
 
@@ -254,7 +254,7 @@ pub fn run_once(config: Config, shape: &Shape) {
 }
 
 /// Processor time of the whole organism per goal in a run of 2,000 items, compared with a run of
-/// 200.
+/// 200 items.
 pub fn goals_2000(bench: &mut Bench) {
     let micros_a_goal = |items: usize, calls_made: usize| {
         let Shape { turns, text, request, expected } = each_of(items);

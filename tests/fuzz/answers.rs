@@ -16,7 +16,7 @@ use crate::driver::Dice;
 /// because the system reserves the ports of closed connections for a while.
 const CONNECTIONS_MAX: u32 = 5_000;
 
-/// A client, and a server whose answers are the input.
+/// A client, and a server that answers with the fuzz input.
 pub struct Provider {
     runtime: Runtime,
     client: HttpClient,
@@ -24,7 +24,7 @@ pub struct Provider {
     connections: u32,
 }
 
-/// The part of a client's response that is complete.
+/// An answer that the client accepted as complete.
 #[derive(Debug, PartialEq, Eq)]
 struct FuzzedAnswer {
     status: u16,

@@ -1,5 +1,5 @@
-//! Fuzzing of all parsers of foreign text, bytes or files with nearly valid inputs. Deterministic,
-//! on stable Rust: small mutations of a checked-in corpus.
+//! Fuzzing of all parsers of foreign text, bytes or files with nearly valid inputs. The inputs are
+//! small mutations of a checked-in corpus and the same in every run. Stable Rust is enough.
 //!
 //! `FUZZ_SECONDS` sets the duration of each target (1), `FUZZ_SEED` the mutations (1). Failing
 //! inputs are stored in `target/fuzz/`; copy them into the corpus with the fix, because the corpus

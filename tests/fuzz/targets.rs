@@ -206,7 +206,8 @@ impl FuzzSetup {
         Self { home, around: ConfigEnvironment { directory, ..ConfigEnvironment::default() } }
     }
 
-    /// Checks that a config is valid, or has at least one problem with a text.
+    /// Checks that a config is valid, or that it has at least one problem and each problem has a
+    /// text.
     pub fn config(&mut self, bytes: &[u8]) -> String {
         std::fs::write(self.home.path().join("organism.toml"), bytes).unwrap();
         match load(Path::new("organism.toml"), &self.around) {

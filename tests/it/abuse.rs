@@ -17,7 +17,7 @@ mod restarts;
 mod stage;
 mod streams;
 
-/// Returns the small count for every run, or the large one for a long campaign.
+/// Returns `torture` if `ORGANISM_TORTURE` requests a long campaign, and otherwise `quick`.
 fn size(quick: usize, torture: usize) -> usize {
     if std::env::var_os("ORGANISM_TORTURE").is_some() { torture } else { quick }
 }

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Instant;
 
-/// A campaign. It writes its line when this value is dropped.
+/// A campaign. Its report line is written when this value is dropped.
 pub struct Campaign {
     name: String,
     begun: Instant,

@@ -1,5 +1,5 @@
-//! Real NATS servers for tests. Each starts on a free port with its own directory, and ends with
-//! the test process.
+//! Real NATS servers for tests. Each server starts on a free port with its own directory, and ends
+//! with the test process.
 
 // The bench includes this file, and would resolve the path differently.
 #[path = "nats/cluster.rs"]
@@ -20,7 +20,8 @@ pub use cluster::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The server program: `NATS_SERVER`, or the one that `.ci/nats` installs.
+/// Path of the server program: the value of `NATS_SERVER`, or else the program that `.ci/nats`
+/// installs.
 pub fn program() -> PathBuf {
     if let Some(named) = std::env::var_os("NATS_SERVER") {
         return named.into();
@@ -31,8 +32,8 @@ pub fn program() -> PathBuf {
     installed
 }
 
-/// Shell script that runs the server until standard input ends, so that the server also ends with a
-/// crashed test.
+/// Shell script that runs the server until standard input ends, so that the server also ends when
+/// the test crashes.
 const KEEPER: &str = r#"
 program=$1 config=$2 directory=$3
 "$program" --config "$config" >"$directory/log" 2>&1 </dev/null &
@@ -213,7 +214,8 @@ fn copy_directory(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// Path of a file for an `include` in the server's config, relative to that config.
+/// Path of a file for an `include` in the server's config, relative to the directory of this
+/// config.
 pub fn included(path: &Path) -> String {
     let temporary = std::env::temp_dir();
     let below =
@@ -243,7 +245,7 @@ impl Admin {
         Self(BlockingClient::open(servers, "test").unwrap())
     }
 
-    /// Sends a request like [`Admin::must`], but returns `None` without a valid response.
+    /// Sends a request as [`Admin::must`] does, but returns `None` without a valid response.
     fn try_ask(&self, what: &str, body: &Value) -> Option<Value> {
         let question = NatsRequest {
             subject: format!("$JS.API.{what}"),
@@ -265,7 +267,7 @@ impl Admin {
         serde_json::from_slice(&self.0.request(question).unwrap()).unwrap()
     }
 
-    /// Sends a JetStream request like [`Admin::ask`], and panics if it fails.
+    /// Sends a JetStream request as [`Admin::ask`] does, but panics if the request fails.
     pub fn must(&self, what: &str, body: &Value) -> Value {
         let answer = self.ask(what, body);
         assert!(answer.get("error").is_none(), "{what}: {answer}");

@@ -196,8 +196,8 @@ pub const COPIES_KEY: &str = "ORGANISM_JOURNAL__CHECKPOINTS";
 /// A directory with a config, its listeners and its journal.
 pub struct House {
     directory: TempDir,
-    /// Whether the journal is where the config states. Other journals may be on JetStream for a
-    /// whole test run.
+    /// Whether the journal stays where the config states, even if `ORGANISM_TEST_NATS` puts the
+    /// journals of other houses on JetStream.
     settled: bool,
 }
 
@@ -240,8 +240,9 @@ impl House {
         house
     }
 
-    /// Creates a house like [`House::with`], whose journal is where its config states. On
-    /// JetStream, houses with the same stream are hosts of one organism.
+    /// Creates a house as [`House::with`] does, but keeps its journal where the config states, even
+    /// if `ORGANISM_TEST_NATS` is set. On JetStream, houses with the same stream are hosts of one
+    /// organism.
     pub fn settled(config: &str) -> Self {
         let house = Self { settled: true, ..Self::with(config) };
         if config.contains("store = \"jetstream\"") {
@@ -370,8 +371,8 @@ impl House {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Asserts that `organism verify` accepts the journal. With `REPLAY_ALL=1`, it also decides
-    /// every record again.
+    /// Asserts that `organism verify` accepts the journal. With `REPLAY_ALL=1`, the command also
+    /// decides every record again.
     pub fn verified(&self) {
         if std::env::var("REPLAY_ALL").is_ok() {
             let replayed = self.organism(&["replay"]);

@@ -48,8 +48,8 @@ mod waiting;
 mod wall_time;
 pub mod world;
 
-/// Tests that give records with facts and inputs that the simulation does not reach. Each has the
-/// name of its stored journal.
+/// Tests that give records with facts and inputs that the simulation does not reach. Each test has
+/// a name, under which its journal is stored.
 pub const WITH_RARE_RECORDS: [(&str, fn()); 8] = [
     ("a-request-renews-its-budgets", renewals::a_restart_renews_nothing_and_forgets_no_renewal),
     (

@@ -63,7 +63,8 @@ fn a_seed_runs_exactly_as_it_did_before() {
     }
 }
 
-/// A seed gives the same records whether trees at rest have left memory and come back, or not.
+/// A seed gives the same records in both cases: when trees at rest leave memory and come back, and
+/// when all trees stay in memory.
 #[test]
 fn the_records_are_the_same_whether_trees_at_rest_leave_memory_or_not() {
     for seed in 0..100 {

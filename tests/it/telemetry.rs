@@ -15,7 +15,7 @@ pub const CONSUMER: u64 = 5;
 pub const INTERNAL: u64 = 1;
 pub const CLIENT: u64 = 3;
 
-/// Adds a collector to a config.
+/// Adds a `[telemetry]` section with this collector and the lines `more` to a config.
 pub fn with_collector(config: &str, collector: &Collector, more: &str) -> String {
     format!("{config}\n[telemetry]\nendpoint = \"{}\"\n{more}\n", collector.url())
 }

@@ -25,8 +25,8 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A project directory with a copy of what the configs need, so that the same relative paths of
-/// listeners and schemas hold.
+/// A project directory with the folders and files that the configs name. Relative paths of
+/// listeners and schemas are the same as in the repository.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in ["listeners", "schemas"] {

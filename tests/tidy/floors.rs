@@ -46,7 +46,7 @@ enum Neighbours {
     None,
 }
 
-/// Lower floors that a module must not use.
+/// Modules of lower floors that a module must not use, each with the reason.
 const STRANGERS: &[(&str, &str, &str)] = &[
     ("agent", "pump", "guests meet the pump only over the bus"),
     ("listener", "pump", "guests meet the pump only over the bus"),
@@ -55,7 +55,8 @@ const STRANGERS: &[(&str, &str, &str)] = &[
     ("audit", "bus", "what is proved is proved from the journal alone"),
 ];
 
-/// Words that must not occur in a folder: its invariants in `docs/ARCHITECTURE.md`.
+/// Words that must not occur in a folder, each list with the invariant of `docs/ARCHITECTURE.md`
+/// that forbids the words.
 const ABSENT: &[(&str, &[&str], &str)] = &[
     ("src/xml/", &["tokio", "async", "libxml"], "the language is pure and synchronous"),
     ("src/thread/", &["std::fs", "std::net", "tokio", "async"], "state is plain"),

@@ -26,7 +26,8 @@ fn index_rows(text: &str) -> Vec<IndexRow<'_>> {
     rows
 }
 
-/// Explains how a row is wrong, given the code of its file.
+/// Explains how a row is wrong; `None` if the row is right. `code` is the code of the file that the
+/// row names.
 fn fault_of(row: &IndexRow<'_>, code: Option<&str>) -> Option<String> {
     let Some(code) = code else { return Some(format!("{}: {} is gone", row.rule, row.path)) };
     let (owner, name) = row.item.rsplit_once("::").map_or((None, row.item), |(o, n)| (Some(o), n));

@@ -158,7 +158,7 @@ fn listed(code: &str, start: usize, end: usize, kind: ItemKind) -> Vec<Member> {
     found
 }
 
-/// Ranges between commas outside of brackets.
+/// Ranges between the commas that stand outside of brackets.
 fn separated(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
     let bytes = code.as_bytes();
     let mut ranges = Vec::new();
@@ -201,7 +201,7 @@ fn past_attributes(code: &str, mut from: usize, to: usize) -> (usize, bool) {
     }
 }
 
-/// Length of the text up to the bracket that closes its first bracket.
+/// Length of the text up to the bracket that closes the first bracket of the text.
 fn bracketed(text: &str) -> usize {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate() {

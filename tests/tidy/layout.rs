@@ -1,5 +1,5 @@
-//! Layout of code: one binding a line, `if` decides on booleans, and a function whose name is a
-//! question changes nothing and answers yes or no.
+//! Layout of code: each binding has its own line, and `if` decides on booleans. A function whose
+//! name is a question changes nothing and answers yes or no.
 
 use crate::ratchet::{Offence, only_shrinks};
 use crate::source;

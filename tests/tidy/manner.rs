@@ -1,4 +1,5 @@
-//! Doc comments say in plain sentences what a thing is: no riddle openings, no verbs of telling.
+//! Rules about doc comments: a doc comment states in plain sentences what an item is, without
+//! riddle openings and verbs of telling.
 
 use crate::ratchet::{Offence, only_shrinks};
 use crate::tree::{File, rust};
@@ -6,7 +7,7 @@ use crate::tree::{File, rust};
 /// Maximum length of a key in a list; the rest of the sentence is cut off.
 const KEY_CHARS_MAX: usize = 100;
 
-/// Words that must not open a doc comment; a noun or a verb must.
+/// Words that must not open a doc comment. A doc comment opens with a noun or a verb.
 const RIDDLE_OPENINGS: &[&str] = &["Of", "What", "Who", "Whom", "Whose"];
 
 const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];

@@ -12,8 +12,8 @@ use crate::tree::{File, product, read, rust};
 /// belongs to.
 const SHARED_NAMES: &[&str] = &["Error", "Options", "Args", "Config", "Handle", "Service"];
 
-/// Words that no code name may contain, because the field has another noun. Payload names and wire
-/// names are exempt.
+/// Words that no code name may contain, because software engineers have another noun for the same
+/// thing. Payload names and wire names are exempt.
 const FORBIDDEN: &[&str] = &[
     "desk", "desks", "clerk", "clerks", "agency", "agencies", "outpost", "outposts", "guest",
     "guests", "works", "station", "stations", "door", "doors", "parcel", "parcels", "letter",

@@ -1,8 +1,8 @@
 //! A serialised type states its wire form: each field and variant has a `rename`, so that a rename
 //! in Rust changes no format.
 //!
-//! A member in `today/wire-names.txt` is listed by its name: under another name in Rust it is a new
-//! offence, which fails until an attribute keeps the name on the wire.
+//! `today/wire-names.txt` lists members without a `rename` by their names in Rust. If such a member
+//! is renamed in Rust, the new name is an offence until an attribute states the name on the wire.
 
 use crate::items::{DeclaredItem, ItemKind, Member, declared_items, members};
 use crate::ratchet::{Offence, only_shrinks};
@@ -12,7 +12,8 @@ use crate::tree::{File, product};
 /// Attributes of a type whose members have no names on the wire.
 const NAMELESS_TYPES: &[&str] = &["transparent", "from", "try_from"];
 
-/// Attributes of a member that has no name on the wire, or that state the name.
+/// Attributes of a member that state the name on the wire, or that leave the member without such a
+/// name.
 const EXPLICIT_MEMBERS: &[&str] = &["rename", "skip", "flatten", "other"];
 
 fn has_word(text: &str, word: &str) -> bool {

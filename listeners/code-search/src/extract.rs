@@ -18,8 +18,8 @@ enum ExtractTarget {
     Range(usize, usize),
 }
 
-/// Extracts a part of a file. `line` and `end_line` of the request take precedence over a `:line`
-/// in its path.
+/// Extracts a part of a file. If the request has a `line` or an `end_line`, a `:line` in the
+/// request's path is ignored.
 pub fn extract(tree: &SearchTree, request: &Extract) -> Result<ExtractResult, ToolError> {
     let (path, mut target) = split(tree, &request.file_path)?;
     match (request.line, request.end_line) {
@@ -66,8 +66,8 @@ pub fn extract(tree: &SearchTree, request: &Extract) -> Result<ExtractResult, To
     Ok(ExtractResult { file_path: file, line: first, end_line, symbol, notes, text })
 }
 
-/// Splits `#symbol`, `:line` or `:line-line` off a path, unless a file has exactly the written
-/// name.
+/// Splits `#symbol`, `:line` or `:line-line` off a path. If a file has exactly the written name,
+/// splits nothing off.
 fn split<'a>(tree: &SearchTree, written: &'a str) -> Result<(&'a str, ExtractTarget), ToolError> {
     let whole = tree.resolve(written);
     if whole.is_ok() {

@@ -146,7 +146,7 @@ impl CodePattern {
         Ok(Self(parts))
     }
 
-    /// Byte ranges of the matches that do not overlap, in the order of the text.
+    /// Byte ranges of the matches in the order of the text. No two matches overlap.
     fn matches_in(&self, source: &str) -> Vec<Range<usize>> {
         let tokens = tokens(source);
         let texts: Vec<&str> =

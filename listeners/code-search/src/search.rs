@@ -13,8 +13,8 @@ use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
 
-/// Searches the whole tree, or the part at `path`. A query that is no regular expression is
-/// searched as plain text, and a note states so.
+/// Searches the whole tree, or the part of the tree at `path`. If the query is not a valid regular
+/// expression, it is searched as plain text, and a note states this.
 pub fn search(tree: &SearchTree, request: &Search) -> Result<SearchResults, ToolError> {
     let mut notes = Vec::new();
     let matcher = matcher(&request.query, &mut notes)?;

@@ -43,7 +43,7 @@ pub enum CommandStep {
 }
 
 impl WorkspaceRequest {
-    /// Parses a payload. Returns `None` if the workspace does not accept such a payload.
+    /// Parses a payload. Returns `None` if the workspace does not accept the payload.
     pub fn read(payload: &str) -> Option<Self> {
         let element = Element::read(payload)?;
 

@@ -19,7 +19,7 @@ impl FileChange {
         self.before != self.after
     }
 
-    /// Bytes of both contents together.
+    /// Total bytes of the content before the change and the content after it.
     pub fn bytes(&self) -> usize {
         let length = |content: &Option<Vec<u8>>| content.as_ref().map_or(0, Vec::len);
         length(&self.before) + length(&self.after)

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::output::CommandOutput;
 use crate::supervise::SUPERVISE;
 
-/// Runs commands with these settings.
+/// Runs commands with the environment and the time limit in its fields.
 #[derive(Debug, Clone)]
 pub struct CommandRunner {
     /// Path of this listener's own program.

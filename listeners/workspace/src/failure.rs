@@ -35,7 +35,7 @@ pub enum FailureCode {
     BadPackage,
     UnknownProposal,
     /// The preview with which a person approved the call is no longer valid. The schema lacks this
-    /// code, because such a call is refused, not answered with a failure.
+    /// code: such a call is refused, and gets no answer with a failure.
     StalePreview,
     /// The listener died while a command was running, so the result of the command is unknown.
     Interrupted,
@@ -90,12 +90,13 @@ impl ActionFailure {
         Self { code, message: message.into() }
     }
 
-    /// Creates the failure for an error of the system while `doing` something to a path.
+    /// Creates the failure for an error of the operating system. `doing` names the action on the
+    /// path at which the error occurred.
     pub fn of(error: Errno, doing: &str, place: &WorkspacePath) -> Self {
         Self::system(error, &format!("cannot {doing} `{place}`"))
     }
 
-    /// Creates the failure for an error of the system that concerns no path.
+    /// Creates the failure for an error of the operating system that concerns no path.
     pub fn system(error: Errno, what: &str) -> Self {
         let code = match error {
             Errno::NOSPC | Errno::DQUOT => FailureCode::DiskFull,

@@ -11,8 +11,8 @@ struct PackageManager {
     names: PackageNameForm,
 }
 
-/// Permitted form of a package name, besides letters, digits, `.`, `_`, `-` and a version. No form
-/// permits addresses and file paths, because they could install packages from anywhere.
+/// Permitted form of a package name. All forms permit letters, digits, `.`, `_`, `-` and a version.
+/// No form permits addresses and file paths, because they could install packages from anywhere.
 #[derive(Clone, Copy)]
 enum PackageNameForm {
     Plain,

@@ -80,7 +80,7 @@ impl WorkspaceRoot {
         })
     }
 
-    /// Opens the directory of a file; `None` if it does not exist.
+    /// Opens the directory that contains a file. Returns `None` if the directory does not exist.
     pub fn parent(&self, place: &WorkspacePath) -> Result<Option<OwnedFd>, ActionFailure> {
         self.walk(place, place.split().0)
     }
@@ -121,7 +121,7 @@ impl WorkspaceRoot {
         Ok(missing)
     }
 
-    /// Opens the directory of a file, and creates it if it does not exist.
+    /// Opens the directory that contains a file, and creates the directory if it does not exist.
     pub fn make_parent(&self, place: &WorkspacePath) -> Result<OwnedFd, ActionFailure> {
         let failed = |error| ActionFailure::of(error, "make the directory of", place);
         let mut dir = self.top(place)?;
@@ -147,7 +147,7 @@ impl WorkspaceRoot {
         }
     }
 
-    /// Reads a file; `None` if it does not exist.
+    /// Reads a file. Returns `None` if the file does not exist.
     pub fn read(&self, place: &WorkspacePath) -> Result<Option<FoundFile>, ActionFailure> {
         match self.parent(place)? {
             Some(dir) => read_in(&dir, place.split().1, place),

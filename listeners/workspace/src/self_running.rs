@@ -2,8 +2,8 @@
 //! command, so the write is held for approval like a command. Only the names of a file and of its
 //! directories decide whether the write is held.
 
-/// Directories in which every file is held: configuration that editors, shells, agents, CI and
-/// version control read and execute.
+/// Directories in which every file is held for approval: configuration that editors, shells,
+/// agents, CI and version control read and execute.
 const DIRECTORIES: &[&str] = &[
     ".aider",
     ".buildkite",
@@ -44,7 +44,7 @@ const DIRECTORIES: &[&str] = &[
     ".zed",
 ];
 
-/// Names of files that are held in every directory.
+/// Names of files that are held for approval in every directory.
 const FILES: &[&str] = &[
     // Git: address and update command of a submodule, settings, and the file that marks a bare
     // repository.
@@ -160,7 +160,7 @@ const GIT_HOOKS: &[&str] = &[
     "update",
 ];
 
-/// Endings of file names that are held.
+/// Endings of file names. A file with such a name is held for approval.
 const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
 
 /// Ending of the names of bare repositories.
@@ -181,8 +181,8 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// Whether a file with this name is held. Includes the names of held directories, because some
-/// programs read a file in place of such a directory.
+/// Whether writing a file with this name is held for approval. The names of held directories count,
+/// too, because some programs read a file in place of such a directory.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)
@@ -201,8 +201,9 @@ fn is_same(plain: &str, held: &str) -> bool {
     plain == held || is_short_name(plain, held)
 }
 
-/// The name that a lenient file system stores for `name`: in lower case, without ignored code
-/// points, without a stream, and without dots and spaces at the end.
+/// The name that a lenient file system stores for `name`: in lower case, without code points that
+/// the file system ignores, without the name of an NTFS stream, and without dots and spaces at the
+/// end.
 pub fn plain(name: &str) -> String {
     let name = name.split([':', '\\']).next().unwrap_or(name);
     let kept = name.chars().filter(|c| !is_ignored(*c));

@@ -19,7 +19,7 @@ use crate::state::{StateLock, WorkspaceState};
 /// outside.
 const STEP: &str = "workspace-step";
 
-/// Data of a set of changes, except the changed files.
+/// Data of a set of changes, without the changed files themselves.
 #[derive(Debug, Clone, Default)]
 pub struct SetDescription {
     pub message: String,
@@ -44,8 +44,8 @@ impl<'a> ChangeSets<'a> {
         Ok(sets)
     }
 
-    /// Waits for the lock, for a caller that only reads. Fails if a set is unfinished, because the
-    /// changes of an unfinished set will be undone.
+    /// Takes the lock for a caller that only reads, after waiting for it. Fails if a set is
+    /// unfinished, because the changes of an unfinished set will be undone.
     pub fn read(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         if sets.state.unfinished().map_err(remembering)?.is_some() {
@@ -288,8 +288,8 @@ impl<'a> ChangeSets<'a> {
         fsync(&dir).map_err(failed)
     }
 
-    /// Removes the temporary files of a finished set, and the directories that an undone set had
-    /// created.
+    /// Removes the temporary files of a finished set. If the set was undone, also removes the
+    /// directories that it had created.
     fn clear(&self, manifest: &SetManifest) {
         for (index, entry) in manifest.files.iter().enumerate() {
             let place = WorkspacePath::file(&entry.path, self.root.path());
@@ -328,7 +328,7 @@ fn entry(change: &FileChange) -> FileEntry {
     }
 }
 
-/// Reads a file; `None` if there is no regular file that can be read.
+/// Reads a file. Returns `None` if `name` is no regular file or cannot be read.
 fn read(dir: &std::os::fd::OwnedFd, name: &str, place: &WorkspacePath) -> Option<Vec<u8>> {
     let found: Option<FoundFile> = root::read_in(dir, name, place).ok().flatten();
     found.map(|found| found.bytes)

@@ -100,7 +100,8 @@ impl WorkspaceState {
         self.dir.join("open")
     }
 
-    /// Returns the set that was being made when its process died; `None` if there is none.
+    /// Returns the set of changes that a dead process has left unfinished; `None` if there is no
+    /// such set.
     pub fn unfinished(&self) -> io::Result<Option<SetManifest>> {
         match manifest(&self.open_folder()) {
             Ok(manifest) => Ok(Some(manifest)),

@@ -21,9 +21,9 @@ pub const SUPERVISE: &str = "--supervise";
 /// Exit code for a command that cannot be started, as in shells.
 const CANNOT_START: u8 = 127;
 
-/// Runs a program and exits with its exit code. Standard input is one end of a pipe to the
-/// listener. Nothing is ever sent over this pipe. When the listener closes it, the supervisor kills
-/// all processes.
+/// Runs a program and exits with the program's exit code. Standard input is one end of a pipe to
+/// the listener, and nothing is ever sent over this pipe. When the listener closes the pipe, the
+/// supervisor kills all processes of the program.
 pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else {
         return failed("no command to supervise");

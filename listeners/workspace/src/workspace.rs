@@ -89,8 +89,8 @@ impl Workspace {
         Ok(Self { root, state, commands, shell, installs, approved })
     }
 
-    /// Carries out a call and returns its answer: one or several XML elements. Fails if the
-    /// workspace does not accept such a payload, or if the state cannot be stored.
+    /// Carries out a call and returns the answer: one or several XML elements. Fails if the
+    /// workspace does not accept the payload, or if the state cannot be stored.
     pub fn answer(&self, call: &WorkspaceCall<'_>) -> Result<String, String> {
         let request = WorkspaceRequest::read(call.payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
@@ -226,8 +226,8 @@ impl Workspace {
         })
     }
 
-    /// Returns the last set that is neither undone nor itself an undo, with the changes that undo
-    /// it.
+    /// Returns the last set that can be undone, with the changes that undo it. A set that was
+    /// undone, or that is itself an undo, cannot be undone.
     fn planned_undo(
         &self,
         sets: &ChangeSets<'_>,
@@ -300,7 +300,7 @@ impl Workspace {
 
     // Commands.
 
-    /// Runs one step. Returns its answer, and whether the next step may run.
+    /// Runs one step of a call. Returns the answer of the step, and whether the next step may run.
     fn step(
         &self,
         call: &WorkspaceCall<'_>,
@@ -399,8 +399,8 @@ impl Workspace {
     }
 }
 
-/// All sets as one change for each file: from its content before the first set to its content after
-/// the last.
+/// Combines all sets into one change for each file: from the content before the first set to the
+/// content after the last.
 fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange>, ActionFailure> {
     let mut spans: BTreeMap<&str, FileSpan<'_>> = BTreeMap::new();
     for set in all {

@@ -1,6 +1,6 @@
-//! The order of a turn's actions, read from the record of the turn. Prompts show the results in
-//! this order, whatever the order of their arrival. In place of a refused action's result, prompts
-//! show the refusal.
+//! The order of a turn's actions, read from the record of the turn. Prompts show the results of the
+//! actions in this order, whatever the order of arrival. For a refused action, prompts show the
+//! refusal instead of a result.
 
 use std::collections::HashMap;
 

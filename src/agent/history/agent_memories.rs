@@ -39,9 +39,9 @@ impl ThreadMemory {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds transferred records of the thread: those after the position `after`, up to the position
-    /// `up_to`. If `after` is 0, the records are the whole thread and replace the content of this
-    /// memory.
+    /// Adds transferred records of the thread: the records after the position `after`, up to the
+    /// position `up_to`. If `after` is 0, the records are the whole thread and replace the content
+    /// of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
     /// memory.
@@ -69,13 +69,14 @@ impl ThreadMemory {
     }
 }
 
-/// Memories of all agents of a process. Keeps the memories that were used last between turns.
+/// Memories of all agents of a process. Between turns, it keeps the memories that were used most
+/// recently.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// History of the threads from which forks were made.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
-    /// Turns in the sources of forks, by the agent and the thread of the fork.
+    /// Turns in the sources of forks. The key is the agent and the thread of the fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 

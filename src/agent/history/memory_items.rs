@@ -28,7 +28,7 @@ pub(super) struct MemoryItems {
     first_deliveries: HashMap<CallId, Position>,
     /// Turns in the window, by `seq`.
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
-    /// Place of the last item in the order of the items.
+    /// Sort key of the last item.
     last: Option<Place>,
     /// Number of clearings, and number of messages replaced by stubs, in the fold.
     changes: (usize, usize),
@@ -259,9 +259,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes items whose `seq` is less than `before`, except the newest of these: the last `kept`
-/// that count towards the window, with all items after the first of them. The request of the call
-/// `stays` is never removed.
+/// Removes items whose `seq` is less than `before`. Of these items, the last `kept` that count
+/// towards the window remain, and so do all items after the first remaining one. The request of the
+/// call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -126,8 +126,8 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether the message is the core's note that the thread is a fork, which the thread's first
-/// record contains. Agents do not see the note, so that a fork and its source have the same
+/// Whether the message is the core's note that the thread is a fork. The first record of the thread
+/// contains this note. Agents do not see the note, so that a fork and its source have the same
 /// prompts.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });

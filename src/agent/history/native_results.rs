@@ -1,5 +1,6 @@
-//! Results of a turn's native calls, read from the record of the turn. The record contains the
-//! digest of each call's payload, which identifies the messages of the call, or the call's refusal.
+//! Results of a turn's native calls, read from the record of the turn. The record contains a digest
+//! for each native call. This digest identifies the messages or the refusal that the native call
+//! led to.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use crate::thread::Fact;
 /// Results of the native calls of one turn.
 #[derive(Debug, Default)]
 pub(super) struct CallOutcomes {
-    /// Digest of the payload of each native call, in the order of the calls.
+    /// Payload of each native call, in the order of the calls; `None` if the call was refused.
     payloads: Vec<Option<String>>,
     /// For each message of the agent, the index of the native call from which it was made.
     sent: HashMap<MessageId, usize>,

@@ -11,7 +11,7 @@ use crate::xml::element::Element;
 
 use super::is_core;
 
-/// Approximate bytes of a turn in memory besides its text.
+/// Approximate bytes of a turn in memory, not counting the turn's text.
 const TURN_BYTES: usize = 1_024;
 
 /// A turn in the source of a fork.
@@ -105,7 +105,8 @@ impl SourceTurns {
     }
 
     /// Returns all turns that a model answered. The turn with the number `turn` comes first,
-    /// because it matches if the fork repeats its source. The other turns follow in their order.
+    /// because a fork that repeats its source needs exactly that turn. The other turns follow in
+    /// their order.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,

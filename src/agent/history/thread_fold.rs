@@ -19,7 +19,7 @@ use crate::agent::{MemoryScope, RendererVersion};
 /// A table whose keys are message ids.
 type ByMessage<V> = HashMap<MessageId, V, foldhash::fast::RandomState>;
 
-/// Approximate bytes of a message or a turn in memory, besides its text.
+/// Approximate bytes of a message or a turn in memory, not counting its text.
 const ITEM_BYTES: usize = 512;
 
 /// Turns, messages and calls of one agent in one thread, up to a position.
@@ -56,7 +56,7 @@ pub struct ThreadFold {
 /// One of the agent's turns.
 pub(super) struct OwnTurn {
     pub call: CallId,
-    /// Position from which the turn was rendered.
+    /// Position up to which the turn's prompt shows the thread.
     pub position: Position,
     pub text: Arc<ModelText>,
 }
@@ -139,7 +139,7 @@ impl ThreadFold {
         self.up_to = self.up_to.max(up_to);
     }
 
-    /// Adds a record, unless the fold contains it.
+    /// Adds a record. Does nothing if the fold already contains it.
     pub(super) fn read(&mut self, record: &Record) {
         if record.position <= self.up_to {
             return;

@@ -1,5 +1,5 @@
-//! The messages of a thread that the prompt of a turn does not show, and why each of them is
-//! missing.
+//! The messages of a thread that the prompt of a turn does not show, and the reason why each
+//! message is missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub enum UnseenReason {
     /// The agent remembers only messages that it sent or received, and the message went between
     /// other listeners.
     AmongOthers,
-    /// The message is a request to the agent, and it waited until the call of this turn ended.
+    /// The message is another request to the agent, and waits until the call of this turn ends.
     Waiting,
     /// The message is the text of another agent's turn. The payloads of that turn are separate
     /// messages.
@@ -70,9 +70,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages of the thread up to the viewpoint that the prompt at the viewpoint does not
-/// show, oldest first. `left_out` names the messages that the turn at the viewpoint replaced by
-/// stubs.
+/// Returns the messages that the thread contains at the viewpoint and the prompt at the viewpoint
+/// does not show, oldest first. `left_out` names the messages that the turn at the viewpoint
+/// replaced by stubs.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

@@ -8,7 +8,8 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Tags whose content counts as reasoning, except for an agent with a payload of the same name.
+/// Tags whose content counts as reasoning. If an agent has a payload with the name of a tag, the
+/// tag counts as that payload instead.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Element that contains results in user messages.
 const RESULT: &str = "tool_result";

@@ -73,7 +73,7 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Passes the whole `content`, if the action's text contains it verbatim.
+    /// Moves the search past the whole `content`, if the action's text contains it verbatim.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());

@@ -51,7 +51,7 @@ pub struct ParsedTurn {
 }
 
 impl ParsedTurn {
-    /// Whether the turn is text without an action, and has no other mistake.
+    /// Whether the turn is text without an action, and this is the turn's only mistake.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -76,7 +76,8 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Decides about a broken action. `None` refuses the action with the extractor's finding.
+    /// Returns the decision about a broken action. If it is `None`, the action is refused with the
+    /// extractor's finding.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }
@@ -94,7 +95,7 @@ pub(super) struct ParsedItems {
     pub reading: ParsedTurn,
     /// Number of actions so far, including broken ones.
     index: usize,
-    /// Whether the turn contains text besides payloads and reasoning.
+    /// Whether the turn contains text outside of payloads and reasoning.
     pub has_text: bool,
     /// Whether the model wrote a note explicitly.
     pub noted: bool,
@@ -172,8 +173,8 @@ impl ParsedItems {
         }
     }
 
-    /// If the text ends inside a broken action, adds to the refusal of this action that the
-    /// provider cut the text. Returns whether the text ends inside a broken action.
+    /// If the text ends inside a broken action, adds to the refusal of that action that the
+    /// provider cut the text, and returns true. Otherwise returns false.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);

@@ -23,8 +23,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the call with the text of a turn, if the turn ended normally and contains neither an action
-/// nor a finding.
+/// Ends the call with the text of a turn. Does so only if the turn ended normally, and contains no
+/// action and no finding.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

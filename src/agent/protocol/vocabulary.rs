@@ -46,8 +46,8 @@ pub struct AgentVocabulary {
 }
 
 impl VocabularyEntry {
-    /// Returns the names of the peers that answer the payload. Texts before the eighth version add
-    /// each peer's description.
+    /// Returns the names of the peers that answer the payload. Before the eighth renderer version,
+    /// adds the description of each peer.
     pub fn answered_by(&self, version: RendererVersion) -> String {
         let peers = self.peers.iter().map(|peer| {
             if version >= RendererVersion::V8 { peer.name.clone() } else { peer.to_string() }
@@ -55,7 +55,7 @@ impl VocabularyEntry {
         peers.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the payload opens a call of another listener.
+    /// Whether the payload opens a call to another listener.
     pub fn opens_call(&self) -> bool {
         matches!(self.meaning, Meaning::Call { .. } | Meaning::Delegate { .. })
     }

@@ -64,9 +64,9 @@ impl AgentEnvironment {
 pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// Writes the system prompt of one turn. `sections` come from the config: a section with the name
-/// of a standard section replaces the default text or follows the generated text; all others come
-/// last.
+/// Writes the system prompt of one turn. `sections` come from the config. A section with the name
+/// of a standard section replaces the default text or follows the generated text; sections with
+/// other names come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

@@ -12,8 +12,8 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::limits;
 use crate::schema::Schemas;
 
-/// Explains how tools are called. Texts since the eighth version do not list the tools, because the
-/// tool definitions already describe them.
+/// Explains how tools are called. From the eighth renderer version on, the text does not list the
+/// tools, because the tool definitions describe them.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);
@@ -187,8 +187,8 @@ fn finals(out: &mut String, prompt: &PromptInput, tools: &NativeTools) {
     ends(out, prompt);
 }
 
-/// Writes the section about the final report of `xml-final`. The section does not contain the
-/// nonce; the notice of each turn does.
+/// Writes the section about the final report of `xml-final`. The notice of each turn contains the
+/// nonce; this section does not.
 fn slot(out: &mut String, prompt: &PromptInput) {
     let format = prompt.finals.format.as_str();
     let opening = when_done(prompt);

@@ -89,8 +89,8 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
 }
 
 /// Lists the peers that answer the tools, with their descriptions. Returns an empty text if no peer
-/// has a description. Also returns an empty text before the eighth version, because earlier texts
-/// describe the peers beside each tool.
+/// has a description. Renderer versions before the eighth always get an empty text, because their
+/// texts describe the peers beside each tool.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());

@@ -111,8 +111,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk of an answer. Reports text and the announcement of a pause as progress,
-    /// but not a failure.
+    /// Handles one chunk of an answer. Reports progress for text and for the announcement of a
+    /// pause, and no progress for a failure.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -123,8 +123,8 @@ impl ProgressReporter {
 }
 
 impl<C: TurnServices> AdmittedRequests<'_, C> {
-    /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await: one task
-    /// both admits requests and receives chunks, so this task would deadlock.
+    /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await: the task
+    /// that admits requests also receives chunks, so it would wait for its own lock forever.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,8 +273,8 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Calls the model. A request that the provider rejects may still give a turn, whose only
-    /// content is feedback.
+    /// Calls the model. If the provider rejects the request, the call may still give a turn that
+    /// contains only feedback.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,

@@ -139,8 +139,8 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// Pairs the nonces and timers of a fork with those of its source: nonces by the number of the
-    /// turn, timers by their order.
+    /// Pairs the nonces and timers of a fork with the nonces and timers of its source: nonces by
+    /// the number of the turn, timers by their order.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;

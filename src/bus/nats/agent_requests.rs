@@ -244,8 +244,8 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
     }
 }
 
-/// Whether the texts of a turn are within their bounds, which they must be because the pump records
-/// them completely.
+/// Whether the texts of a turn are within their bounds. The bounds are necessary, because the pump
+/// records the texts completely.
 fn is_bounded(turn: &Turn) -> bool {
     let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));

@@ -27,13 +27,14 @@ struct SendQueue {
     messages: Vec<OutboundPublish>,
     /// Whether a sending task runs. That task also sends messages that are queued while it runs.
     is_sending: bool,
-    /// One sender for each wait for the sending of all messages. Dropping a sender ends its wait.
+    /// Senders whose receivers wait until all messages are sent. Dropping a sender ends the wait of
+    /// its receiver.
     waits: Vec<oneshot::Sender<()>>,
 }
 
 impl SendQueue {
     /// Takes the messages to send next. If there are none, marks the sending task as ended, ends
-    /// all waits for it, and returns `None`.
+    /// all waits in `waits`, and returns `None`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;

@@ -63,7 +63,7 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
 }
 
 /// Whether the body of the NATS message is the payload without a frame. A request for a preview
-/// always has a frame, whose name distinguishes the request from a call.
+/// always has a frame. The name of the frame distinguishes such a request from a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -1,5 +1,5 @@
-//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and the environment variable
-//! that makes a program serve listeners on NATS.
+//! Names of the protocol's headers (docs/PROTOCOL.md, section 12). Also the name of the environment
+//! variable that makes a program serve listeners on NATS.
 
 /// Environment variable with the address of a NATS server. If the variable is set, the kits serve
 /// listeners on NATS. Child processes never inherit the variable.
@@ -35,7 +35,7 @@ pub const CONFIG: &str = "Organism-Config";
 
 /// Header of a request from an agent host: kind of the request.
 pub const ASK: &str = "Organism-Ask";
-/// Header: offset of the part in the body, in bytes.
+/// Header: offset in bytes at which the part in the body begins in the whole text.
 pub const OFFSET: &str = "Organism-Offset";
 /// Header of a request for a thread: journal position up to which the host has the thread. Header
 /// of the response: position after which the transferred part begins.

@@ -46,15 +46,15 @@ pub(super) struct NatsShared {
     /// Notified when no attempt is in flight any more.
     idle: Notify,
     /// Whether the host must publish a probe, because the listener is reachable again. Replicas
-    /// respond to a probe with their lease.
+    /// respond to the probe with their lease.
     is_probe_due: AtomicBool,
     /// Number of attempts that are no longer in the in-flight table, but whose end is not yet
     /// reported to the sink.
     ending: AtomicUsize,
     /// Number of received messages that matched no attempt.
     strays: AtomicU64,
-    /// Reports of denied operations. Only the connection's thread locks them, except when the host
-    /// ends.
+    /// Reports of denied operations. While the host runs, only the connection's thread locks these
+    /// reports.
     pub denied_operations: Mutex<DeniedOperations>,
     /// Number of keep-alives with an unreadable lease. Used to limit the log lines about such
     /// keep-alives.
@@ -68,8 +68,8 @@ pub(super) struct NatsShared {
     pub memory: ReplicaMemory,
 }
 
-/// Counts an attempt from its removal from the in-flight table until the sink has its result, so
-/// that the host does not count as idle meanwhile.
+/// Counts an attempt that was removed from the in-flight table and whose result the sink does not
+/// have yet. Meanwhile, the host does not count as idle.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -155,7 +155,7 @@ impl NatsShared {
         &self.runtime
     }
 
-    /// Whether the token's attempt is in flight, or was given up and may still be answered.
+    /// Whether the attempt of this token is in flight, or was given up but may still be answered.
     pub(super) fn knows(&self, token: AttemptToken) -> bool {
         self.in_flight().knows(token)
     }
@@ -372,7 +372,7 @@ impl NatsShared {
         }
     }
 
-    /// Requests that running replicas announce themselves again.
+    /// Asks all running replicas to announce themselves again.
     async fn ask_who_is_there(&self) {
         let ping = self.subjects.ping();
         let here = self.subjects.here();
@@ -447,8 +447,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Handles an answer that names an attempt. Only records the answer if its subject does not
-    /// belong to the named attempt.
+    /// Handles an answer that names an attempt. If the subject of the answer does not belong to the
+    /// named attempt, only records the answer.
     fn named(
         &self,
         token: AttemptToken,

@@ -26,7 +26,7 @@ pub(super) struct InFlightTable {
     /// Attempts that ended without an answer, oldest first. An answer to such an attempt may still
     /// arrive.
     given_up: VecDeque<(AttemptToken, AttemptKey)>,
-    /// The lease that the listener's replicas have announced; `None` if there is none.
+    /// The lease that the listener's replicas have announced; `None` if they have announced none.
     lease: Option<Duration>,
     is_away: bool,
     is_draining: bool,
@@ -58,7 +58,8 @@ struct InFlightAttempt {
 /// The form in which a delivery was published.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// Mark up to which the replica will remember the call once it has answered.
+    /// Memory mark of the replica after its answer. From the answer on, the replica remembers the
+    /// call up to this mark.
     pub mark: Option<MemoryMark>,
     /// The complete delivery, if only its new messages were published.
     pub partial: Option<Box<Delivery>>,
@@ -197,7 +198,7 @@ impl InFlightTable {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Returns the call and attempt of this token, if the attempt is in flight, or was given up and
+    /// Returns the call and attempt of this token, if the attempt is in flight, or was given up but
     /// may still be answered.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
@@ -215,7 +216,7 @@ impl InFlightTable {
         }
     }
 
-    /// Whether the token's attempt is in flight, or was given up and may still be answered.
+    /// Whether the attempt of this token is in flight, or was given up but may still be answered.
     pub fn knows(&self, token: AttemptToken) -> bool {
         self.status(token) != AttemptStatus::Unknown
     }
@@ -255,14 +256,15 @@ impl InFlightTable {
         }
     }
 
-    /// Returns the mark up to which the replica of this attempt will remember the call once it has
-    /// answered.
+    /// Returns the memory mark of this attempt's replica. After the replica has answered the call,
+    /// it remembers the call up to this mark.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts that a permission error may have stopped: attempts published with only
-    /// their new messages, within the period `published`, that no replica has acknowledged.
+    /// Returns the partial attempts that a permission error may have stopped. Such an attempt was
+    /// published with only its new messages, within the period `published`, and no replica has
+    /// acknowledged it.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -270,8 +272,8 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt for which only the new messages were published and
-    /// which no handler has begun. The caller must publish the complete delivery on `connection`.
+    /// Takes the complete delivery of an attempt that was published with only its new messages and
+    /// that no handler has begun. The caller must publish the complete delivery on `connection`.
     /// Returns `None` if the attempt was published completely.
     pub fn take_partial(
         &mut self,
@@ -301,8 +303,8 @@ impl InFlightTable {
     }
 
     /// Removes and returns the attempts that a permission error stopped: attempts published since
-    /// `since` that no replica has acknowledged. Attempts from before `since` stay, because they
-    /// may have reached a replica.
+    /// `since` that no replica has acknowledged. Attempts that were published earlier stay, because
+    /// they may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged

@@ -65,7 +65,7 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Passes a text to the live channel, or drops it if its attempt is not in flight. Returns
+    /// Passes a text to the live channel. Drops the text if its attempt is not in flight. Returns
     /// whether the message is a text.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
@@ -94,7 +94,7 @@ impl NatsShared {
     }
 }
 
-/// The live channel of an agent host, and the pumps that requested its texts.
+/// The live channel of an agent host, and the pumps that requested texts from this channel.
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
@@ -103,15 +103,15 @@ pub(super) struct HostTexts {
     /// Last reported state of each running model call, and the reply subject to which it was sent.
     /// Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of lost events that no pump knows of yet. The lock is held while events are taken
-    /// from the queue and published, so that the events keep their order.
+    /// Number of lost events that were not reported to any pump yet. The lock is held while events
+    /// are taken from the queue and published, so that the events keep their order.
     lost: tokio::sync::Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// Time of the last request for texts of each pump. The key is the token of the pump in its
-    /// reply subjects.
+    /// For each pump, the time of its last request for texts. The key is the token that the pump
+    /// has in its reply subjects.
     pumps: HashMap<String, Instant>,
     /// The relay that a task serves; `None` if no pump watches.
     relay: Option<Arc<LiveRelay>>,
@@ -124,7 +124,8 @@ impl TextWatchers {
     }
 }
 
-/// Subscription to live events of this host, which a task sends to the pumps that requested texts.
+/// A host's subscription to its own live events. A task sends these events to the pumps that
+/// requested texts.
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,

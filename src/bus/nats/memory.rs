@@ -84,8 +84,8 @@ impl ReplicaMemory {
 }
 
 /// Returns the subject that an answer names for the next delivery of its call. Returns `None` if
-/// the subject is no inbox of the listener, because the pump may publish such deliveries only to
-/// inboxes of the listener.
+/// that subject is no inbox of the listener, because the pump may publish the next delivery only to
+/// an inbox of the listener.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -108,8 +108,9 @@ impl NatsShared {
         SentDelivery { mark, partial }
     }
 
-    /// Records that a replica remembers the call, because the replica's answer to this attempt
-    /// states so. Does nothing for agents, whose hosts read the whole thread instead.
+    /// Records that a replica remembers a call, because the replica's answer to this attempt states
+    /// so. Does nothing for agents: instead of remembering calls, their hosts read the whole
+    /// thread.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.remote_agents.is_some() {
             return;
@@ -127,10 +128,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery for which only the new messages were published, because
-    /// no replica with the earlier messages got them. The attempt stays the same, because no
-    /// handler has begun it; if it was cancelled, it ends. Returns false if all messages were
-    /// published before.
+    /// Publishes all messages of a delivery that was published with only its new messages, because
+    /// no replica with the earlier messages got the delivery. The attempt stays the same, because
+    /// no handler has begun it; a cancelled attempt ends instead. Returns false if all messages
+    /// were published before.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -158,8 +159,8 @@ impl NatsShared {
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes all messages of each delivery that the servers denied on a replica's subject. No
-    /// reply reports such a denial.
+    /// Publishes all messages of each delivery that was published on a replica's subject and denied
+    /// by the servers. No reply reports such a denial.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

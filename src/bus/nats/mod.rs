@@ -1,9 +1,9 @@
 //! Listeners on NATS: programs on any machine that form a queue group and answer deliveries on the
 //! listener's subject (docs/PROTOCOL.md, section 12).
 //!
-//! Listeners need core NATS only. The subject of an answer names the listener, which the servers'
-//! permissions enforce. An unguessable token in the subject names the attempt. The module
-//! `in_flight` is the table of attempts, which `host` drives.
+//! Listeners need core NATS only. The subject of an answer names the listener, and the servers'
+//! permissions enforce this name. An unguessable token in the subject names the attempt. The module
+//! `in_flight` is the table of attempts, and the module `host` drives this table.
 //!
 //! An agent may run on another machine, too (section 13): `agent_host` is the side of the agent,
 //! `remote_agents` the side of the pump.
@@ -51,12 +51,12 @@ pub struct Options {
     /// Name of the organism, which is a token of every subject.
     pub organism: String,
     pub listener: ListenerName,
-    /// Time that a cancelled attempt has to end.
+    /// Maximum time from the cancellation of an attempt to its end.
     pub cancel_grace: Duration,
     /// Whether a cancelled attempt stays in flight while its replica renews the lease. True for
     /// listeners that must get one delivery at a time.
     pub waits_for_end: bool,
-    /// Time that deliveries in flight have to end during a drain.
+    /// Maximum time for deliveries in flight to end during a drain.
     pub drain_timeout: Duration,
     /// Settings of a remote agent; `None` for other listeners.
     pub remote_agents: Option<RemoteAgentOptions>,
@@ -116,8 +116,8 @@ impl std::fmt::Debug for NatsHost {
 
 impl NatsHost {
     /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
-    /// if the listener has no replica, because replicas may start later. [`Sink::left`] and the end
-    /// of each delivery report that no replica is there.
+    /// if the listener has no replica, because replicas may start later. While there is no replica,
+    /// [`Sink::left`] and the end of each delivery report this.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The pump's side of an agent on another machine: answers the requests that the agent host sends
 //! during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request names no thread. The token of an open attempt gives access to the attempt's thread, up
-//! to the position of the delivery, and to nothing else.
+//! A request names no thread. With the token of an open attempt, a request can read the attempt's
+//! thread up to the position of the delivery, and nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +49,7 @@ pub struct ThreadTransfer {
     /// has.
     pub after: Position,
     pub text: Vec<u8>,
-    /// Mark of the end of the part, which the agent host sends with its next request for the
+    /// Mark of the end of the part. The agent host sends this mark with its next request for the
     /// thread.
     pub mark: Digest,
 }
@@ -146,9 +146,8 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
-    /// Removes attempts that are no longer known. For an attempt that was given up, drops the
-    /// encoded thread. Also drops the partial answer of such an attempt if the next part is
-    /// overdue.
+    /// Removes attempts that are no longer known. If an attempt was given up, drops its encoded
+    /// thread, and also its partial answer if the next part is overdue.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);
@@ -197,7 +196,7 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Handles a request that came with the token `at` of an attempt, which may be unknown.
+    /// Handles a request. `at` is the token with which the request came, and may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,

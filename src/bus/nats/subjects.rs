@@ -25,8 +25,8 @@ impl ListenerSubjects {
         Self { organism: organism.to_owned(), listener: listener.clone(), answers }
     }
 
-    /// Returns the subject of deliveries. The listener's replicas subscribe to it as a queue group
-    /// with the listener's name.
+    /// Returns the subject of deliveries. The listener's replicas subscribe to this subject as a
+    /// queue group with the listener's name.
     pub fn deliveries(&self) -> String {
         format!("organism.{}.to.{}", self.organism, self.listener)
     }
@@ -72,9 +72,9 @@ impl ListenerSubjects {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Returns the subject of requests for previews, to which replicas with previews subscribe as a
-    /// queue group with the listener's name. This subject is not that of deliveries, so that a
-    /// program without previews never mistakes such a request for a call.
+    /// Returns the subject of requests for previews. Replicas with previews subscribe to it as a
+    /// queue group with the listener's name. Deliveries have another subject, so that a program
+    /// without previews never mistakes a request for a preview for a call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -85,8 +85,8 @@ impl ListenerSubjects {
     }
 
     /// Whether a discovery request with this reply subject may be answered. False for a request of
-    /// another organism: the request has the same subject if that organism has a listener of the
-    /// same name, and an answer would make it mistake this listener for its own.
+    /// another organism. If that organism has a listener of the same name, the request arrives
+    /// here, and an answer would make that organism mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }

@@ -22,7 +22,7 @@ use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
 /// How long to wait for the last lines of an ended child. Bounded, because a descendant of the
-/// child may keep its standard error open.
+/// child may keep the standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]

@@ -39,20 +39,21 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// Mark up to which the child will remember the call after its answer.
+    /// Memory mark of the child after its answer to the current delivery. From the answer on, the
+    /// child remembers the call up to this mark.
     mark: Option<MemoryMark>,
     /// The complete current delivery, if the child was sent only the new messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
     has_sent_heartbeat: bool,
-    /// Whether a warning was logged that the answer to the latest delivery is unfinished.
+    /// Whether a warning was logged because the answer to the latest delivery is unfinished.
     is_warned_of_frame: bool,
     /// Log span of the latest delivery.
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers that named an attempt other than the current one.
+    /// Number of answers of this child that named another attempt instead of the current one.
     strays: u32,
     /// Deadline of the current call's answer, set by a cancellation or a drain.
     patience: Option<Instant>,
@@ -122,7 +123,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. Handles output of the child before commands for the child, so that
+    /// Waits for the next event. Output of the child comes before commands for the child, so that
     /// unsolicited output does not count as the answer to the next delivery.
     async fn event(&mut self) -> ChildEvent {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
@@ -191,8 +192,8 @@ impl<'a> ChildIo<'a> {
         Ok(())
     }
 
-    /// Returns the result of the current delivery that follows from this answer, or `None` if the
-    /// delivery continues.
+    /// Derives the result of the current delivery from this answer. Returns `None` if the delivery
+    /// continues.
     fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, AttemptFailure>> {
         if answer.memory == ClaimedMemory::Missing {
             return self.write_complete_delivery().err().map(Err);
@@ -307,8 +308,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process. Before that, handles the output that is still in the pipe,
-    /// because no more output can follow.
+    /// Handles the exit of the process. First handles the output that is still in the pipe, because
+    /// no more output can follow.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();

@@ -1,5 +1,5 @@
-//! A listener's process without a host: the caller writes the bytes that the process reads. The
-//! conformance kit thus decides which bytes reach a program at the same time.
+//! A listener's process without a host: the caller writes the bytes that the process reads. So the
+//! conformance kit decides which bytes reach a program at the same time.
 
 use std::sync::Arc;
 

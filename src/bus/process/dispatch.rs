@@ -177,8 +177,8 @@ impl DispatchState {
         Ok(())
     }
 
-    /// Removes and returns the idle instance that remembers the call. If none does, takes the idle
-    /// instance that was used last.
+    /// Removes and returns the idle instance that remembers the call. If no idle instance remembers
+    /// it, removes and returns the idle instance that was used last.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);

@@ -1,5 +1,5 @@
-//! The life of one instance: starts its process, serves deliveries, and restarts the process within
-//! the limits.
+//! Runs one instance of a process listener: starts its process, serves deliveries, and restarts the
+//! process within the limits.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! Starts child processes on one permanent thread, through a launcher that ties the life of each
 //! child to this process.
 //!
-//! The launcher is the `organism` program with its hidden verb [`VERB`]. It requests from the
-//! kernel a signal for the death of its parent thread, and checks that its parent process is still
+//! The launcher is the `organism` program with its hidden verb [`VERB`]. The launcher has the
+//! kernel send it a signal when its parent thread ends, and checks that its parent process is still
 //! the expected one. Then it executes the listener's program, which keeps the process id and the
 //! signal.
 
@@ -27,10 +27,11 @@ pub const VERB: &str = "launch-listener";
 /// How long a program may take to show that it is a launcher.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Path of this program; set only if this program has the hidden verb.
+/// Path of this program; set only if this program has the hidden verb [`VERB`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Declares that this program has the hidden verb and launches its own listeners.
+/// Declares that this program has the hidden verb [`VERB`], so that it can launch its own
+/// listeners.
 pub fn use_this_program() {
     // This path leads to the running program even after an update has replaced its file.
     let running = PathBuf::from("/proc/self/exe");
@@ -43,7 +44,7 @@ pub fn use_this_program() {
 /// Returns the launcher with its first arguments, or `None` if children cannot be tied to this
 /// process.
 ///
-/// May block, because it tests a program before the first use.
+/// The first call may block, because it tests the program that it finds.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -70,8 +71,8 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether a program has the hidden verb. As a test, the program must launch itself and print its
-/// version.
+/// Whether a program has the hidden verb [`VERB`]. The test has the program launch itself and print
+/// its version.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -144,8 +145,8 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// Carries out the hidden verb: ties this process to `parent` and executes `program`. Returns `Ok`
-/// only if the parent has ended already.
+/// Carries out the hidden verb [`VERB`]: ties this process to `parent` and executes `program`.
+/// Returns `Ok` only if the parent has ended already.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 /// listener starts inherits it.
 pub const PUMP_VARIABLE: &str = "ORGANISM_PUMP";
 
-/// One run of a pump: its journal and epoch, and its process.
+/// Identity of one run of a pump: the journal and the epoch, and the process of the pump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PumpMark {
     journal: Uuid,
@@ -43,8 +43,8 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process with `mark`. An earlier pump of this journal must have
-    /// started the process. The earlier pump's own process must have ended, or be this process.
+    /// Whether this pump may kill a process with `mark`: an earlier pump of the same journal
+    /// started that process, and the process of the earlier pump has ended or is this process.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

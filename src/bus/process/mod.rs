@@ -51,9 +51,9 @@ pub struct Options {
     /// Names of variables that the processes must not inherit, because the variables hold secrets.
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
-    /// The `organism` program, which ties the life of the processes to this process. `None` stands
-    /// for this program if it has the hidden verb, otherwise for an `organism` program beside this
-    /// program or on `PATH`.
+    /// The program that launches the listeners' processes and ties their life to this process.
+    /// `None` stands for this program if it can launch listeners, otherwise for an `organism`
+    /// program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Mark of this pump for the environment of the processes.
     pub pump: Option<PumpMark>,
@@ -99,8 +99,9 @@ pub struct ProcessHost {
 }
 
 impl ProcessHost {
-    /// Starts every instance on `runtime`. Succeeds even if the program is missing, because it may
-    /// appear later. If it is missing, [`Sink::left`] and the end of each delivery report this.
+    /// Starts every instance on `runtime`. Succeeds even if the program is missing, because the
+    /// program may appear later. [`Sink::left`] and the end of each delivery report a missing
+    /// program.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

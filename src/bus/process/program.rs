@@ -11,9 +11,9 @@ pub struct ProgramNotFound {
     pub looked: String,
 }
 
-/// Locates a program. A name with a slash is used as it is. Any other name is searched beside the
-/// running executable, then along `PATH`. Not used for the programs of a config, for which more
-/// directories are searched.
+/// Locates a program. A name with a slash is used as it is. A name without a slash is searched
+/// beside the running executable, then along `PATH`. The programs of a config are located by a
+/// different function, which searches more directories.
 pub fn find(program: &str) -> Result<PathBuf, ProgramNotFound> {
     let mut denied = None;
     for candidate in candidates(program) {

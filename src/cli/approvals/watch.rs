@@ -40,7 +40,7 @@ impl ShownCalls {
     }
 
     /// Handles the result of a decision on a call. Returns true if the refusal of the decision is
-    /// temporary, so that the call still waits and must be shown again.
+    /// temporary: the call still waits and must be shown again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)
@@ -149,8 +149,8 @@ fn line() -> anyhow::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
 }
 
-/// Sends a decision. If the decision was refused, shows and returns the refusal: for example,
-/// another operator has decided meanwhile, or the call is over.
+/// Sends a decision. If the decision is refused, for example because another operator has decided
+/// meanwhile, shows and returns the refusal.
 fn decide(
     config: &ConfigArg,
     message: MessageId,

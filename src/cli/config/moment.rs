@@ -12,7 +12,7 @@ use crate::audit::past_time;
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;
 
-/// A boot, with the partition of the journal that contains it.
+/// A boot, and the partition whose journal contains the boot.
 pub struct BootOnRecord {
     pub boot: BootConfig,
     pub reader: JournalReader,

@@ -40,7 +40,7 @@ struct GateQuestion {
 struct GateAnswer {
     #[serde(rename = "id")]
     id: Json,
-    /// `accepted`, `refused`, or `error` for a file that could not be read.
+    /// The verdict: `accepted` or `refused`; `error` if the file could not be read.
     #[serde(rename = "verdict")]
     verdict: &'static str,
     #[serde(rename = "rule", skip_serializing_if = "Option::is_none")]

@@ -95,8 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether `program`, which the listener needs besides its own files, can be found from a
-/// config in this directory.
+/// Prints whether a config in the current directory would find `program`, which the listener needs
+/// in addition to its own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {
@@ -109,7 +109,8 @@ fn note_program(program: &str) {
     }
 }
 
-/// Returns the listener's lines for a config. The directory is escaped as in a string of a config.
+/// Returns the lines that a config needs for the listener. The directory in the lines is escaped as
+/// a string of the config.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     if !listener.config.contains("DIR") {
         return Ok(listener.config.to_owned());

@@ -17,8 +17,8 @@ pub struct ConfigFile {
     path: PathBuf,
     text: String,
     metadata: Metadata,
-    /// Directory of the file, locked in place of the file, because another command may just have
-    /// replaced the file.
+    /// Directory of the file, which holds the lock. The file itself cannot hold the lock, because
+    /// commands replace the file.
     directory: File,
 }
 
@@ -82,7 +82,7 @@ impl ConfigFile {
     }
 }
 
-/// Fails with a reason if a replacement of the file would change anything besides the file's text.
+/// Fails with a reason if a replacement of the file would change more than the file's text.
 fn check(path: &Path, metadata: &Metadata) -> Result<(), String> {
     if !metadata.is_file() {
         return Err("is no regular file".to_owned());

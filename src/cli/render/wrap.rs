@@ -13,8 +13,8 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces tabs by spaces. Also replaces each character on which a screen would act, or which it
-/// would reorder or hide, by the character's code point. Keeps line breaks.
+/// Replaces each tab by spaces. Replaces each character that a screen would interpret, reorder or
+/// hide by the character's code point. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }

@@ -51,7 +51,7 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     })
 }
 
-/// Finds the failed and refused requests of clients that match the filter.
+/// Finds the client requests that failed or were refused, and that match the filter.
 pub fn matching(data: &Path, filter: &RetryFilter) -> anyhow::Result<Vec<NamedMessage>> {
     read_each(data, &mut |index, partition| {
         named_of(index, partition, retry_messages(index, filter, limits::RETRIES_MAX)?)

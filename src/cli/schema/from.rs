@@ -68,7 +68,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Describes how the command has read the text, and which option makes it read the text otherwise.
+/// Describes how the command has read the text. Names the option for another reading, if one is
+/// possible.
 fn description(origin: SchemaOrigin) -> &'static str {
     match origin {
         SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",

@@ -21,13 +21,13 @@ const EQUAL: &str = "equal";
 const DIFFERENT: &str = "different";
 const NONE: &str = "none";
 
-/// Degree to which a thread changed.
+/// How much a thread changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum TrialChange {
-    /// Neither the course nor the finals changed.
+    /// The finals, the events before them and the prompts are equal.
     #[serde(rename = "none")]
     Nothing,
-    /// The finals are equal, but the course or the prompts differ.
+    /// The finals are equal, but the events before them or the prompts differ.
     #[serde(rename = "course")]
     Course,
     /// The finals differ, and the judge decided that they mean the same.
@@ -101,7 +101,7 @@ pub struct TrialReport {
     untried: Vec<UntriedThread>,
 }
 
-/// Sums over all threads of one side.
+/// Sums over all threads, either of their records or of their runs in the trial.
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
     #[serde(rename = "spent")]
@@ -330,7 +330,7 @@ impl TriedThread {
     }
 }
 
-/// Writes the values of both sides, or a single value if they are the same.
+/// Writes `before` and `after`, or only one of them if they are equal.
 fn pair(before: String, after: String) -> String {
     if before == after { before } else { format!("{before} → {after}") }
 }

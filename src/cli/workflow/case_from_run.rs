@@ -70,14 +70,14 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the path of the config that a case file names. Also returns `None` if the case file is
-/// invalid, because `write` reports this later.
+/// Returns the path of the config that a case file names. Returns `None` if the case file names no
+/// config, or if it is invalid; `write` reports an invalid case file later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config
 }
 
-/// Fails if the case file tests a config other than `ours`, the config of the run.
+/// Fails if the case file tests a config other than `ours`, which is the config of the run.
 fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyhow::Result<()> {
     let located = config::locate(tested, &ConfigEnvironment::of_process()).ok();
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();

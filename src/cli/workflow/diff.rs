@@ -92,8 +92,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls in open runs that the gate refuses once the second config is in force: the goal and
-    /// the listener of each call.
+    /// Calls that the gate will refuse in open runs once the second config is in force: the goal
+    /// and the listener of each call.
     refused: Vec<(String, ListenerName)>,
 }
 

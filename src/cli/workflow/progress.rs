@@ -204,7 +204,7 @@ impl<'a> RunProgress<'a> {
 }
 
 /// Returns the rows whose state has changed, each with its previous form. Ended rows come before
-/// running rows. Among ended rows, a row comes before the row that contains it.
+/// running rows. An ended row comes before the row that contains it.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -226,8 +226,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a change gets a line of its own. A goal that waits gets a line only after it has ended
-/// and will be run again by its loop.
+/// Whether a change gets a line of its own. A waiting goal gets a line only if it was running
+/// before, because a loop will run it again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

@@ -22,7 +22,7 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
-    /// Returns the definition with which the run goes on to its end.
+    /// Returns the definition that the run follows until its end.
     pub fn definition(&self) -> anyhow::Result<WorkflowDefinition> {
         let Self { reader, digest, .. } = self;
         let failed = |error| journal_target::failed_in(reader, error);

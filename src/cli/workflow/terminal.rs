@@ -1,4 +1,4 @@
-//! A block of lines at the bottom of a terminal's screen, which is redrawn at the same place.
+//! A block of lines that is redrawn in place at the bottom of a terminal's screen.
 
 use std::fmt::Write as _;
 

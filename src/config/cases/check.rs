@@ -172,8 +172,8 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input. If all inputs are known, reports the first other problem of the
-/// input.
+/// Reports every unknown input, and the first other problem. Reports no missing input beside an
+/// unknown one, which was probably meant as the missing one.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

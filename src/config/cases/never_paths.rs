@@ -52,8 +52,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns the forms that the labels of a goal's threads can have after the goal's name. Returns no
-/// forms for a goal that makes no calls itself.
+/// Returns the forms that the labels of a goal's threads can have, without the goal's name at the
+/// beginning. Returns no forms for a goal that makes no calls itself.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -92,7 +92,7 @@ fn labels_of(
     labels
 }
 
-/// Returns the form of the label of each part of a goal, without the goal's name at the beginning.
+/// Returns the forms of the labels of a goal's parts, without the goal's name at the beginning.
 /// Each part has its own thread.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];

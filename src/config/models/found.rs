@@ -1,4 +1,4 @@
-//! Resolves the recordings, keys, addresses and other models that a model names.
+//! Resolves the recordings, keys, addresses and routes that a model names.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Resolves the files, keys and other models that models name. Collects missing keys in `missing`,
-/// because only some commands need them.
+/// Resolves the files, keys and routes that models name. Collects missing keys in `missing`,
+/// because only some commands need the keys.
 pub fn specs(
     models: &[DeclaredModel],
     directory: &Path,
@@ -244,8 +244,8 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// Returns a model as the record states it: all settings except the key and the pace of a
-/// recording.
+/// Returns a model as the record states it: all settings, but without the key of a provider and the
+/// pace of a recording.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

@@ -21,7 +21,7 @@ pub struct ComparedConfig {
     /// Digest of the effective config.
     pub digest: Digest,
     values: BTreeMap<String, String>,
-    /// Texts that the config refers to by digest. Texts that the journal lacks are missing.
+    /// Texts that the config refers to by digest, except texts that the journal lacks.
     texts: BTreeMap<Digest, String>,
 }
 
@@ -178,8 +178,8 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Returns each item of a list with its name; `None` if an item has no name. Members and sections
-/// of a prompt have names.
+/// Returns each item of a list with its name; `None` if an item has no name. For example, members
+/// and the sections of a prompt have names.
 fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
     let named: Option<Vec<_>> = items.iter().map(named_item).collect();
     named.filter(|named| !named.is_empty())

@@ -31,7 +31,8 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// From the same texts, this version of the program makes another effective config.
+    /// This version of the program reads the recorded texts as another effective config than the
+    /// recorded one.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
          another way than the version that stored it"
@@ -53,8 +54,8 @@ impl StoredConfig {
         self.extract().map(|extracted| extracted.config)
     }
 
-    /// Like [`StoredConfig::load`], but keeps the files of the config until the returned value is
-    /// dropped. Playback models read their recordings from these files.
+    /// Loads the config as [`StoredConfig::load`] does, but keeps the files of the config until the
+    /// returned value is dropped. Playback models read their recordings from these files.
     pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let mut extracted = self.extract_unproved()?;
         let config = &mut extracted.config;
@@ -70,8 +71,8 @@ impl StoredConfig {
         Ok(extracted)
     }
 
-    /// Like [`StoredConfig::load`], but does not compare the loaded effective config with the
-    /// recorded one.
+    /// Loads the config as [`StoredConfig::load`] does, but does not compare the loaded effective
+    /// config with the recorded one.
     pub fn load_unproved(&self) -> Result<Config, StoredConfigError> {
         self.extract_unproved().map(|extracted| extracted.config)
     }

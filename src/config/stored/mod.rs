@@ -34,10 +34,10 @@ pub use schemas::{RecordedSchema, schemas_of};
 /// Version of the manifest's form.
 const MANIFEST_VERSION: u32 = 1;
 
-/// Names every text of a config by its digest.
+/// Manifest of a stored config, which names every text of the config by its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigManifest {
-    /// Version of the manifest's form. Only a blob with this key is a manifest.
+    /// Version of the manifest's form. A blob without this key is not a manifest.
     #[serde(rename = "organism_config")]
     version: u32,
     /// Digest of the effective config.
@@ -155,7 +155,7 @@ impl StoredConfig {
     }
 }
 
-/// Parses the manifest in a blob. `None` if the blob is something else.
+/// Parses the manifest in a blob. Returns `None` if the blob is not a manifest.
 fn read_manifest(text: &str) -> Result<Option<ConfigManifest>, StoredConfigError> {
     #[derive(Deserialize)]
     struct Marked {

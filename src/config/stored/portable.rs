@@ -54,8 +54,8 @@ pub fn beneath(directory: &str, path: &str) -> String {
     file_name(&joined)
 }
 
-/// Returns the name of a schema in the effective config. A copy of the config in another directory
-/// uses the same name.
+/// Returns the name of a schema in the effective config. The name stays the same if the config is
+/// copied to another directory.
 pub fn schema_name(path: &str) -> String {
     let name = file_name(path);
     match name.strip_prefix(SHIPPED) {
@@ -78,8 +78,8 @@ fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
 }
 
-/// Returns the path without `.` components, and with each `..` resolved that follows a name.
-/// Symbolic links are not resolved.
+/// Returns the path without `.` components. Resolves each `..` that follows a name, but no symbolic
+/// links.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let mut root = "";

@@ -234,8 +234,8 @@ impl ConfigRenderer<'_> {
         name
     }
 
-    /// Like [`ConfigRenderer::file`], but for a recording, which is left out if it is too large to
-    /// be stored.
+    /// Keeps the text of a recording as [`ConfigRenderer::file`] does, but leaves out a recording
+    /// that is too large to be stored.
     fn recording(&mut self, path: &str) -> String {
         let name = portable::file_name(path);
         let Ok(text) = std::fs::read_to_string(self.directory.join(path)) else { return name };

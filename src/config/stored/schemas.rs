@@ -27,8 +27,9 @@ struct EffectiveSchemas {
     schemas: BTreeMap<String, Digest>,
 }
 
-/// Finds the documents that declare the element `name` in the config of a boot. Returns no document
-/// if the program itself carries the schema of the payload, as for payloads of the core.
+/// Finds the documents that declare the element `name` in the config of a boot. Returns no
+/// documents if the program itself ships the schema of the payload, as it does for payloads of the
+/// core.
 ///
 /// # Errors
 ///

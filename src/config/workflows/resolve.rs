@@ -102,8 +102,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the problem of a payload that two listeners accept, so that a goal for `listener` would
-/// also call `other`.
+/// Makes the problem of a payload that two listeners accept: a goal for `listener` would also call
+/// `other`.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

@@ -1,11 +1,11 @@
 //! Lower bounds of a stream: how far the stream went, as each reachable source shows it.
 //!
 //! Servers may lose the end of a stream together with the bucket of the leases. So a process that
-//! is about to lead queries every source that knows a position and the hash of the record there:
-//! the projection and the state directory of this host, the lease as its last holder wrote it, and
-//! the projections of the other processes. A stream that is shorter than any of these bounds gets
-//! no leader. A stream that has another record at such a position is forked, and gets no leader
-//! either.
+//! is about to lead queries every source that knows a position and the hash of the record at that
+//! position: the projection and the state directory of this host, the lease as its last holder
+//! wrote it, and the projections of the other processes. If the stream is shorter than one of these
+//! bounds, no process leads it. If the stream has a different record at the position of a bound,
+//! the stream is forked, and no process leads it either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -62,9 +62,9 @@ pub struct ProjectionReport {
     /// Last record of the projection; `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
-    /// Processes that run, as the reporting process believes, including itself. The process that
-    /// queries waits for the reports of all of them. Empty if the reporting process has not
-    /// listened long enough to know the others.
+    /// Processes that run, as the reporting process believes, including itself. The querying
+    /// process waits for the reports of all of them. Empty if the reporting process has not
+    /// listened long enough to know the other processes.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<MemberId, String>,
 }
@@ -91,26 +91,28 @@ pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
     Ok(Some(ProjectionHead { journal, position, hash: sealed.hash }))
 }
 
-/// Returns the hash of a record of the projection in `data`.
+/// Returns the hash of the record at `position` in the projection in `data`; `None` if the
+/// projection has no such record.
 pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>, Error> {
     Ok(JournalReader::open(data)?.record(position)?.map(|sealed| sealed.hash))
 }
 
 impl Options {
-    /// Returns the subject on which processes report the last record of their projections of this
+    /// Returns the subject on which each process reports the last record of its projection of this
     /// partition.
     pub fn bound_subject(&self) -> String {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Returns the common prefix of the subjects of [`Options::bound_subject`] for all partitions.
+    /// Returns the prefix that the subjects of all partitions share; see
+    /// [`Options::bound_subject`].
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
 }
 
-/// Lower bound of the stream from one source: a position, with the hash of its record if the source
-/// knows it.
+/// Lower bound of the stream from one source: a position, and the hash of the record at this
+/// position if the source knows the hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StreamBound {
     /// Name of the source, shown to people.
@@ -141,7 +143,7 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns bounds of a stream that come from the projection in `data` alone.
+    /// Returns the bounds of a stream as the projection in `data` alone shows them.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -286,9 +288,9 @@ impl StreamBounds {
         if is_new { Ok(()) } else { Err(self.shorter(None)) }
     }
 
-    /// Refuses a stream of `journal` that ends at record `last` and message `seq`, if a source
-    /// shows a later record, or another record at a position of the stream. `hash_at` returns the
-    /// hash of a record of the stream.
+    /// Checks a stream of `journal` that ends at record `last` and message `seq`. Refuses the
+    /// stream if a source shows a later record, or a different record at a position of the stream.
+    /// `hash_at` returns the hash of a record of the stream.
     pub fn check(
         &self,
         journal: Uuid,

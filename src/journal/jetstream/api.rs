@@ -216,7 +216,7 @@ impl JetStreamApi {
         }
     }
 
-    /// Returns the messages with these numbers, in order.
+    /// Returns the messages with the numbers `seqs`, in the same order.
     pub fn messages(
         &self,
         stream: &str,
@@ -226,8 +226,8 @@ impl JetStreamApi {
         self.link.request_all(questions).into_iter().map(stored).collect()
     }
 
-    /// Publishes a message into the stream that takes its subject. Returns the sequence number of
-    /// the message in that stream.
+    /// Publishes a message on `subject`, which a stream takes. Returns the sequence number of the
+    /// message in that stream.
     pub fn publish(
         &self,
         subject: &str,

@@ -16,7 +16,8 @@
 //! {"mac":{"head":"0254…"}}                                    of the head, after the last step
 //! ```
 //!
-//! Parts without the last part of their commit were never acknowledged, and are ignored.
+//! If the last part of a commit is missing, the commit was never acknowledged, and its other parts
+//! are ignored.
 
 use std::borrow::Cow;
 
@@ -67,7 +68,7 @@ enum CommitLine<'a> {
     },
     #[serde(rename = "step", borrow)]
     Step(StepLine<'a>),
-    /// MAC over the record of the preceding step and all records before it.
+    /// MAC over the record of the preceding step and all earlier records.
     #[serde(rename = "mac")]
     Mac {
         #[serde(rename = "head", borrow)]
@@ -93,7 +94,7 @@ pub struct JournalIdentity<'a> {
     pub moving: bool,
 }
 
-/// Returns the number of partitions of a journal whose encoding states no number.
+/// Returns 1, the number of partitions of a journal whose encoding states no number.
 fn alone() -> u32 {
     1
 }
@@ -175,7 +176,7 @@ impl CommitEncoder {
         self.with(&CommitLine::Blob { digest, bytes: bytes.len() }, &[bytes])
     }
 
-    /// Encodes a record, and the record's MAC if it carries one.
+    /// Encodes a record and, if the record carries a MAC, the MAC.
     pub fn step(self, place: &RecordHeader<'_>, row: &EncodedRow<'_>) -> Self {
         let step = StepLine {
             position: place.position,
@@ -249,8 +250,9 @@ pub struct CommitAssembler {
 }
 
 impl CommitAssembler {
-    /// Returns the bytes of a group once its last part has arrived. Drops the parts of a group
-    /// whose pump died before it completed the group.
+    /// Adds a message. If the message is the last part of a group, returns the bytes of the whole
+    /// group. If the message is the first part of a group, discards the parts of an earlier,
+    /// incomplete group.
     pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let (head, rest) = head(message)?;
         if head.part == 1 {

@@ -1,6 +1,6 @@
-//! The organism that a stream belongs to, identified by the id of its journal. A start that creates
-//! the journal notes the id in the state directory; so does an operator who adopts a journal. A
-//! host takes part only in the journal whose id it has noted.
+//! The organism that a stream belongs to, identified by the id of the organism's journal. A start
+//! that creates the journal notes this id in the state directory; so does an operator who adopts a
+//! journal. A host takes part only in the journal whose id it has noted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ pub struct JoiningHost<'a> {
     pub state: &'a Path,
     /// Id of the journal that an operator adopts or moves.
     pub accepts: Option<Uuid>,
-    /// Damage of the stream that an operator accepts.
+    /// Damage that an operator accepts in the stream.
     pub damage: OperatorAcceptance,
 }
 
@@ -74,9 +74,9 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
-    /// Returns the journal id for the first message of an empty stream. `organism` is the id of the
-    /// organism's journal; the first partition gets that id, unless a stream that was lost had the
-    /// id before.
+    /// Returns the journal id for the first message of an empty stream. The first partition gets
+    /// `organism`, the id of the organism's journal. Every other partition gets a new id, and so
+    /// does the first one if an earlier, lost stream had the id `organism`.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }

@@ -21,7 +21,7 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id by which processes that may lead a partition know each other.
+/// Id of a process that may lead a partition, by which the other processes know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
@@ -81,8 +81,8 @@ pub struct LeaseEntry {
     /// Name of the holder, shown to people.
     #[serde(rename = "holder")]
     holder: String,
-    /// Machine and directory of the holder. The holder locks the directory, so a process on the
-    /// same machine that gets the lock knows that the holder has ended.
+    /// Machine and directory of the holder. The holder locks the directory, so if a process on the
+    /// same machine gets the lock, the holder has ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
@@ -141,7 +141,7 @@ pub struct Lease {
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// Revision of the key in the bucket when this process last wrote it. Each write names the
+    /// Revision that the lease's key got from this process's last write. Each write names the
     /// revision, so that the server refuses the write of a process that has lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
@@ -175,7 +175,7 @@ pub enum LeaseAvailability {
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The lease was released for another process, its chosen heir.
+    /// The last holder released the lease and chose another process as its heir.
     Left,
 }
 

@@ -1,7 +1,7 @@
 //! Lease renewal: a thread beside the pump that renews the pump's lease, and releases the lease at
 //! the end.
 //!
-//! The monitor of the stream has another thread, so that a slow check of the stream delays no
+//! The monitor of the stream runs on another thread, so that a slow check of the stream delays no
 //! renewal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(super) enum FatalCondition {
 }
 
 /// The fatal condition that was found, if any. Lease renewal and the stream's monitor set this
-/// value, and the writer reads it before it appends. Each of them runs on another thread.
+/// value, each on its own thread. The writer reads this value before it appends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 

@@ -82,7 +82,7 @@ pub struct Options {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// When the servers sync a message, according to the config: before or after they acknowledge it.
+/// Whether the servers sync a message before or after they acknowledge it, as the config states.
 /// Only the system account of the servers can verify whether the config is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
@@ -133,12 +133,12 @@ pub struct StreamLog {
 }
 
 impl StreamJournal {
-    /// Returns how much of the stream was proved when this pump took it over.
+    /// Returns how much of the stream was proved when this pump took over the stream.
     pub fn takeover(&self) -> &StreamTakeover {
         &self.log.takeover
     }
 
-    /// Returns the damage of the stream that an operator accepted when this pump took it over.
+    /// Returns the damage that an operator accepted when this pump took over the stream.
     pub fn damage(&self) -> &StreamDamage {
         &self.log.damage
     }

@@ -32,8 +32,8 @@ use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
 
 impl StreamJournal {
     /// Opens the journal of `options`, or creates it, and passes every record to `visit`, in order.
-    /// `data` holds its projection; `state` holds the signing key and the checkpoints outside the
-    /// journal.
+    /// `data` holds the journal's projection; `state` holds the signing key and the checkpoints
+    /// outside the journal.
     ///
     /// Waits for servers that do not answer, such as during an election. A stream that lost
     /// acknowledged messages, or is gone, is [`Error::Broken`]; a stream that could lose records is
@@ -166,9 +166,9 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append of an epoch. If another message is stored at the same sequence
-/// number, then another pump began the epoch at the same moment, or this process did so earlier and
-/// got no acknowledgement. In both cases this process becomes a standby again.
+/// Maps an error of the first append of an epoch. If the stream has another message at the sequence
+/// number of that append, then another pump began the epoch at the same moment, or this process
+/// began it earlier and got no acknowledgement. In both cases this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },

@@ -140,7 +140,7 @@ pub fn is_empty(api: &JetStreamApi, options: &Options) -> Result<bool, Error> {
     }
 }
 
-/// Refuses a journal with another number of partitions than the config has.
+/// Refuses a journal whose number of partitions, `theirs`, differs from the config's.
 pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     let ours = options.partitions;
     if ours == theirs || mutant("trust-the-count") {

@@ -20,8 +20,8 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection, up to `last`. `mark` is the last message that
-    /// contains no later record.
+    /// The stream has all records of the projection, up to `last`. No message up to `mark` contains
+    /// a record after `last`.
     Whole { mark: LogMark, last: Position },
     /// The stream ends at this record, and the projection has further records or files.
     Shorter(Position),
@@ -29,8 +29,8 @@ pub(super) enum ProjectionAlignment {
     Forked(Position),
 }
 
-/// A projection that is compared with a stream, or an embedded journal that is being moved into
-/// one.
+/// A projection that is compared with a stream, or an embedded journal that is being moved into a
+/// stream.
 pub(super) struct ComparedProjection {
     pub reader: JournalReader,
     pub last: Position,
@@ -50,12 +50,12 @@ pub(super) struct ProjectionComparison {
     pub has_epoch: bool,
     /// First record whose MAC in the stream differs from its MAC in the projection.
     pub other_mac: Option<Position>,
-    /// Description of the first entry of the stream that the projection lacks.
+    /// Description of the first entry that the stream has and the projection lacks.
     pub foreign: Option<String>,
-    /// Checkpoints of the projection that the stream lacks; empty if the projection was opened
+    /// Checkpoints that the projection has and the stream lacks; empty if the projection was opened
     /// without its checkpoints.
     pub missing_checkpoints: HashSet<Checkpoint>,
-    /// Files of the projection that the stream lacks.
+    /// Files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
     /// First file whose bytes in the stream do not match the file's digest, with the number of the
     /// file's message. No host can read the stream beyond that message, so a later copy of the file

@@ -19,8 +19,8 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which a projection continues to read, and a position. The stream may
-/// repeat records up to that position, which the projection already has.
+/// Returns the message after which a projection continues to read, and the last record that the
+/// stream may repeat after that message. The projection already has the repeated records.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -72,8 +72,8 @@ fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<boo
 #[derive(Debug, Clone, Copy)]
 pub struct StreamProgress {
     pub mark: LogMark,
-    /// Last record that the projection has already, so that the stream may repeat the records up to
-    /// it.
+    /// Last record that the projection already has. The stream may repeat the records up to this
+    /// one.
     pub known: Position,
     /// Whether the last read refused records that are not proved.
     pub is_refused: bool,

@@ -68,7 +68,7 @@ pub struct PromotedJournal {
     /// Number of records that this run published. All other records were already in the stream.
     #[serde(rename = "published")]
     pub published: u64,
-    /// Number of messages of the stream that hold the journal.
+    /// Number of the stream's messages that hold the journal.
     #[serde(rename = "messages")]
     pub messages: u64,
 }

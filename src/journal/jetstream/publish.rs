@@ -1,12 +1,12 @@
 //! Appends a group to the stream: durably, exactly once, and only if no other pump wrote meanwhile.
 //!
-//! Every message names the sequence number that it expects before it, and has an id made from its
-//! content and, for a retry, the number of the retry. A retry needs another id: a failed leader may
-//! have passed the first id to its successor without the message, and the successor then refuses
-//! that id for two minutes as a duplicate. No retry is stored twice, since only one message can
-//! have that sequence number. If the server reports that the sequence number is taken, or does not
-//! answer, the publisher reads the message with that number. If that message is the publisher's
-//! own, it counts as acknowledged; otherwise this pump is fenced.
+//! Every message names the sequence number of the message that must precede it. The id of a message
+//! is made from its content and, for a retry, from the number of the retry. A retry needs another
+//! id: a failed server may have passed the first id to its successor without the message, and the
+//! successor then refuses that id for two minutes as a duplicate. No retry is stored twice, since
+//! only one message can have that sequence number. If the server reports that the sequence number
+//! is taken, or does not answer, the publisher reads the message with that number. If that message
+//! is the publisher's own, it counts as acknowledged; otherwise this pump is fenced.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
 //! silence, the publisher sends small requests until one is answered, and only then publishes a
@@ -42,8 +42,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The message after which the last attempt to publish was made, and the number of retries so
-    /// far.
+    /// Number of the message after which this pump last tried to publish, and the number of retries
+    /// after that message so far.
     retries: Cell<(u64, u32)>,
 }
 
@@ -148,7 +148,7 @@ impl StreamPublisher {
     }
 
     /// Publishes a message after message `after`. Each retry gets another id, because a server may
-    /// refuse the first id as a duplicate even if it lacks the message.
+    /// refuse the first id as a duplicate even if the server lacks the message.
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
         let retries = match self.retries.get() {
             (last_after, retries) if last_after == after => retries + 1,

@@ -199,8 +199,8 @@ impl LockedHost<'_> {
         known.is_some_and(|known| known.seq > seq && known.position <= last)
     }
 
-    /// Returns the error for records of the projection that were not published, because no MAC of a
-    /// pump covers them.
+    /// Returns the error for unpublished records of the projection. They were not published,
+    /// because no MAC of a pump covers them.
     fn unpublished(&self, first: Position, last: Position) -> Error {
         let data = self.data.display();
         let detail = format!(

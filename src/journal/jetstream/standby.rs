@@ -27,7 +27,7 @@ pub(super) struct StreamHost {
     pub api: JetStreamApi,
     pub options: Options,
     pub directories: PumpDirectories,
-    /// Damage of the stream that an operator accepts.
+    /// Damage that an operator accepts in the stream.
     pub damage: OperatorAcceptance,
 }
 
@@ -43,7 +43,8 @@ pub struct Standby {
 pub enum LeaseCheck {
     /// The process with this name holds the lease. The standby continues.
     Held(Standby, String),
-    /// The lease was released for another process. The standby continues.
+    /// The last holder released the lease and chose another process as its heir. The standby
+    /// continues.
     Left(Standby),
     /// The server does not answer. The standby continues.
     Unavailable(Standby, Error),

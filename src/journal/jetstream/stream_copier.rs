@@ -1,4 +1,4 @@
-//! Publishes the part of a journal's file that its stream lacks.
+//! Publishes the part of a journal's file that the journal's stream lacks.
 
 use std::collections::HashSet;
 use std::sync::Arc;

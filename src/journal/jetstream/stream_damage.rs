@@ -1,4 +1,4 @@
-//! Damage of a stream that only an operator can accept: records that no MAC of a pump covers, a
+//! Damage that only an operator can accept in a stream: records that no MAC of a pump covers, a
 //! stream from before MACs, and blanked payloads. The damage is found before anything is written,
 //! because nothing can be removed from a stream.
 
@@ -61,7 +61,7 @@ impl StreamDamage {
     }
 }
 
-/// The content of a stream on which an operator's acceptance depends.
+/// Kind of a stream's content, on which the acceptance by an operator depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamContent {
     NoRecords,

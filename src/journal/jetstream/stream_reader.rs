@@ -1,4 +1,4 @@
-//! Reads a stream from a message on, group by group.
+//! Reads a stream group by group, starting after a given message.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Checks whether the servers of a stream sync before they acknowledge. Servers report this only to
-//! their system account.
+//! Checks whether the servers of a stream sync messages to disk before they acknowledge them.
+//! Servers report this setting only to their system account.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -45,13 +45,13 @@ struct JetStream {
 
 #[derive(Debug, Default, Deserialize)]
 struct Config {
-    /// Whether the server syncs before it acknowledges. Servers omit this key if the answer is
-    /// false or unknown to them.
+    /// Whether the server syncs messages before it acknowledges them. A server omits this key if
+    /// the answer is false or unknown to the server.
     #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }
 
-/// Whether all servers of the stream sync before they acknowledge.
+/// Whether all servers of the stream sync messages before they acknowledge them.
 #[derive(Debug, PartialEq, Eq)]
 enum SyncVerdict {
     Proved,
@@ -117,8 +117,8 @@ pub fn verify_durability(
     }
 }
 
-/// Queries whether the servers sync before they acknowledge, until all `replicas` have answered or
-/// the request times out.
+/// Queries whether the servers sync messages before they acknowledge them. Waits until all
+/// `replicas` have answered or the request times out.
 fn ask(servers: &nats::Options, replicas: &[String]) -> Result<BTreeMap<String, bool>, Error> {
     let link = BlockingClient::open(servers, "organism pump, about durability")?;
     let patience = limits::STREAM_TIMEOUT;

@@ -1,5 +1,5 @@
 //! Takeover of a stream: which part of the stream the pump has proved, and which part it accepts
-//! without proof, as the server states it.
+//! from the server without proof.
 
 use std::collections::BTreeSet;
 

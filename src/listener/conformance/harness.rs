@@ -104,7 +104,7 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Pauses a program on NATS. When the program continues, it gets all messages at once that were
+    /// Pauses a program on NATS. When the program continues, it gets at once all messages that were
     /// sent during the pause.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
@@ -195,7 +195,7 @@ impl Drop for NatsProgram {
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Returns the settings of the program as a child process. The process is not restarted, so that
-/// its exit shows.
+/// the check notices its exit.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();

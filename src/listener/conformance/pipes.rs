@@ -183,7 +183,7 @@ impl<'t> PipedProgram<'t> {
     }
 
     /// Closes the input of the program, and checks that the program writes nothing more. Accepts a
-    /// program that does not end, because another check covers that.
+    /// program that does not end, because another check covers the exit.
     async fn ends_without_more(&mut self) -> Result<(), String> {
         self.process.close_input();
         let more = timeout(limits::EXIT_GRACE, self.process.next()).await;

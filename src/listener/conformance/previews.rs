@@ -86,7 +86,7 @@ impl ListenerTrial {
         }
     }
 
-    /// Delivers a call that was approved together with the preview of this digest.
+    /// Delivers a call that a person approved together with the preview whose digest is `preview`.
     async fn approved(
         &mut self,
         call: CallId,
@@ -106,7 +106,7 @@ impl ListenerTrial {
     }
 }
 
-/// Returns the payload of an answer that is a preview.
+/// Returns the preview that an answer contains. `Err` describes an answer that is no preview.
 fn payload_of(outcome: Outcome) -> Result<String, String> {
     let mut payloads = outcome.payloads;
     let (Some(payload), true) = (payloads.pop(), payloads.is_empty()) else {

@@ -195,8 +195,8 @@ impl KitState {
         self.leave_by.get().is_some()
     }
 
-    /// Waits until the deadline of a stopping program. Never returns while the program is not
-    /// stopping.
+    /// Waits until the deadline of a stopping program. Waits forever if no stop was requested
+    /// before the call.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -254,8 +254,9 @@ impl KitState {
         }
     }
 
-    /// Reports to the pump which operations the servers denied after `after`, for the pump to
-    /// record them. Returns the time of the last denial. A denied report is not reported in turn.
+    /// Reports to the pump which operations the servers denied after `after`, so that the pump
+    /// records them. Returns the time of the last denial. A denial of such a report itself is not
+    /// reported.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -281,7 +282,7 @@ impl KitState {
     }
 
     /// Announces this replica on every new connection, and sends a keep-alive for each delivery
-    /// that it holds.
+    /// that this replica holds.
     async fn live(self: Arc<Self>) {
         let mut beat = tokio::time::interval(self.place.lease / 3);
         let connections = |client: &Client| client.statistics().connects.load(Ordering::Relaxed);

@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Writes the tool choice, which includes the limit of one call. With that limit, a choice is
-/// written even if it is the provider's default. Without tools, neither a choice nor the limit is
-/// written.
+/// Returns the tool choice of a request, with the limit to one call if the request has this limit.
+/// For a request with the limit, returns a choice even if it is the provider's default. For a
+/// request without tools, returns `None`.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;

@@ -34,7 +34,7 @@ impl ProxyRules {
         Self(None)
     }
 
-    /// Creates rules that use this proxy for every address that is not on this machine.
+    /// Creates rules that use the proxy at `uri` for every address that is not on this machine.
     pub fn all(uri: &str) -> Self {
         Self(Some(Matcher::builder().all(uri.to_owned()).build()))
     }

@@ -62,9 +62,9 @@ pub(super) fn request(
 pub struct HttpResponse {
     line: HttpConnection,
     head: ResponseHead,
-    /// Framing of the part of the body that has not been read.
+    /// Framing of the unread part of the body.
     framing: BodyFraming,
-    /// The piece of the body that was returned last.
+    /// The last piece of the body that was returned.
     piece: Vec<u8>,
     deadlines: CallDeadlines,
     /// Whether any byte of the body has arrived.

@@ -108,7 +108,7 @@ impl PlaybackModel {
         self
     }
 
-    /// Returns the description of the recording that its file contains.
+    /// Returns the description that the recording's file contains.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }

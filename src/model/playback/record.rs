@@ -1,8 +1,8 @@
 //! Recording: writes every answer of a live run to a file that playback can play.
 //!
 //! A recording identifies a turn by agent, thread labels and turn number, not by root thread. If
-//! several trees of a run have the same turn, the turn of the first tree is kept. Each run has
-//! other nonces, so the recording contains a placeholder in place of a nonce.
+//! several trees of a run have the same turn, the turn of the first tree is kept. Nonces differ
+//! between runs, so the recording contains a placeholder in place of a nonce.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

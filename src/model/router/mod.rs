@@ -160,7 +160,7 @@ struct CallAttempts<'a> {
 
 enum RetryDecision {
     Answered(Box<StreamEnd>),
-    /// A later attempt may succeed, on this route or on another.
+    /// A later attempt may succeed, on this route or on another route.
     Later,
     /// Only an attempt on another route may succeed.
     NotHere,

@@ -147,9 +147,9 @@ pub fn exists(pid: i64) -> bool {
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether an earlier pump of this organism started a process. A pump's mark in the environment of
-/// the process shows this by naming a journal of this organism. The listener's name in the
-/// environment is no evidence, because a person may set that name for a program on NATS.
+/// Whether an earlier pump of this organism started a process. If so, the environment of the
+/// process contains the pump's mark, which names a journal of this organism. The listener's name in
+/// the environment is no evidence, because a person may set that name for a program on NATS.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

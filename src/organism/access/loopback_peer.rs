@@ -34,8 +34,9 @@ struct ClientSocket {
     inode: u64,
 }
 
-/// Whether the client of a connection from `peer` to `server` is a process that a pump of the
-/// journals in `data` hosts. Reads the files of all processes, which takes milliseconds.
+/// Whether the client end of the connection from `peer` to `server` belongs to a hosted process,
+/// that is, a process started by a pump whose journal is in `data`. Reads the files of all
+/// processes, which takes milliseconds.
 ///
 /// A process may hide its open files, or keep a socket out of them. If no process shows the socket,
 /// a hosted process that could have the socket counts as its owner.
@@ -78,13 +79,13 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of these processes is hosted. A process of unknown ancestry counts as hosted if it
-/// still owns the socket. Returns `None` if some ancestry is unknown, but no process of unknown
-/// ancestry still owns the socket.
+/// Whether one of the processes `pids` is hosted. A process of unknown ancestry counts as hosted if
+/// it still owns the socket. Returns `None` if the ancestry of some processes is unknown and none
+/// of them owns the socket any more.
 ///
-/// The ancestry of a process that has exited is unknown, so the process may be hosted. Such a
-/// process is often a child that the client started. Until the child runs its own program, it has
-/// the client's sockets.
+/// The ancestry of a process that has exited is unknown, so that process may have been hosted.
+/// Often the process was a child that the client started: until a child runs its own program, it
+/// has the client's sockets.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -104,15 +105,15 @@ fn any_hosted(
     ended.into_iter().any(is_still_owner).then_some(true)
 }
 
-/// Whether it is possible that an organism of our own user hosts a process of the user `uid`.
+/// Whether an organism that runs as our own user could host a process of the user `uid`.
 fn may_be_hosted(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || own.as_raw() == uid
 }
 
-/// Whether a process belongs to a login service and acts for its user, such as the process of
-/// `sshd` that forwards ports. Such a process hides its files, and a process of root started it. A
-/// process whose user is not the socket's user cannot have opened the socket.
+/// Whether the process `pid` belongs to a login service and acts for the user `uid`, the owner of
+/// the socket. An example is the process of `sshd` that forwards ports: it hides its files, and a
+/// process of root started it. A process of another user cannot have opened the socket.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);
@@ -182,7 +183,7 @@ fn address(text: &str) -> Option<(IpAddr, u16)> {
 struct SocketOwners {
     /// Processes whose open files include the socket.
     shown: Vec<i32>,
-    /// Processes whose open files cannot be read, so that they may have the socket.
+    /// Processes whose open files cannot be read, so they may have the socket.
     hidden: Vec<i32>,
 }
 

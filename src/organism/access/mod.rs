@@ -59,7 +59,7 @@ pub struct DeniedCaller {
 pub struct AccessRules {
     /// Name of the organism, which all of its hosts share.
     organism: String,
-    /// The hosted listeners, and the client of each listener that has its own.
+    /// The hosted listeners, each with its own client if it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
     /// Clients that may see the texts of models in the clients' own threads.
@@ -210,7 +210,7 @@ impl AccessRules {
         })
     }
 
-    /// Whether a subscription contains the secret of the client that it names.
+    /// Whether a subscription that names a client also contains the secret of this client.
     fn is_client_proved(&self, live: &LiveRequest) -> bool {
         let client = live.client.as_ref();
         client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
@@ -432,9 +432,9 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a process that a pump of this organism has started. The control
-/// socket would refuse that process, too. Relies on the environment: a process that hides its
-/// environment could also write to the journal's files directly.
+/// Refuses to start a pump in a hosted process, that is, a process that a pump of this organism has
+/// started. The control socket would refuse such a process, too. Relies on the environment of the
+/// process: a process that hides its environment could also write to the journal's files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };

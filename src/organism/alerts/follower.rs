@@ -1,5 +1,5 @@
-//! Follows the records of one pump on a thread of its own. Has alerts recorded, and runs the
-//! command of the config for them.
+//! Follows the records of one pump on a separate thread. Asks the pump to record each alert, and
+//! runs the command of the config for each recorded alert.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -67,8 +67,8 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failures to copy checkpoints, as counted at the last check at which no copy was
-    /// waiting.
+    /// Number of failed copies of checkpoints, as counted at the last check that found no waiting
+    /// copy.
     copy_failures: u64,
 }
 
@@ -205,7 +205,8 @@ impl AlertFollower {
         }
     }
 
-    /// Finds the alerts that are on record, and the first record to count for further alerts.
+    /// Finds the alerts that are on record, and the first record from which further alerts are
+    /// counted.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
@@ -408,7 +409,7 @@ impl AlertFollower {
         self.rules.check_problems(&found, self.read, Time::now());
     }
 
-    /// Waits for commands and records that are under way, for a bounded time.
+    /// Waits for a bounded time until the running commands have ended and all reports are recorded.
     async fn finish(&mut self) {
         let waiting = async {
             while !self.running.is_empty() || self.unrecorded > 0 {

@@ -1,8 +1,8 @@
 //! Alerts: runs the command of the config for causes that an operator must know of.
 //!
-//! A thread of its own follows the records of one pump ([`follower`]), finds the causes ([`rules`])
-//! and has each alert recorded before the command runs for it ([`command`]). The pump never waits
-//! for that thread.
+//! A separate thread follows the records of one pump ([`follower`]) and finds the causes
+//! ([`rules`]). The thread runs the command for an alert ([`command`]) only after the pump has
+//! recorded the alert. The pump never waits for that thread.
 //!
 //! **Invariant:** without `[alerts]` in the config, neither the thread nor a command runs.
 

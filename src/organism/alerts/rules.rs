@@ -65,7 +65,7 @@ struct Occurrence {
     detail: String,
 }
 
-/// Number of consecutive checks that found or missed a problem with the record.
+/// Number of consecutive checks that found a problem with the record, or that no longer found it.
 #[derive(Debug, Default)]
 struct ProblemChecks {
     seen: u32,

@@ -1,5 +1,5 @@
-//! Writes configs of NATS servers that let each listener publish only on its own subjects, and the
-//! keys that identify the users.
+//! Writes configs of NATS servers, and the keys that identify the users. The configs let each
+//! listener publish only on its own subjects.
 //!
 //! A listener gets core NATS only. With any permission on JetStream, a listener could make the
 //! server publish on another listener's subject.

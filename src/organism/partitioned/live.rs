@@ -116,7 +116,7 @@ struct PartitionWatch {
     /// Whether the next subscription must report a gap, because an earlier subscription has begun,
     /// or because the reader has got an `Unwatched` event.
     has_gap: bool,
-    /// The reason for missing events that the reader got last.
+    /// The reason for missing events that was last reported to the reader.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

@@ -44,7 +44,7 @@ pub(super) struct GroupMembership {
 /// The process to which a partition is handed over.
 pub(super) struct PartitionHeir {
     pub id: MemberId,
-    /// Name of that process, used in messages.
+    /// Name of the process that gets the partition, used in messages.
     pub holder: String,
 }
 
@@ -236,8 +236,8 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due now. Returns `None` until every member had time to learn of
-    /// all other members.
+    /// Returns the handover that is due now. A handover can be due only after every member had time
+    /// to learn of all other members.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

@@ -20,8 +20,8 @@ use crate::service::{Error, PumpService, ResponseSender, ServiceRequest, Service
 
 /// Location of every partition.
 pub struct PartitionMap {
-    /// Read by every request and written by the workers. No lock of this map is held across an
-    /// await.
+    /// Location of each partition. Every request reads the locations, and the workers write them.
+    /// No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
     /// For each partition, the position up to which this host can read the journal. Empty once the
     /// last worker has ended.

@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
 //! computes the same decision from the announcements of all processes.
 //!
-//! A process hands over a partition to a process that stands by for it and has at least two
-//! partitions fewer. Each handover makes the difference smaller, so rebalancing ends, and no
-//! partition moves back and forth.
+//! A process hands over a partition to a process that stands by for the partition and has at least
+//! two partitions fewer than the first process. Each handover makes the difference smaller, so
+//! rebalancing ends, and no partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Digest;
 use crate::journal::jetstream::MemberId;
 
-/// A process as it announces itself to the others.
+/// A process as it announces itself to the other processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAnnouncement {
     #[serde(rename = "id")]
@@ -37,7 +37,7 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A handover from one member to another, of one of the partitions in `of`.
+/// A handover of one of the partitions in `of`, from one member to another member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,

@@ -161,7 +161,7 @@ impl PartitionWorker {
     }
 
     /// Runs the pump. Returns true if the worker must stop. Returns false if another pump takes
-    /// over, so that the worker must stand by.
+    /// over and the worker must stand by again.
     async fn pump(
         &mut self,
         runtime: PumpRuntime,

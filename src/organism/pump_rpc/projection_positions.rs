@@ -14,7 +14,7 @@ use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
-/// Returns the live processes of the organism that this process knows, including itself.
+/// Returns the live processes of the organism that this process knows, including this process.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 

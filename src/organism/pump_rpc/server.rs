@@ -23,7 +23,7 @@ use crate::service::{LiveRequest, ServiceRequest, ServiceResponse, response_queu
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
 const INBOX: &str = "_INBOX.";
 
-/// Whether a subject is an inbox, so that a response may be published to it.
+/// Whether a subject is an inbox. Responses may be published only to inboxes.
 pub(super) fn is_inbox(subject: &str) -> bool {
     let fits = subject.starts_with(INBOX) && !subject.contains(['*', '>', ' ']);
     fits || mutant("answer-anywhere")

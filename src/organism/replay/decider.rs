@@ -30,7 +30,8 @@ pub(super) struct EpochDecider {
     /// The core without its schedules. It is kept until the boot of the epoch is decided, because
     /// no record states whether a pump ran schedules.
     without_schedules: Option<Core>,
-    /// Gates under which attempts that were in flight at a reload continue.
+    /// Gates of earlier configs, for attempts that were in flight at a reload and continue after
+    /// it.
     earlier: EarlierGates,
     /// The config of the reload whose record is decided next.
     next: Option<CoreConfig>,

@@ -1,10 +1,10 @@
 //! `organism replay`: proves that each record is what the pump decides from its input.
 //!
 //! The records are read in order. Each record is checked (hash, chain, conservation of messages)
-//! and folded into a state. Each boot begins an epoch. If the epoch's config is stored and its core
-//! has the version of this program, a second core starts on the folded state, as the pump did. This
-//! core processes the input of each record again, and payloads pass the gate of the epoch's config
-//! again. The result must equal the record.
+//! and folded into a state. Each boot begins an epoch. A second core starts on the folded state, as
+//! the pump did, if the epoch's config is stored and the epoch's core has the version of this
+//! program's core. This second core processes the input of each record again, and payloads pass the
+//! gate of the epoch's config again. The result must equal the record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
 
@@ -183,7 +183,7 @@ impl ReplayRun {
         self.report.epochs.push(part);
     }
 
-    /// Loads the config of an epoch that this program can decide again.
+    /// Loads the config of an epoch, if this program can decide the records of the epoch again.
     fn config_of(&mut self, boot: &BootConfig) -> LoadedConfig {
         if boot.core_version != CORE_VERSION {
             return Err(UndecidedReason::CoreVersion { program: CORE_VERSION });

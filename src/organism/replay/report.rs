@@ -18,8 +18,8 @@ pub struct ReplayReport {
     /// Number of records that were read, checked and folded.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refusals in the records that were decided again. The refused payloads did not pass
-    /// the gate again, because a refusal keeps only the first bytes of a payload.
+    /// Number of refusals in the records that were decided again. The gate did not check the
+    /// refused payloads again, because a refusal keeps only the first bytes of a payload.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.

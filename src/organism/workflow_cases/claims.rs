@@ -10,7 +10,7 @@ use crate::pump::driver::CallCompletion;
 use crate::workflow::{GoalPhase, called_once, failed_name, output_name};
 use crate::xml::element::{Element, Node};
 
-/// Maximum characters of a line that a message quotes, around the first difference.
+/// Maximum number of characters that a message quotes from one line, around the first difference.
 const QUOTED_CHARS: usize = 160;
 /// Maximum characters quoted before the first difference.
 const QUOTED_BEFORE: usize = 40;

@@ -72,7 +72,8 @@ impl<'a> CaseRunner<'a> {
         self.problems
     }
 
-    /// Runs the workflow until it has ended. If it cannot end, reports why and returns `None`.
+    /// Runs the workflow until its run has ended. If the run cannot end, reports why and returns
+    /// `None`.
     pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
         let Some(mut completed) = self.submit().await? else { return Ok(None) };
         loop {

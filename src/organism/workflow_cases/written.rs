@@ -161,9 +161,9 @@ fn result_of(definition: &WorkflowDefinition, replies: &[Arc<Message>]) -> Strin
 struct RecordedAnswers<'a> {
     config: &'a Config,
     paths: CallPaths<'a>,
-    /// Requests of the calls to agents, listeners and people that the run made.
+    /// Requests of the calls that the run made to agents, listeners and people.
     requests: BTreeMap<CallId, Arc<Message>>,
-    /// Turns by path.
+    /// Texts of each path's turns, in order.
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
@@ -291,8 +291,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 }
 
-/// Returns the code of the call's failure that this record contains. Returns `None` if a case
-/// cannot inject such a failure.
+/// Returns the code of a failure of the call, if this record contains the failure and a case can
+/// inject it.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System

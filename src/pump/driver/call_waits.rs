@@ -1,6 +1,5 @@
-//! The waits of calls, for a person, for a model or for a listener, as reported to clients that
-//! watch a tree. These waits are not recorded. A client that misses a report of a wait misses
-//! nothing else.
+//! Waits of calls for a person, a model or a listener, as reported to clients that watch a tree.
+//! These waits are not recorded. A client that misses a report of a wait misses nothing else.
 
 use tokio::sync::mpsc;
 
@@ -10,7 +9,7 @@ use crate::mutant::mutant;
 use crate::pump::core::StallReason;
 use crate::thread::{Hold, Map, State};
 
-/// A call of a tree that waits, and what it waits for.
+/// A waiting call of a tree, and the reason for which it waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWait {
     pub thread: ThreadId,
@@ -25,7 +24,7 @@ pub enum CallWaitReason {
     Held(Hold),
     /// The call waits for a model.
     Model(ModelState),
-    /// The call is ready and not handed over.
+    /// The call is ready but was not handed over, for this reason.
     Stalled(StallReason),
 }
 

@@ -66,8 +66,8 @@ impl Pump {
     }
 
     /// Makes the steps durable, then performs their effects in order. Hosts that do not read the
-    /// journal get their deliveries before the records are readable. All other hosts get them
-    /// afterwards.
+    /// journal get their deliveries before the records are readable. All other hosts get their
+    /// deliveries afterwards.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();

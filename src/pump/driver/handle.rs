@@ -108,7 +108,7 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
-    /// Number of reloads before the gate that checked the payload came into force.
+    /// Generation of the gate that checked the payload: the number of reloads up to that gate.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
@@ -252,7 +252,7 @@ impl Handle {
     }
 
     /// Submits a payload like [`Handle::submit`], with the client's trace context. `waits` receives
-    /// the waits of the tree's calls from then on.
+    /// the waits of the calls in the submission's tree.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -362,8 +362,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Pauses or resumes. Returns once the action is durable. A full inbox does not cause a
-    /// refusal, because a flood of submissions is a reason to pause.
+    /// Carries out a pause or a resume. Returns once the action is durable. A full inbox does not
+    /// cause a refusal, because a flood of submissions is a reason to pause.
     pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
         let permit = self.inbox.permit().await.ok_or(PumpStopped)?;
 

@@ -18,8 +18,8 @@ pub(super) struct LeadershipProof {
 }
 
 impl LeadershipProof {
-    /// Records that the journal acknowledged a request that was sent at `requested_at`. The time of
-    /// sending is what counts: the acknowledgement may be read long after the server sent it.
+    /// Records that the journal acknowledged a request that was sent at `requested_at`. Uses the
+    /// time of sending, because the pump may read an acknowledgement long after the server sent it.
     pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
@@ -31,8 +31,8 @@ impl LeadershipProof {
 
 impl Pump {
     /// Returns an error if this pump may no longer lead. Must be called directly before each
-    /// delivery: a takeover in the short time between check and delivery is possible only if the
-    /// process is frozen exactly there.
+    /// delivery, so that a takeover between check and delivery is possible only if the process is
+    /// frozen at that moment.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

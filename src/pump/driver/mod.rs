@@ -78,8 +78,8 @@ pub(super) enum PumpCommand {
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
     Alert(Box<handle::RecordAlert>),
-    /// Handle the deadlines that have passed. Queued when a deadline passes, behind all commands
-    /// that are in the inbox by then.
+    /// Handle the deadlines that have passed. When a deadline passes, this command is queued behind
+    /// all commands that are already in the inbox.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
     /// Accept no more submissions, and respond when no delivery is in flight.
@@ -126,8 +126,8 @@ pub struct Pump {
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
-    /// Position of the last durable record. A watch channel instead of a queue, so that a slow
-    /// follower delays nothing: the latest position covers all that the follower missed.
+    /// Position of the last durable record. A watch channel holds only the latest position, so a
+    /// slow follower delays nothing: the latest position covers all that the follower missed.
     recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadershipProof,
     meter: MetricsRecorder,
@@ -202,7 +202,7 @@ impl Pump {
         self
     }
 
-    /// Sends the orders to search the sources of forks to `recalls`.
+    /// Sets the channel on which the pump sends orders to search the sources of forks.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
         Self { recalls: Some(recalls), ..self }

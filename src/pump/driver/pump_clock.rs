@@ -17,7 +17,7 @@ pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
     standstill: Standstill,
-    /// Whether the clock is frozen, so that only [`PumpClock::skip_to`] advances it.
+    /// Whether the clock is frozen. Only [`PumpClock::skip_to`] advances a frozen clock.
     is_frozen: bool,
 }
 
@@ -77,7 +77,7 @@ impl PumpClock {
     }
 
     /// Returns the real time until this clock reaches `at`; [`Duration::MAX`] if the clock is
-    /// frozen before `at`.
+    /// frozen at an earlier time.
     pub fn wait_until(&mut self, at: Time) -> Duration {
         let now = self.now();
         match at.since(now) {

@@ -35,7 +35,7 @@ pub(in crate::pump) enum PumpQuery {
     /// Asks who opened the root of a thread's tree. The answer is `None` if the thread does not
     /// exist.
     TreeOpener { thread: ThreadId, answer: oneshot::Sender<Option<ListenerName>> },
-    /// Asks for the ready calls of a thread's tree that are not handed over.
+    /// Asks which ready calls of a thread's tree are not handed over.
     StalledCalls { thread: ThreadId, answer: oneshot::Sender<Vec<CallWait>> },
     /// Asks whether a thread's tree has no open call.
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
@@ -144,8 +144,8 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
     }
 
-    /// Returns the ready calls of a thread's tree that are not handed over, at most
-    /// [`limits::CALL_WAITS_MAX`].
+    /// Returns the stalled calls of a thread's tree, at most [`limits::CALL_WAITS_MAX`]. A stalled
+    /// call is ready, but not handed over.
     pub async fn stalled_calls(&self, thread: ThreadId) -> Result<Vec<CallWait>, PumpStopped> {
         self.query(|answer| PumpQuery::StalledCalls { thread, answer }).await
     }

@@ -29,7 +29,8 @@ pub(crate) struct ConfigExchange {
     pub action: OperatorAction,
     pub core: CoreConfig,
     pub gate: Gate,
-    /// Texts of the new config. The journal stores them like the texts of a config at a start.
+    /// Texts of the new config. The journal stores them, as it stores the texts of a config at a
+    /// start.
     pub texts: Vec<String>,
     /// All hosts of the new config, including the hosts that stay from the earlier config.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,

@@ -16,7 +16,8 @@ pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 struct GatesInForce {
     /// Number of reloads since the start of the pump.
     generation: u64,
-    /// The gate in force. Shared, because the check of each answer holds a copy of the pointer.
+    /// The gate in force, behind a shared pointer: the check of each answer holds a copy of the
+    /// pointer.
     current: Arc<Gate>,
     earlier: EarlierGates,
 }
@@ -28,7 +29,7 @@ impl SharedGate {
         Self(Arc::new(RwLock::new(gates)))
     }
 
-    /// Returns the gate in force and the number of reloads before that gate came into force.
+    /// Returns the gate in force and its generation: the number of reloads up to that gate.
     pub fn current(&self) -> (Arc<Gate>, u64) {
         // The lock is held for a copy alone, and never during a check.
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);

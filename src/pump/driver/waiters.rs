@@ -1,4 +1,4 @@
-//! Keeps the callers that wait for receipts, for results and for the waits of a tree. Also keeps a
+//! The callers that wait for receipts or results, the clients that watch the waits of a tree, and a
 //! requested stop of the pump.
 
 use std::collections::VecDeque;

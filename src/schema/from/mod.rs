@@ -1,7 +1,8 @@
 //! Makes a schema from a JSON Schema or an example payload.
 //!
 //! The result is XSD text that a person continues to edit. Everything that XSD cannot express is
-//! reported as a loss. Must not know files, nor the config's text except its short form.
+//! reported as a loss. This module must not know files. It knows the text of a config only in the
+//! short form of a payload.
 
 mod declaration;
 mod example_json;

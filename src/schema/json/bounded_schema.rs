@@ -10,9 +10,9 @@ use crate::limits;
 const CHOICES: usize = 12;
 /// Maximum characters of the documentation of a payload.
 const DOC_CHARS: usize = 1_000;
-/// Maximum bytes of a property in a schema that exceeds its bound.
+/// Maximum bytes of one property, applied only if the schema as a whole exceeds its bound.
 const PROPERTY_BYTES: usize = 512;
-/// Bytes that are reserved in a schema for its statement about left-out parts.
+/// Bytes reserved in a schema for the comment that states how many parts were left out.
 const COMMENT_BYTES: usize = 512;
 
 pub fn fits(schema: &Json) -> bool {
@@ -25,7 +25,7 @@ fn excess(schema: &Json) -> usize {
     schema.to_string().len().saturating_sub(bound)
 }
 
-/// Cuts the documentation of a payload.
+/// Cuts the documentation of a payload to `DOC_CHARS` characters.
 pub fn shorten_doc(doc: &mut String) {
     if let Some((end, _)) = doc.char_indices().nth(DOC_CHARS) {
         doc.truncate(end);
@@ -63,8 +63,8 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes the last properties of an object for which `may_go` holds, until the schema no longer
-/// exceeds its bound.
+/// Removes properties of `object`, the last property first, until `excess` is 0. Removes only
+/// properties for whose name `may_go` returns true. Returns the number of removed properties.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {
@@ -97,7 +97,7 @@ fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> b
     gone.len()
 }
 
-/// Returns the texts of a list.
+/// Returns the strings in a JSON array.
 fn names_of(list: Option<&Json>) -> HashSet<String> {
     let names = list.and_then(Json::as_array).into_iter().flatten();
     names.filter_map(Json::as_str).map(str::to_owned).collect()

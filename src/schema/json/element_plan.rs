@@ -36,8 +36,8 @@ pub enum PlanContent {
         key: String,
         value: Box<SimpleTypeOutline>,
     },
-    /// Each child is a property with the child's own name. With `ordered`, the children stand in
-    /// the XML in the order of `slots`, whatever the order of the properties.
+    /// Each child is a property with the child's own name. If `ordered` is set, the XML has the
+    /// children in the order of `slots`, even if the JSON has the properties in another order.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
@@ -48,7 +48,7 @@ pub enum PlanContent {
         slots: Vec<ChildProperty>,
         required: bool,
     },
-    /// The content is text with markup or foreign elements, as XML in a string.
+    /// The content has markup or foreign elements. JSON holds the content as a string of XML.
     Markup {
         key: String,
     },
@@ -191,15 +191,15 @@ impl ElementPlan {
     }
 }
 
-/// Returns the name of the property that holds the content of a payload in a native call; `None` if
-/// there is no such property.
+/// Returns the name of the property that holds the content in a native call of the payload `name`.
+/// Returns `None` if the call has no such property.
 pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     plan.content_key().map(str::to_owned)
 }
 
-/// Returns the name of the property that holds a child of a payload in a native call, by the
-/// child's local name.
+/// Returns the name of the property that holds the child element `child` in a native call of the
+/// payload `name`. Returns `None` if the call has no such property.
 pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
     let (plan, _) = ElementPlan::of(model, model.element(name)?);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };

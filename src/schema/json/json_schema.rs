@@ -19,8 +19,8 @@ const NODES_MAX: usize = 2_000;
 pub const COMMENT: &str = "$comment";
 
 /// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
-/// that permits every object. The length of the schema has a bound: where the bound would be
-/// exceeded, deeper levels are left out, and `$comment` states this.
+/// that permits every object. The length of the schema has a bound. If the whole schema would be
+/// longer, it leaves out deeper levels and states this in `$comment`.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -92,7 +92,7 @@ struct SchemaBuilder<'p, 'm> {
     depth: usize,
     /// Number of elements whose parts are left out.
     left_out: usize,
-    /// Whether the schema has the form of versions before the eighth renderer version.
+    /// Whether the schema has the form that tools had before the eighth renderer version.
     is_early: bool,
 }
 
@@ -180,7 +180,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 
     /// Returns the schema of an element whose parts are left out. The schema permits JSON of the
-    /// same form as the full schema would. An element without children keeps its required
+    /// same form as the full schema does. An element without children keeps its required
     /// properties.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
@@ -245,7 +245,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Returns the schema of an element with children. It states only the names of the children.
+/// Returns the schema of an element with children. The schema states only the names of the
+/// children.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
@@ -274,7 +275,7 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     }
 }
 
-/// Returns the schema of an object. `content` is the schema of the property `key`, and `about`
+/// Returns the schema of an object. The property `key` has the schema `content`, and `about`
 /// describes the other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});

@@ -31,7 +31,7 @@ impl<'a> RawJson<'a> {
         })
     }
 
-    /// Returns the kind of the value, as findings name it.
+    /// Returns the name that findings use for the kind of the value.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -44,8 +44,8 @@ impl<'a> RawJson<'a> {
     }
 }
 
-/// Returns members of a JSON object in order, with unparsed values; `None` if the text is no
-/// object.
+/// Returns the members of a JSON object in order, with unparsed values; `None` if `text` is not a
+/// JSON object.
 pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str::<ObjectMembers<'_>>(text).ok().map(|members| members.0)
 }

@@ -126,7 +126,8 @@ impl JsonBuilder<'_> {
         }
     }
 
-    /// Converts the children of an element to their properties. Reports text between the children.
+    /// Returns the children of an element, each with the property that holds it. Reports text
+    /// between the children.
     fn children<'n, 's>(
         &mut self,
         slots: &'s [ChildProperty],

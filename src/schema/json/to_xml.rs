@@ -18,8 +18,8 @@ use crate::xml::scan::scan;
 ///
 /// # Errors
 ///
-/// Returns a finding for each place that is not JSON or does not fit the JSON Schema; between 1 and
-/// [`limits::FINDINGS_MAX`] findings.
+/// Returns between 1 and [`limits::FINDINGS_MAX`] findings: one for each part of `arguments` that
+/// is not JSON or does not fit the JSON Schema.
 pub fn payload(
     model: &SchemaModel,
     name: &PayloadName,
@@ -332,7 +332,7 @@ impl<'a> PayloadBuilder<'a> {
     }
 }
 
-/// Returns names of all properties.
+/// Returns the names of all properties.
 fn keys(plan: &ElementPlan) -> impl Iterator<Item = &str> {
     plan.properties().into_iter().map(|(key, _)| key)
 }

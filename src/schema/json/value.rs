@@ -115,8 +115,8 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Returns the text of a number or boolean for a type that is not numeric or boolean itself. The
-/// text must be an enumerated value of the type, or fit a member of a union.
+/// Returns the text of a number or boolean that JSON holds for a type of another kind. The text
+/// must be an enumerated value of the type, or fit a member of a union.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

@@ -12,7 +12,7 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// Local names of payloads during one evaluation. The key is the element that contains the
+    /// The local name of each payload during one evaluation, by the element that contains the
     /// payload.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
@@ -70,7 +70,8 @@ impl ElementPositions {
     }
 
     /// Finds a child of `parent` for which `fits` holds, and its position. The search starts at the
-    /// child that was found last and, if nothing fits from there on, again at the first child.
+    /// child that the previous search found. If no child fits from that child on, the search
+    /// continues at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -138,8 +139,8 @@ pub fn evaluate(
     evaluated(document, expression, payloads, |object| unsafe { xpath_value(object) })
 }
 
-/// Evaluates an expression like [`evaluate`], and converts the value like XPath's `boolean()`.
-/// Copies no node.
+/// Evaluates an expression as [`evaluate`] does, and converts the value to a boolean by the rules
+/// of XPath's `boolean()`. Copies no node.
 pub fn evaluate_flag(
     document: &ParsedDocument,
     expression: &CStr,
@@ -279,7 +280,7 @@ unsafe fn xpath_value(object: &c::xmlXPathObject) -> Result<XPathValue, XPathErr
     }
 }
 
-/// Converts a value like XPath's `boolean()`.
+/// Converts a value to a boolean by the rules of XPath's `boolean()`.
 ///
 /// SAFETY: `object` is alive, and so is the tree that its nodes belong to.
 unsafe fn xpath_flag(object: &c::xmlXPathObject) -> bool {

@@ -34,8 +34,8 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 impl ServiceClient {
     /// Follows the live channel of a thread with everything beneath it, or of all threads. Calls
     /// `on_event` with each event of the partitions concerned. Returns when `on_event` breaks or
-    /// the organism ends. If a partition moves, subscribes again, and reports the events that were
-    /// missed meanwhile as lost.
+    /// the organism ends. If a partition moves, subscribes again, and reports as lost the events
+    /// that were missed during the move.
     pub async fn follow_live(
         &self,
         request: LiveRequest,

@@ -7,9 +7,9 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceResponse};
 
 impl ServiceClient {
-    /// Returns the new root thread, in this partition, for the retry of a submission that was
-    /// refused before it had a thread. Each submission has one such thread, so that it can be
-    /// retried only once.
+    /// Returns the id of the root thread in `partition` for the retry of `message`, a submission
+    /// that was refused before it had a thread. Every call of this function returns the same id, so
+    /// a submission can be retried only once.
     pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         let ids = (0_u64..).map(|number| {

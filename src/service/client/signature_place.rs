@@ -1,5 +1,5 @@
-//! The journal and the thread that an operator's signature names, found for signatures that are
-//! made in a browser.
+//! Finds the journal and the thread that an operator's signature names, before a browser makes the
+//! signature.
 
 use super::ServiceClient;
 use crate::service::signing::SignaturePlace;
@@ -7,7 +7,7 @@ use crate::service::{Error, ServiceRequest};
 
 impl ServiceClient {
     /// Finds the journal and the thread that a signature of this request names. Returns `None` if
-    /// the request concerns no thread on record, so that the pump will refuse the request.
+    /// the request concerns no thread on record. The pump will refuse such a request.
     pub async fn signature_place(
         &self,
         request: &ServiceRequest,

@@ -1,5 +1,6 @@
-//! A fast path for records of outcomes, which are nearly all records. It parses only the exact form
-//! that organism writes, without a general JSON parser. [`super::read`] parses every other form.
+//! A fast path for records of outcomes, which are nearly all records. The fast path parses only the
+//! exact form that organism writes, without a general JSON parser. [`super::read`] parses every
+//! other form.
 
 use std::borrow::Cow;
 

@@ -8,8 +8,8 @@ use std::hash::Hash;
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 use crate::thread::Map;
 
-/// The names in records that are read together. Not to be shared between threads, because the
-/// reference counts would be contended.
+/// The names in records that are read together. Must not be shared between threads, because the
+/// threads would contend for the reference counts.
 #[derive(Debug, Default)]
 pub struct InternedNames {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,

@@ -22,7 +22,8 @@ const SECRET_BYTES: usize = 32;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The secret with which a person opens the view. It is shown only once, on the terminal.
+/// The secret with which a person opens the view. A generated token is shown only once, on the
+/// terminal.
 pub struct ViewToken(String);
 
 impl ViewToken {
@@ -61,7 +62,7 @@ pub(super) struct GuardOptions {
     pub address: SocketAddr,
     /// The token; `None` if the server has to generate a token.
     pub token: Option<ViewToken>,
-    /// Host names of the server, besides the names of this machine.
+    /// Host names of the server, in addition to the names of this machine.
     pub hosts: Vec<String>,
     pub has_tls: bool,
 }
@@ -72,7 +73,7 @@ pub(super) struct RequestGuard {
     token: ViewToken,
     session: ViewToken,
     cookie_name: String,
-    /// Address and host names of the server, besides the names of this machine.
+    /// Address and host names of the server, in addition to the names of this machine.
     hosts: Vec<String>,
     has_tls: bool,
 }

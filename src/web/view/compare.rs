@@ -99,7 +99,8 @@ fn find(index: &IndexReader, wanted: &[Option<ThreadId>; 2]) -> Result<JournalSh
     Ok(JournalShare { left: found(left)?, right: found(right)?, newest })
 }
 
-/// Reads all events of a thread. The thread must be short, because it is read as a whole.
+/// Reads all events of a thread. A thread with too many records is refused, because all records are
+/// read at once.
 fn read(index: &IndexReader, thread: &ThreadId) -> Result<Option<FoundThread>, index::Error> {
     let records = index.journal().records_of(&thread.root())?;
     if records > limits::WEB_PAST_RECORDS {

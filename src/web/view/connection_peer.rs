@@ -1,5 +1,5 @@
-//! The process at the other end of a connection. If the organism hosts this process, the web view
-//! refuses the requests, even with the right token.
+//! The client process of a connection. If the organism hosts this process, the web view refuses the
+//! requests of the process, even with the right token.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::organism::is_hosted_peer;
 
-/// The other end of one connection. All requests of the connection share this value.
+/// The client end of one connection. All requests of the connection share this value.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionPeer {
     /// Addresses of the client and of this server.
@@ -25,8 +25,8 @@ impl ConnectionPeer {
         Self { ends: ends.ok(), is_hosted: Arc::default() }
     }
 
-    /// Whether a pump of the journals in `data` hosts the client's process. Looks up the processes
-    /// only once for each connection.
+    /// Whether the client is a hosted process, that is, a process started by a pump whose journal
+    /// is in `data`. Looks up the processes only once for each connection.
     pub async fn is_hosted(&self, data: PathBuf) -> bool {
         // A connection without addresses has already ended.
         let Some((peer, server)) = self.ends else { return true };

@@ -25,7 +25,8 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the core's report of an action.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Maximum number of lines with which a subthread's goal is unfolded in the parent thread.
+/// A subthread's goal is folded on the page of the parent thread if the goal has more lines than
+/// this number.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.
@@ -189,7 +190,8 @@ impl ShownDecision<'_> {
     }
 }
 
-/// Returns the text with which a person decided in the record of this event.
+/// Describes the decision that the record of this event contains: its signature and its note.
+/// Returns `None` if the event is no decision, or if the decision has neither.
 pub(super) fn decision_text(item: &TimelineEntry) -> Option<String> {
     ShownDecision::of(item).map(|decision| decision.text("")).filter(|text| !text.is_empty())
 }

@@ -96,7 +96,8 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
     }
 }
 
-/// Draws the threads that have cost most. The costs of a thread include everything beneath it.
+/// Draws the threads that have cost most. The costs of a thread include everything beneath the
+/// thread.
 fn threads(costliest: &[CostlyTree]) -> Markup {
     let row = |CostlyTree { tree, currency }: &CostlyTree| {
         let currency = currency.as_deref().unwrap_or_default();

@@ -23,8 +23,8 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the head of a page. A page other than the first has a head only if it contains messages
-/// with which the fork was recorded.
+/// Draws the head of the conversation on a page. The first page always has a head. A later page has
+/// a head only if it contains events that belong to the head.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,

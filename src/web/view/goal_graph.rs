@@ -154,7 +154,7 @@ fn content(id: &str, goals: &RecordedGoals) -> Markup {
     }
 }
 
-/// Returns the rows of goals, in the order of the file.
+/// Returns the rows of goals, in the order of the goals in the workflow's file.
 fn goal_rows(goals: &RecordedGoals) -> Vec<&RunRow> {
     goals.rows.iter().filter(|row| matches!(row.kind, RowKind::Goal(_))).collect()
 }

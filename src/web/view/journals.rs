@@ -22,7 +22,7 @@ pub(super) struct ViewedJournals {
     building: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
-/// The answer of the index of one journal.
+/// The answer of one journal's index.
 #[derive(Debug)]
 pub(super) struct PartitionAnswer<T> {
     pub partition: u32,

@@ -181,7 +181,7 @@ pub(super) fn moment(time: Time) -> Markup {
     html! { time datetime=(text) { (day) " " (clock) } }
 }
 
-/// Returns the time that a thread took, or its age while work in it is open.
+/// Returns the time that a thread took or, while work in the thread is open, the age of the thread.
 pub(super) fn took(opened: Time, updated: Time, is_open: bool) -> String {
     if is_open {
         return format!("open {}", length(Time::now().since(opened)));

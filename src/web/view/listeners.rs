@@ -122,7 +122,7 @@ fn add_load(listeners: &mut ListenersByName, load: ListenerLoad) {
     known.queued_since = since.into_iter().flatten().min();
 }
 
-/// Returns the contracts of the last config in force.
+/// Returns the contracts in the config of the last recorded start or reload.
 fn contracts(index: &IndexReader) -> Result<Json, String> {
     let reader = index.journal();
     let history = ConfigHistory::read(reader).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Live pages. Each page has a connection of its own, over which it learns that its content has
-//! changed.
+//! Live pages. Each page has a connection of its own. Over this connection, the page learns that
+//! its content has changed.
 //!
 //! **Invariant:** this module reads a journal only after the organism has reported that the journal
 //! has grown. A page that does not keep up loses events. A pump never waits for a page.

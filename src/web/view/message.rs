@@ -70,13 +70,14 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
     .await
 }
 
-/// A message and, if a turn of a model wrote it, the text of the turn.
+/// A message. `turn` is the text of the turn with which a model wrote the message.
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
 }
 
-/// Finds the message that `selector` names. Returns `Some(Err(()))` if it names several messages.
+/// Finds the message that `selector` names. Returns `Some(Err(()))` if `selector` names several
+/// messages.
 fn find(
     index: &mut IndexReader,
     selector: &MessageSelector,
@@ -93,7 +94,8 @@ fn find(
     Ok(Some(Ok(MessageOnPage { report, turn })))
 }
 
-/// Draws the only message whose id is `id`, or begins with `id`.
+/// Finds the message whose id is `id` or begins with `id`, and draws it. Responds with an error
+/// page if no message or several messages fit.
 async fn respond(
     view: Arc<ViewState>,
     id: String,
@@ -174,7 +176,7 @@ fn disposition(report: &MessageReport) -> String {
     }
 }
 
-/// Returns the present wait of this message for a person, if there is one.
+/// Returns the hold of this message if the message waits for a person now.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

@@ -131,7 +131,7 @@ pub struct ViewOptions {
     /// Address on which the server listens. Without TLS, it must be a loopback address.
     pub listen: SocketAddr,
     pub tls: Option<TlsFiles>,
-    /// Names under which the view is reached, besides the names of this machine.
+    /// Names under which the view is reached, in addition to the names of this machine.
     pub hosts: Vec<String>,
     /// The token; `None` if the server has to generate a token.
     pub token: Option<ViewToken>,
@@ -372,8 +372,8 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Queries the index of each journal, and draws the page on the same blocking thread, because
-    /// drawing may take so long that it would delay other requests.
+    /// Queries the index of each journal, and draws the page on the same blocking thread. On a
+    /// thread that also serves other requests, a slow drawing would delay these requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
         query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,

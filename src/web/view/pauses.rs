@@ -41,8 +41,8 @@ pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
     pause.target.strip_prefix("thread ") == Some(thread.as_str())
 }
 
-/// Whether a pause holds the work of a thread, because it names everything, the thread, or a thread
-/// above it.
+/// Whether a pause holds the work of a thread, because the pause names everything, the thread, or a
+/// thread above the thread.
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
     let named = pause.target.strip_prefix("thread ").and_then(|id| ThreadId::parse(id).ok());
     let is_above = |named: ThreadId| named == *thread || thread.is_beneath(&named);

@@ -104,8 +104,8 @@ impl Excerpt {
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
     }
 
-    /// Replaces the name under which a decision is on record by `person`, the description that the
-    /// rest of the page uses for the same person.
+    /// Replaces the recorded name of the person who decided by `person`, the description that the
+    /// rest of the page uses for this person.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

@@ -15,7 +15,7 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action, so that nothing proves that the person may act.
+    /// Whether the organism refused the action. If so, nothing proves that the person may act.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it.
     pub login: Option<&'a str>,
@@ -49,7 +49,7 @@ impl<'a> ActingPerson<'a> {
     }
 
     /// Returns the name of the person without further details: the name in the config or, if the
-    /// person has none, the user of the command.
+    /// record names the person only as `operator`, the user of the command.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),
@@ -58,7 +58,7 @@ impl<'a> ActingPerson<'a> {
         }
     }
 
-    /// Describes the person like `ana (operator, as ana1 on box)`.
+    /// Describes the person, for example as `ana (operator, as ana1 on box)`.
     pub fn describe(&self) -> String {
         let name = self.name();
         let is_user = self.is_unnamed() && name != self.by;

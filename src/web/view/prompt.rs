@@ -21,7 +21,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
 
-/// Returns the path of the page of the prompt that led to a message.
+/// Returns the path of the page that shows the prompt from which a model wrote a message.
 pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }

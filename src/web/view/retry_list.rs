@@ -60,7 +60,7 @@ impl RetryPage {
         retry_messages(index, &self.filter, self.skipped + limits::WEB_PAGE_ROWS + 1)
     }
 
-    /// Finds the first messages of one journal whose retry can never succeed.
+    /// Finds, in one journal, the first messages whose retry can never succeed.
     pub fn find_unretriable(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
         let filter = RetryFilter { is_unretriable: true, ..self.filter.clone() };
         retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)
@@ -98,8 +98,8 @@ impl RetryList {
         Self { listed, is_more }
     }
 
-    /// Draws the messages as a table. If the person may act, each message has a link to its retry
-    /// beside it, so that a narrow window shows the link. Otherwise the last column has a command.
+    /// Draws the messages as a table. If the person may act, a link to the retry stands beside each
+    /// message, so that a narrow window shows the link. Otherwise the last column has a command.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
             ["Message", "Action", "Reason", "From", "To", "Time"]

@@ -160,7 +160,7 @@ fn time_and_thread(at: Time, thread: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the kinds by which a search may select.
+/// Returns the kinds of messages that a search can select, and `refusal`.
 fn kinds() -> Vec<&'static str> {
     let kinds = MessageKind::ALL.map(MessageKind::as_str);
     [&kinds[..], &["refusal"]].concat()

@@ -30,7 +30,8 @@ use crate::limits;
 struct PageRequest {
     /// Sequence number of the first message; `None` for the last page.
     from_seq: Option<u64>,
-    /// Position of the record after which the thread is shown; `None` for its present state.
+    /// Position of the record after which the thread is shown; `None` for the present state of the
+    /// thread.
     at: Option<Position>,
     limit: usize,
     view: ThreadView,
@@ -152,8 +153,8 @@ fn find(
     Ok(Some(FoundPage { page, work, waiting, held, has_run, pauses, actions }))
 }
 
-/// Reads the thread as it was after a record. The thread must be short, because it is read as a
-/// whole.
+/// Reads the thread as it was after a record. A thread with too many records is refused, because
+/// all records are read at once.
 fn past_page(
     index: &IndexReader,
     thread: &ThreadId,
@@ -201,7 +202,7 @@ pub(super) fn path(thread: &str) -> String {
     format!("/threads/{thread}")
 }
 
-/// Draws a view that new messages replace as a whole.
+/// Draws a view that the page replaces as a whole when new messages arrive.
 fn drawing(view: &Markup) -> Markup {
     html! {
         div #live-events { (view) }

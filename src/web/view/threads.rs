@@ -41,8 +41,8 @@ struct TreePage {
     next: Option<String>,
 }
 
-/// The position in each partition before which a page of the list begins. Written in a URL as
-/// `0:1200,1:800`.
+/// For each partition, the position before which a page of the list begins. A URL contains the
+/// cursor in the form `0:1200,1:800`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PageCursor(BTreeMap<u32, Position>);
 

@@ -13,7 +13,7 @@ pub(super) struct BusyStretch {
     pub end: i64,
     /// Beginning of the stretch on the bar, in microseconds of the shortened time.
     place: i64,
-    /// Whether the gap before the stretch is drawn shorter than it was.
+    /// Whether the gap before the stretch is drawn shorter than its real duration.
     pub is_after_cut: bool,
 }
 
@@ -91,7 +91,7 @@ impl TimeScale {
         })
     }
 
-    /// Whether a gap is drawn shorter than it was.
+    /// Whether any gap is drawn shorter than its real duration.
     pub fn is_shortened(&self) -> bool {
         self.is_shortened
     }

@@ -264,7 +264,7 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     }
 }
 
-/// Maximum number of lines with which a request is unfolded above its call.
+/// A request is folded above its call if the request has more lines than this number.
 const REQUEST_LINES_OPEN: u64 = 12;
 
 /// Draws the client's request that led to a held call.
@@ -309,7 +309,7 @@ pub(super) fn whole_call(shown: &CallToDecide) -> Markup {
     }
 }
 
-/// Draws the calls of a thread that wait for a person, for the head of the thread's page. `held`
+/// Draws, for the head of a thread's page, the calls of the thread that wait for a person. `held`
 /// contains the same calls with their contents, or is empty.
 pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: bool) -> Markup {
     html! {

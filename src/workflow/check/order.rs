@@ -86,8 +86,8 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports each dependency on a member of another goal's list, and each goal in `context` that may
-/// not have ended.
+/// Reports each dependency on a member of another goal's list, and each goal in `context` that
+/// possibly has not ended when this goal starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,

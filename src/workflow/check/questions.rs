@@ -38,7 +38,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether agents carry out the goal, so that their documents can show a correction.
+/// Whether agents carry out the goal. Only an agent gets a document, which can show a correction.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

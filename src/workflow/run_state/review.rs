@@ -9,7 +9,7 @@ use super::{
 };
 
 impl<'a> WorkflowRun<'a> {
-    /// Handles the output of a goal run that carries its goal out.
+    /// Handles the output of a goal run that carries out the goal itself.
     pub(super) fn worked(&mut self, run: &GoalRun, output: ViewValue) {
         if self.item_check(run).is_none() {
             return self.passed(run, output);

@@ -16,12 +16,12 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
-/// State of reading a turn. Every decision depends only on bytes that have arrived. Where later
-/// bytes could change a result, the function returns [`NeedMoreBytes`].
+/// State of reading a turn. A method decides only from bytes that have arrived. If later bytes
+/// could change its result, the method returns [`NeedMoreBytes`].
 pub(super) struct TurnWalk<'a> {
     pub source: TurnBytes<'a>,
     pub grammar: &'a ActionGrammar,
-    /// Whether the turn exceeded its size limit, so that the rest of the turn is unknown.
+    /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
     /// Number of bytes that were searched for close tags without success; at most
     /// `limits::LOOKAHEAD_BYTES_MAX`.
@@ -37,11 +37,11 @@ pub(super) struct TurnWalk<'a> {
     opened: Option<OpenTag>,
 }
 
-/// Offset of the last close tag of each name. Searches backwards, and only as far as a query
-/// requires.
+/// A backward search for the last close tag of each name. The search goes only as far back as a
+/// query requires.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset from which on all close tags are known.
+    /// Offset from which on every close tag is known.
     from: usize,
 }
 
@@ -146,8 +146,8 @@ impl<'a> TurnWalk<'a> {
         }
     }
 
-    /// Parses like [`TurnBytes::opening`], and uses the tag that was put back if that tag begins at
-    /// `at`.
+    /// Returns the tag that [`Self::put_back`] kept, if this tag begins at `at`. Otherwise parses
+    /// the tag at `at` as [`TurnBytes::opening`] does.
     pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMoreBytes> {
         match self.opened.take_if(|tag| tag.start == at) {
             Some(tag) => Ok(TagOpening::Tag(tag)),
@@ -226,7 +226,7 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Searches for a close tag with this name after `from`. Returns false if there is none. Before
+    /// Searches for a close tag with this name after `from`, and returns whether one exists. Before
     /// the turn has ended, always returns true, because a close tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
@@ -284,8 +284,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with this name if it is a close tag. The caller uses it to find out
-    /// whether an element that seemed only mentioned is closed later.
+    /// Returns the next tag with this name if it is a close tag. The caller thereby learns whether
+    /// an element that looked like a mere mention is closed later.
     pub fn next_close(
         &mut self,
         name: &[u8],

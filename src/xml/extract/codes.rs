@@ -27,7 +27,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// An action is not closed before the text ends or another action begins.
+    /// An action is still open where the text ends or another action begins.
     UnclosedAction "unclosed_action" error,
     UnclosedParam "unclosed_param" error,
     UnknownParam "unknown_param" error,

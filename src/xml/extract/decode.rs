@@ -1,4 +1,4 @@
-//! Decodes text that is strict XML once, and leaves other text as written.
+//! Decodes a text once if the text is strict XML, and leaves any other text as written.
 
 use std::borrow::Cow;
 
@@ -6,13 +6,13 @@ use memchr::{memchr2, memmem};
 
 use crate::xml::escape::{self, is_xml_char};
 
-/// Decodes the content of a text-only element if the content is strict: CDATA, the five named
-/// entities and legal character references. Returns other content as written.
+/// Decodes the content of a text-only element if the content is strict XML: text with CDATA, with
+/// the five named entities and with legal character references. Returns other content as written.
 pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
     decode(raw, true).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// Decodes an attribute value if it is strict, as [`simple_content`] does.
+/// Decodes an attribute value if it is strict XML. Returns another value as written.
 pub(super) fn attribute(raw: &str) -> Cow<'_, str> {
     decode(raw, false).unwrap_or(Cow::Borrowed(raw))
 }
@@ -42,7 +42,8 @@ fn holds_reference(raw: &str) -> bool {
     ampersands.any(|at| raw.get(at..).is_some_and(|rest| reference(rest).is_some()))
 }
 
-/// Decodes `raw`. Returns `None` if `raw` is not strict.
+/// Decodes `raw`, in which CDATA sections are allowed if `cdata` is set. Returns `None` if `raw` is
+/// not strict XML.
 fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };
     let mut out = String::new();
@@ -75,7 +76,8 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// Parses a reference like [`escape::reference`], within the maximum length of a reference.
+/// Parses the reference at the beginning of `text` as [`escape::reference`] does, but only if the
+/// reference does not exceed a maximum length.
 pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     const LONGEST: usize = 12;
     let end = text.bytes().take(LONGEST).position(|b| b == b';')?;

@@ -1,5 +1,6 @@
-//! Watches the enclosing elements of a value while its close tag is searched. A value must not
-//! contain both the close tag of an enclosing element and a later open tag of the same element.
+//! Watches the enclosing elements of a value while its close tag is searched. No value may close an
+//! enclosing element and later open an enclosing element, because such a value would join two
+//! elements.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
@@ -12,7 +13,7 @@ pub(super) struct EnclosingTags<'a> {
     /// Whether the value contains a close tag of an enclosing element without an open tag of the
     /// same element before it.
     is_left: bool,
-    /// Whether an enclosing element was opened again after it was closed.
+    /// Whether the value opened an enclosing element after it had closed an enclosing element.
     is_reopened: bool,
 }
 
@@ -53,7 +54,8 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether a value that ends at any later offset would join two elements as well.
+    /// Whether the value closed an enclosing element and then opened one, so that it would join two
+    /// elements wherever it ends later.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }

@@ -1,5 +1,5 @@
-//! The names that one agent may write (actions, reasoning, reserved names), and the limits. Built
-//! once for each agent.
+//! The names that one agent may write (actions, reasoning, reserved names), and the limits. Both
+//! are built once for each agent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -29,8 +29,8 @@ impl Default for ExtractLimits {
 pub struct ActionGrammar {
     shapes: ShapeArena,
     reasoning: Vec<String>,
-    /// The [`REASONING_NAMES`] that are not also payload names of this agent. Comparisons ignore
-    /// upper and lower case.
+    /// The [`REASONING_NAMES`] that are not also payload names of this agent. The comparison
+    /// ignores case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,

@@ -11,7 +11,7 @@ use super::turn_bytes::{NeedMoreBytes, is_space};
 /// The meaning of a run of backticks or tildes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TickRun {
-    /// Plain characters. Contains the offset after the run.
+    /// A run that is only text. Contains the offset after this run.
     Text(usize),
     Fence(usize),
     Inline(usize),
@@ -85,7 +85,7 @@ impl TurnWalk<'_> {
 
     /// Returns the offset of the end of a code block whose fence has `length` characters. The block
     /// ends after the first line that repeats only the character `tick`, at least `length` times.
-    /// Without such a line, it ends at the end of the turn.
+    /// Without such a line, the block ends at the end of the turn.
     fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMoreBytes> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];

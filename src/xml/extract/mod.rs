@@ -69,8 +69,8 @@ pub enum ExtractedItem {
     Action(ExtractedAction),
     /// An action that was recognised and cannot be dispatched.
     Broken(BrokenAction),
-    /// A root element in a namespace that the agent does not know. The pump refuses it like every
-    /// unknown payload.
+    /// A root element in a namespace that the agent does not know. The pump refuses this payload as
+    /// it refuses every unknown payload.
     Unknown(UnknownAction),
     /// A closed element whose bare name the agent does not know. It counts as a refused action.
     UnknownElement(UnknownElement),

@@ -18,7 +18,7 @@ pub(super) enum WrittenName<'a> {
     Bare(&'a str),
     /// A name with a namespace. The namespace is empty where the default namespace was undeclared.
     Bound(String, &'a str),
-    /// A whole name whose prefix is not bound.
+    /// A name whose prefix is not bound, written with its prefix.
     Unbound(&'a str),
 }
 

@@ -18,8 +18,8 @@ const INDENT_SPACES_MAX: usize = 3;
 /// Maximum bytes of a character in UTF-8.
 const CHARACTER_BYTES_MAX: usize = 4;
 
-/// The blocks of quote lines in the part of the turn that has been read. Kept between scans, so
-/// that each line is read once.
+/// The blocks of quote lines in the part of the turn that has been read. The blocks are kept
+/// between scans, so that each line is read once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QuoteBlocks {
     /// Byte ranges of the blocks in rising order. Adjacent quote lines form one block.

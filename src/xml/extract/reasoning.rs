@@ -92,9 +92,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the apparent action from `at` to `end` consists of a draft inside reasoning and a
-    /// later action. This is so if the open tag of its root element occurs again after a close tag
-    /// of reasoning.
+    /// Whether the apparent action from `at` to `end` is really a draft inside reasoning and a
+    /// later action. The sign of a draft is that the open tag of the root element occurs again
+    /// after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

@@ -6,8 +6,8 @@ use memchr::memchr3;
 use super::codes::RawFinding;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Decides when undecided bytes are scanned again. Each scan costs the number of undecided bytes.
-/// All scans together cost at most a small multiple of the turn's length.
+/// Decides when undecided bytes are scanned again. The cost of a scan grows with the number of
+/// undecided bytes. All scans together cost at most a small multiple of the turn's length.
 #[derive(Debug, Default)]
 pub(super) struct RescanLimiter {
     spent: usize,

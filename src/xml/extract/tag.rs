@@ -77,7 +77,7 @@ impl TurnBytes<'_> {
         self.opening_of(start, start + 1..self.name_end(start + 1))
     }
 
-    /// Parses like [`Self::opening`], with a name whose range is already known.
+    /// Parses the tag whose `<` stands at `start` and whose name has the known range `name`.
     pub fn opening_of(
         &self,
         start: usize,

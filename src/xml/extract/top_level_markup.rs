@@ -1,5 +1,6 @@
-//! Finds one piece of top-level markup and its extent, without a decision about the piece. Used by
-//! searches that must skip code, quotations, reasoning and the values of actions.
+//! Finds one piece of top-level markup and its extent, for searches that must skip code,
+//! quotations, reasoning and the values of actions. The scanner decides which item the piece
+//! becomes.
 
 use std::ops::Range;
 
@@ -19,7 +20,8 @@ pub(super) enum TopLevelPiece {
     Reasoning { end: usize },
     /// A complete action.
     Action { end: usize },
-    /// The open tag of another element. `next` is the offset after the tag.
+    /// An open tag that begins neither a complete action nor a reasoning block. `next` is the
+    /// offset after the tag.
     Open { name: Range<usize>, next: usize },
     /// A close tag. `next` is the offset after the tag.
     Close { name: Range<usize>, next: usize },

@@ -22,7 +22,8 @@ pub(super) struct TurnBytes<'a> {
 }
 
 pub(super) const CDATA_START: &[u8] = b"<![CDATA[";
-/// Converts bytes like [`String::from_utf8_lossy`], but faster if they are valid UTF-8.
+/// Converts bytes to text as [`String::from_utf8_lossy`] does, but faster if the bytes are valid
+/// UTF-8.
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }

@@ -1,5 +1,5 @@
 //! Elements whose name the agent does not know. A closed unknown element is a refused action, and
-//! nothing inside it is executed. An unclosed one is text.
+//! nothing inside it is executed. An unclosed unknown element is text.
 
 use memchr::{memchr3, memmem};
 

@@ -38,8 +38,8 @@ impl ComplexityBounds {
         Ok(())
     }
 
-    /// Counts a piece of markup. If the piece is a start tag that is not plain, `tag` contains its
-    /// parts.
+    /// Counts a piece of markup. If the piece is a start tag without [`MarkupPiece::plain`], `tag`
+    /// contains the parts of the tag.
     pub fn see(&mut self, piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<(), ScanViolation> {
         match piece.kind {
             MarkupKind::Start | MarkupKind::Empty => {

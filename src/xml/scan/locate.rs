@@ -42,8 +42,8 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     found
 }
 
-/// Finds the first start tag that exceeds the limit of attributes, or of namespaces in scope.
-/// libxml2 takes quadratic time for such tags.
+/// Finds the first start tag that exceeds the limit of attributes, or the limit of namespaces in
+/// scope. libxml2 takes quadratic time for such tags.
 pub fn excess(text: &str) -> Option<usize> {
     let mut tag = StartTag::default();
     let mut declared: Vec<usize> = Vec::new();

@@ -86,7 +86,7 @@ pub fn scan(text: &[u8]) -> Result<ScannedElement, ScanViolation> {
     scan_within(text, limits::PAYLOAD_BYTES_MAX)
 }
 
-/// Scans like [`scan`], with another limit of the number of bytes.
+/// Scans as [`scan`] does, but with `bytes_max` as the limit of the size.
 pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, ScanViolation> {
     size(text, bytes_max)?;
     let text = utf8(text)?;

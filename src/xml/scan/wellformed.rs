@@ -46,7 +46,7 @@ impl RootElements {
 
 /// Checks `text` from `start` to its end, including forbidden markup and limits. A valid text needs
 /// one pass. After a violation, the earlier stages check the remaining text, because the violation
-/// of the first stage is reported.
+/// of the earliest stage is reported.
 pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
     let mut checker = WellFormednessChecker::new(text);
     let mut bounds = ComplexityBounds::default();
@@ -160,8 +160,8 @@ impl<'a> WellFormednessChecker<'a> {
         character_data(text, range.start)
     }
 
-    /// Checks one piece of markup. If the piece is a start tag that is not plain, `tag` contains
-    /// its parts.
+    /// Checks one piece of markup. If the piece is a start tag without [`MarkupPiece::plain`],
+    /// `tag` contains the parts of the tag.
     fn piece(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         match piece.kind {

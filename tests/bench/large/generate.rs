@@ -125,7 +125,7 @@ impl Trees {
         words.into_iter().map(|word| self.vocabulary[word].clone()).collect()
     }
 
-    /// About 250 bytes of words. Few of them are frequent, as in a language.
+    /// Returns about 250 bytes of words. Few words are frequent, as in a language.
     fn text(&mut self) -> String {
         let length = 10 + self.random.below(60);
         let mut text = String::new();
@@ -138,7 +138,7 @@ impl Trees {
         text
     }
 
-    /// The records of the next tree.
+    /// Returns the records of the next tree.
     fn tree(&mut self) -> Vec<Record> {
         self.trees += 1;
         let number = self.trees;
@@ -172,7 +172,8 @@ impl Trees {
         records
     }
 
-    /// A turn that calls a listener, and the reply; sometimes with a refusal.
+    /// Adds the records of a turn that calls a listener, and of the listener's reply. Some turns
+    /// also contain a refusal.
     fn turn(
         &mut self,
         records: &mut Vec<Record>,
@@ -273,7 +274,7 @@ fn note(agent: &str, call: MessageId, turn: usize) -> String {
     )
 }
 
-/// A pronounceable word; later words are longer.
+/// Returns a pronounceable word for this number. A higher number gives a longer word.
 fn word(number: usize) -> String {
     const SYLLABLES: [&str; 16] = [
         "ba", "de", "fi", "go", "hu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wu",
@@ -303,7 +304,8 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// A random rank below `bound`. The frequency of a rank is about its reciprocal.
+    /// Returns a random rank below `bound`. The frequency of a rank is about the reciprocal of the
+    /// rank.
     fn rank(&mut self, bound: usize) -> usize {
         let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         ((bound as f64).powf(share) as usize - 1).min(bound - 1)

@@ -58,7 +58,8 @@ fn written(bench: &Bench) -> LargeJournal {
     journal
 }
 
-/// Directory of the journal of this run, and ten words of each decile of frequency in it.
+/// Returns the directory of this run's journal, and ten words of the journal from each decile of
+/// frequency.
 pub fn data_and_words(bench: &Bench) -> (PathBuf, Vec<String>) {
     with_journal(bench, |journal| {
         took(journal, &["threads"]);

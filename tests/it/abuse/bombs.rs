@@ -93,7 +93,8 @@ fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
     assert!(tally.accepted < 3 * TreeLimits::default().messages, "{tally:?}");
 }
 
-/// Each thread spawns a deeper one, and the deepest repeats its attempt a thousand times.
+/// Each thread spawns a deeper thread. The deepest thread repeats its refused attempt up to a
+/// thousand times.
 #[test]
 fn spawning_a_thousand_deep_ends_at_the_limit() {
     let mut campaign = Campaign::new("spawns, deep");

@@ -194,8 +194,8 @@ fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     (kept.count(), refused.count())
 }
 
-/// Returns two kinds of messages: a message with a forgery that is not its sender's own payload,
-/// and any message in a forged thread.
+/// Returns the messages with a forgery that is neither a payload of the sender's own nor a
+/// quotation by the core, and all messages in a forged thread.
 fn misattributed(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     for message in judge::messages(records) {
@@ -231,9 +231,9 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// Returns the blocks of the model's prompt that show a forgery of another sender in a wrong form.
-/// A block must be well-formed XML. It must name its true sender, or be a single `tool_result`
-/// element that the forgery does not close.
+/// Returns the blocks of the model's prompt that show another sender's forgery in a wrong form. In
+/// the right form, a block is well-formed XML, and either names the true sender or is a single
+/// `tool_result` element that the forgery does not close.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,

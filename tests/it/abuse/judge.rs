@@ -63,7 +63,7 @@ pub fn messages(records: &[Record]) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Checks that every call ended once, and that the opener of each failed call received its fault.
+/// Checks that every call ended once, and that the opener of each failed call received the fault.
 fn one_result_each(records: &[Record], wrong: &mut Vec<String>) {
     let mut opened: HashSet<CallId> = HashSet::new();
     let mut closed: HashMap<CallId, Vec<Closing>> = HashMap::new();

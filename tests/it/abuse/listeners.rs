@@ -40,7 +40,7 @@ const WAYS: [(&str, i32, &str); 18] = [
 const HANGS: [&str; 4] = ["silent", "half-and-hang", "slow", "stopped"];
 
 /// A house with one correct listener, and a listener with little memory for each misbehaviour.
-/// `timeout` applies to listeners that hang; the others have two minutes.
+/// `timeout` applies to listeners that hang; the other listeners have two minutes.
 fn house(ways: &[&str], timeout: &str) -> House {
     let peers: Vec<String> = ways.iter().map(|way| format!("\"at-{way}\"")).collect();
     let mut config = format!(

@@ -1,5 +1,5 @@
-//! Endless conversations: of an agent with itself, in pairs and triples, with repeated payloads,
-//! and storms.
+//! Endless conversations of an agent with itself, of pairs and of triples, also with repeated
+//! payloads, and storms of messages.
 
 use std::collections::HashMap;
 use std::time::Duration;

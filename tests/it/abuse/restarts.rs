@@ -14,8 +14,8 @@ const ROOM: Duration = Duration::from_secs(20);
 const BACK: Duration = Duration::from_secs(180);
 const TALK: &str = "urn:example:talk";
 
-/// Two listeners with half of the instances each, because the instances of one listener are
-/// limited.
+/// A house with two listeners that have half of the instances each, because the number of instances
+/// of one listener is limited.
 fn house(crowd: usize) -> House {
     let mut config = String::from(
         "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"echo\", \"left\", \"right\"]\n\

@@ -30,7 +30,7 @@ pub fn native(
     })
 }
 
-/// Returns a listener like [`native`] does, for answers that are not text.
+/// Returns a listener as [`native`] does, for answers that are not text.
 pub fn native_bytes(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<Vec<u8>> + Send + Sync + 'static,

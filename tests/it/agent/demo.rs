@@ -55,7 +55,7 @@ fn options() -> AgentOptions {
     AgentOptions::new(researcher, contracts, schemas)
 }
 
-/// Plays a turn. Returns the payload names of the turn and its findings, as the gate would judge
+/// Plays a turn. Returns the payload names and the findings of the turn, as the gate would report
 /// them.
 fn played(labels: &str, turn: u32) -> String {
     let options = options();

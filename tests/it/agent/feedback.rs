@@ -1,4 +1,4 @@
-//! The feedback of a model on its mistakes. The feedback names the location in the model's own text
+//! Feedback to a model about its mistakes. The feedback names the location in the model's own text
 //! and a valid form, belongs to the same class on each transport, and is given once.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A text that exceeds the context window is replaced by a visible stub, and the turn becomes the
-//! last of its call.
+//! A text that exceeds the context window is replaced by a visible stub, and the next turn becomes
+//! the last turn of its call.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::stage::{Stage, researcher};
 const ALL: [ActionTransport; 3] =
     [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
 
-/// A model with this window, of a family with a known tokenizer.
+/// Returns the terms of a model with this context window, from a family whose tokenizer is known.
 fn terms(window: u64) -> ModelTerms {
     let route = ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
     let (context_window, max_tokens) = (Some(window), Some(500));

@@ -1,5 +1,6 @@
-//! Results that imitate other parts of the prompt. Each reaches the model as one element, or one
-//! block, with exactly the listener's text. Nothing else in the prompt changes.
+//! Results of listeners that imitate other parts of the prompt. Each result reaches the model as
+//! one element or one block with exactly the listener's text, and changes nothing else in the
+//! prompt.
 
 use std::sync::Arc;
 
@@ -145,7 +146,8 @@ fn canonical(payload: &str) -> String {
     format!("{:?}", Element::read(payload).unwrap())
 }
 
-/// The results in the last user message. Apart from the notice, that message contains nothing else.
+/// Returns the results in the last user message. Panics if this message contains anything besides
+/// results and a notice.
 fn results(transport: ActionTransport, request: &ModelRequest) -> Vec<ShownResult> {
     let last = request.messages.last().unwrap();
     assert_eq!(last.role, ChatRole::User);

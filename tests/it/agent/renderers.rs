@@ -16,7 +16,7 @@ use super::setup::{
 };
 use super::story::{Story, story_message};
 
-/// A search of the agent and the result of its peer, with characters that XML escapes.
+/// Adds a search of the agent and the result of its peer, with characters that XML escapes.
 fn search_result(story: &mut Story, call: MessageId) {
     let search = format!("<search xmlns=\"{TOOLS}\"><query>a &amp;&amp; b</query></search>");
     let raw = "<search><query>a &amp;&amp; b</query></search>";
@@ -26,7 +26,7 @@ fn search_result(story: &mut Story, call: MessageId) {
     story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
-/// Three actions in one turn: the second is refused, and the third is answered first.
+/// Adds a turn with three actions: the second is refused, and the third is answered first.
 fn several_actions(story: &mut Story, call: MessageId) {
     let extract = format!("<extract xmlns=\"{TOOLS}\"><file_path>a.rs</file_path></extract>");
     let query = format!("<query xmlns=\"{TOOLS}\">q</query>");
@@ -49,7 +49,7 @@ fn several_actions(story: &mut Story, call: MessageId) {
     story.say(story_message("code", "researcher", MessageKind::Reply, &first).because(start[1]));
 }
 
-/// A native call to the current provider.
+/// Adds a native call of a model at the current provider.
 fn native_call(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">native</query>");
     let digest = Digest::of(query.as_bytes());
@@ -95,7 +95,7 @@ fn group(story: &mut Story, call: MessageId) {
     story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
-/// A window that excludes the task, and a result from before the window.
+/// Adds a window that excludes the task, and then a result from before the window.
 fn cleared(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">late</query>");
     let asks = [story_message("researcher", "code", MessageKind::Call, &query)];
@@ -158,8 +158,8 @@ fn beginning(options: &AgentOptions) -> String {
     head_of(&request) + &messages_of(&request)
 }
 
-/// Prompt texts about the end of a task, which the fifth version introduced: for an answer as text,
-/// and for a final with several texts.
+/// The prompt texts that the fifth version introduced about the end of a task: for an answer as
+/// text, and for a final with several texts.
 fn ends_of_tasks(version: RendererVersion) -> String {
     let mut out = String::new();
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {

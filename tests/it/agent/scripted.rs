@@ -33,7 +33,7 @@ pub fn reply(text: &str) -> Reply {
 }
 
 impl Reply {
-    /// Adds a native call. Its id follows from its position.
+    /// Adds a native call. The id of the call follows from the position of the call.
     pub fn call(mut self, name: &str, arguments: &str) -> Self {
         let id = format!("call-{}-{name}", self.calls.len() + 1);
         let (name, arguments) = (name.to_owned(), arguments.to_owned());
@@ -62,8 +62,8 @@ pub enum Says {
     Ends(&'static str),
     /// The provider rejects the request with this text.
     Rejects(&'static str),
-    /// A turn with exactly this text. `NONCE` in the text stands for the nonce of the turn,
-    /// `EARLIER` for that of the first turn.
+    /// A turn with exactly this text. `NONCE` in the text stands for the nonce of the turn, and
+    /// `EARLIER` stands for the nonce of the first turn.
     Exactly(Reply),
 }
 

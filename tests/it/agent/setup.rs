@@ -18,7 +18,8 @@ use super::story::{ROOT, Story, listener, story_message, thread};
 pub const TOOLS: &str = "https://xml-pipeline.org/ns/test-tools/v1";
 pub const RESEARCH_NAMESPACE: &str = "https://xml-pipeline.org/ns/research-desk/v1";
 
-/// Compiled once, because each compilation starts a child process.
+/// Returns the schemas of these tests. They are compiled once, because each compilation starts a
+/// child process.
 pub fn schemas() -> Schemas {
     static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
     SCHEMAS.get_or_init(compiled).clone()

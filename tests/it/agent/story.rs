@@ -81,7 +81,7 @@ impl Story {
         Position(self.records.len() as u64)
     }
 
-    /// One record that accepts these messages, in order.
+    /// Adds one record that accepts these messages, in order. Returns the ids of the messages.
     pub fn step(&mut self, messages: &[StoryMessage<'_>]) -> Vec<MessageId> {
         let facts: Vec<Fact> = messages.iter().map(|said| self.accepted(said)).collect();
         let ids = facts.iter().map(|fact| match fact {
@@ -93,7 +93,8 @@ impl Story {
         ids
     }
 
-    /// One record of acceptances and refusals, in order. Returns the ids of its messages.
+    /// Adds one record with acceptances and refusals, in order. Returns the ids of the record's
+    /// messages.
     pub fn step_with(&mut self, fill: impl FnOnce(&mut Step<'_>)) -> Vec<MessageId> {
         let mut step = Step { story: self, facts: Vec::new(), ids: Vec::new() };
         fill(&mut step);
@@ -128,7 +129,7 @@ impl Story {
         self.turn_with(thread, agent, call, position, raw, messages)
     }
 
-    /// Adds a turn of `agent` in the given thread. Its record contains nothing else.
+    /// Adds a turn of `agent` in the given thread. The record of this turn contains nothing else.
     pub fn turn_in(
         &mut self,
         thread: &str,

@@ -1,5 +1,5 @@
-//! Core payloads that the config does not permit to an agent are unknown to it, and are not treated
-//! as forgeries.
+//! Core payloads that the config does not permit to an agent are unknown to this agent, and are not
+//! treated as forgeries.
 
 use organism::agent::ActionTransport;
 use organism::model::ChatBlock;

@@ -135,8 +135,8 @@ fn messages_of_other_threads_are_no_messages_of_this_one() {
     check(&story, call, MemoryScope::Thread, &[], expect![""]);
 }
 
-/// In the first record of a fork, a prompt hides only the core's message that the thread is a fork,
-/// and shows the other messages of the core.
+/// A prompt shows the core's messages in the first record of a fork, except for the message which
+/// states that the thread is a fork.
 #[test]
 fn the_first_record_of_a_fork_hides_only_that_it_is_one() {
     const CORE: &str = "https://xml-pipeline.org/ns/core/v1";

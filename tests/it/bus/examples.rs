@@ -1,5 +1,5 @@
-//! The listeners of docs/LISTENERS.md. Each is taken from its section of the page. A host runs it
-//! as the section says, if its interpreter is installed.
+//! The listeners of docs/LISTENERS.md. Each listener is taken from its section of the page. If the
+//! interpreter of the listener is installed, a host runs the listener as the section says.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

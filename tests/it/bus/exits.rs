@@ -14,7 +14,8 @@ use super::harness::{HostHarness, SinkEvent, done, name};
 use super::kit_language::KitLanguage;
 use crate::organism::until;
 
-/// A listener in `bash` with one child process that holds its standard output and standard error.
+/// A listener in `bash` with one child process, which holds the listener's standard output and
+/// standard error.
 fn with_child(program: &str) -> HostHarness {
     let script = format!("sleep 1000 & read -r -d '' frame; {program}");
     let command = ["bash", "-c", &script].map(str::to_owned).into();

@@ -237,8 +237,8 @@ async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
     assert_ne!(pid(&mut ear).await, stopped);
 }
 
-/// Lets the task of the instance take the delivery from its mailbox. The runtime of these tests has
-/// a single thread, which runs every ready task before the yield returns.
+/// Yields, so that the task of the instance takes the delivery from its mailbox. The runtime of
+/// these tests has a single thread, which runs every ready task before the test continues.
 async fn begun() {
     tokio::task::yield_now().await;
 }

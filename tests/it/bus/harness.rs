@@ -1,4 +1,5 @@
-//! A sink that reports its events to a test, and deliveries for it.
+//! A harness for tests of hosts: a sink that reports its events to a test, and functions that hand
+//! deliveries to a host.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,7 +22,7 @@ pub const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba90
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum SinkEvent {
-    /// Attempt number of the delivery, and its payloads as text.
+    /// An answer: the attempt number of its delivery, and the payloads of the answer as text.
     Answer(u32, Vec<String>),
     Failed(u32, AttemptFailure),
     Beat(u32),
@@ -108,7 +109,7 @@ impl HostHarness {
         assert!(self.sink.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
     }
 
-    /// Calls `begin` and then makes the next of these deliveries, inside each [`Sink::ended`]. A
+    /// Makes each [`Sink::ended`] call `begin` and then hand over the next of these deliveries. A
     /// pump on another thread may deliver at the same moment.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,
@@ -174,7 +175,7 @@ impl HostHarness {
         number
     }
 
-    /// Delivers like [`HostHarness::deliver`], without a flush of the host.
+    /// Delivers as [`HostHarness::deliver`] does, but does not flush the host afterwards.
     pub fn put(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         self.put_in(call(self.sent + 1), messages, fresh)
     }
@@ -211,7 +212,7 @@ impl HostHarness {
     }
 
     /// Returns whether no further event was reported. Meaningful only after a drain, because no
-    /// event can follow it.
+    /// event can follow a drain.
     pub fn is_quiet(&mut self) -> bool {
         self.events.try_recv().is_err()
     }

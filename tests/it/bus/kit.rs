@@ -47,7 +47,7 @@ impl TypedPayload for Plain {
     const QUALIFIED: bool = false;
 }
 
-/// A listener on a thread, with the opposite ends of its pipes.
+/// A listener that runs on a thread, with the ends of its pipes that a host would hold.
 pub struct Served {
     input: UnixStream,
     output: UnixStream,

@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use super::harness::done;
 use super::kit_language::KitLanguage;
 
-/// Gives these bytes to the obedient listener of a kit, and waits for its end.
+/// Gives these bytes to the obedient listener of a kit, and waits until the listener has ended.
 fn output(language: KitLanguage, input: &[u8]) -> Output {
     let mut command = language.listener("obedient");
     command.env("ORGANISM_LISTENER", "tested");

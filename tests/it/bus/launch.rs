@@ -1,6 +1,6 @@
 //! Tests that kill the program of a pump. The processes that the program has started must end, and
-//! so must listeners of the Rust kit that had it as their pump. The killed program is this test
-//! program, started again for a single test.
+//! so must the listeners of the Rust kit whose pump the program was. The killed program is this
+//! test program, started again for a single test.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -40,7 +40,7 @@ fn is_running(pid: u32) -> bool {
     !status.is_empty() && !status.contains("State:\tZ") && !status.contains("State:\tX")
 }
 
-/// A host of one listener in a program that is no `organism`.
+/// Hosts one listener forever, in a program other than `organism`.
 fn host_for_ever(launcher: Option<PathBuf>) -> ! {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Runtime::new().unwrap();

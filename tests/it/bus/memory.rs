@@ -251,7 +251,8 @@ impl Kit for KitProcess {
     }
 }
 
-/// The frame of a delivery of `call`, with its messages after position `after`, up to `count`.
+/// The frame of a delivery of `call`, with the messages of the call after position `after`, up to
+/// `count`.
 fn frame(call: u32, after: Option<u64>, count: u64) -> String {
     let base = after.map(|after| format!(" after=\"{after}\"")).unwrap_or_default();
     let begin = after.map_or(1, |after| after + 1);

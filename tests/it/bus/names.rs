@@ -1,5 +1,5 @@
-//! Answers that name their attempt. The host records an answer as stray if it names another attempt
-//! than the one in progress.
+//! Answers that name their attempt. The host records an answer as stray if the answer names another
+//! attempt than the one in progress.
 
 use std::sync::Arc;
 use std::time::Duration;

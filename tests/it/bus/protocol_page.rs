@@ -88,7 +88,8 @@ fn python_program(folder: &Path, program: &str) -> Vec<String> {
     vec!["python3".to_owned(), path.to_str().unwrap().to_owned()]
 }
 
-/// Runs the command of the page that tests `./calculator.py`, in this folder. It must succeed.
+/// Runs, in this folder, the command with which the page tests `./calculator.py`. The command must
+/// succeed.
 fn passes(folder: &Path, start: &str) {
     let line = block(PAGE, start).replace("./calculator.py", "--timeout 60 python3 calculator.py");
     let mut shell = Command::new("bash");
@@ -207,8 +208,8 @@ async fn the_handler_that_fans_out_spawns_its_threads_and_waits() {
     assert_eq!(payloads, [done]);
 }
 
-/// Command of a listener that answers each delivery with `frame`, in which it replaces the ids with
-/// those of the delivery.
+/// Command of a listener that answers each delivery with `frame`, after it has replaced the ids in
+/// `frame` with the ids of the delivery.
 fn answers(frame: &str) -> Vec<String> {
     let program = r#"while IFS= read -r -d '' delivery; do
         case $delivery in '<cancel'*) continue ;; esac

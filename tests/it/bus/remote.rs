@@ -74,7 +74,7 @@ impl Meeting {
         Self::of(&format!("test-{}-{count}", std::process::id()), server)
     }
 
-    /// Creates the options for the organism with this name.
+    /// Creates the meeting of the organism with this name and its listener on this server.
     pub fn of(organism: &str, server: &Server) -> Self {
         let organism = organism.to_owned();
         let wire = wait(NatsConnection::open(&server.options(), "test")).unwrap();

@@ -94,8 +94,8 @@ impl NativeHandler for Asks {
     }
 }
 
-/// A handler that sends a heartbeat, waits until its call is cancelled, and answers with its
-/// thread.
+/// A handler that sends a heartbeat, waits until its call is cancelled, and answers with the text
+/// of its thread.
 struct Waits {
     relay: RemoteSink,
 }

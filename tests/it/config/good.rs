@@ -219,8 +219,8 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
     assert!(problems.contains("needs `durability`"), "{problems}");
 }
 
-/// Loads a config without telemetry in an environment with these variables. Returns its telemetry
-/// settings and its notes.
+/// Loads a config without a section for telemetry, in an environment with these variables. Returns
+/// the telemetry settings that result, and the notes.
 fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
     let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
     let plain = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();

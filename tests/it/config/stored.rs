@@ -1,4 +1,4 @@
-//! Configs in the form that the journal stores: they load again, and have no secret.
+//! Configs in the form that the journal stores: they load again, and contain no secret.
 
 use std::path::Path;
 

@@ -151,8 +151,8 @@ fn a_config_is_found_or_the_searched_paths_are_reported() {
     assert_eq!(given, Path::new("given.toml"));
 }
 
-/// Checks that every code has a case here, except unreadable files, which need a user other than
-/// root.
+/// Checks that every code has a case here, except for the code of unreadable files, which needs a
+/// user other than root.
 #[test]
 fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
     let shown: BTreeSet<String> = cases()

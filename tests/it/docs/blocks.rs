@@ -1,14 +1,14 @@
 //! The code blocks of a page, and how each is carried out.
 //!
 //! A comment in the line above a block says how: `<!-- tested by: NAME -->` names a test that takes
-//! the block from the page, `<!-- part of: FILE -->` says that its lines stand in this file, and
-//! `<!-- not run: REASON -->` that it cannot be run here. Without a comment, the form of the block
-//! decides:
+//! the block from the page, `<!-- part of: FILE -->` says that the lines of the block stand in
+//! FILE, and `<!-- not run: REASON -->` says that the block cannot be run here. Without a comment,
+//! the form of the block decides:
 //!
 //! | block | how |
 //! |---|---|
 //! | begins with `$ ` | commands and their outputs, run and compared |
-//! | each line begins with `organism ` | parsed by the command line, which needs no values for that |
+//! | each line begins with `organism ` | parsed as a command, in which values may be missing |
 //! | `ORGANISM_NAME=value` in each line | overrides of the config |
 //! | TOML with `recorded`, with `case` | a recording, cases of a workflow |
 //! | other TOML | a config, or a part of one |

@@ -109,7 +109,7 @@ impl Project {
         load(&file, &environment).map(drop)
     }
 
-    /// Makes a whole config from a part of a config, as a page shows it.
+    /// Completes the part of a config that a page shows to a whole config.
     fn whole(part: &str) -> String {
         let table: Table = part.parse().unwrap();
         if table.contains_key("organism") {
@@ -158,7 +158,8 @@ impl Project {
     }
 }
 
-/// The document and the workflow are two blocks of the page.
+/// The workflow on the page sends a critic the document that the page shows. Workflow and document
+/// are two blocks of the page.
 #[test]
 fn the_document_of_the_page_is_what_a_critic_gets() {
     let project = Project::new();

@@ -49,8 +49,8 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 
-/// Length of the prefix of a text that has the shape of a pattern, in which `9` stands for any
-/// digit.
+/// Length of the prefix that matches a pattern, in which `9` stands for any digit; `None` if the
+/// text has no such prefix.
 fn shaped(text: &str, pattern: &str) -> Option<usize> {
     let mut rest = text.chars();
     for expected in pattern.chars() {
@@ -242,7 +242,7 @@ fn masked(output: &str, comparison: Comparison) -> Vec<MaskedLine> {
 }
 
 impl KnownIds {
-    /// Compares the output on a page with that of a run. Returns the first difference.
+    /// Compares the output on a page with the output of a run. Returns the first difference.
     pub fn compare(&mut self, page: &str, run: &str, comparison: Comparison) -> Result<(), String> {
         let expected = masked(page, comparison);
         let found = masked(run, comparison);
@@ -277,12 +277,12 @@ impl KnownIds {
         Ok(())
     }
 
-    /// A command of the page, in which the ids of the run replace those of the page.
+    /// A command of the page, in which the ids of the run replace the ids of the page.
     pub fn in_run(&self, command: &str) -> String {
         replaced(command, &self.runs)
     }
 
-    /// An output of the run, in which the ids of the page replace those of the run.
+    /// An output of the run, in which the ids of the page replace the ids of the run.
     pub fn on_page(&self, output: &str) -> String {
         replaced(output, &self.pages)
     }

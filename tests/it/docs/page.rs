@@ -94,7 +94,7 @@ pub fn console(words: &[&str], lines: &[&str], first: usize) -> Result<Console, 
     Ok(console)
 }
 
-/// The lines of a diff that do not start with `dropped`, without their sign.
+/// Those lines of a diff that do not start with `dropped`, without the sign at their start.
 fn side(lines: &[&str], dropped: char) -> String {
     let kept = lines.iter().filter(|line| !line.starts_with(dropped));
     kept.map(|line| line.get(1..).unwrap_or_default().to_owned() + "\n").collect()

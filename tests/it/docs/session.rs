@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// Sets a variable for all further commands. The page does not show it.
+    /// Sets a variable for all further commands. The page does not show this variable.
     pub fn set(&mut self, name: &str, value: &str) {
         self.unset(name);
         self.variables.push((name.to_owned(), value.to_owned()));

@@ -196,8 +196,8 @@ fn hide_action(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     Some(Mutant { text: format!("{hidden}\n{}", original.text), inert })
 }
 
-/// Removes a close tag from an action of the turn, and appends the action again, whole or without
-/// another tag.
+/// Removes a close tag from an action of the turn, and appends the action again, either whole or
+/// without one of its other tags.
 fn leave_value_open(original: &Original, numbers: &mut Numbers) -> Option<Mutant> {
     let action = original.actions.get(numbers.below(original.actions.len().max(1)))?;
     let closes: Vec<usize> = action.match_indices("</").map(|(at, _)| at).collect();
@@ -236,8 +236,8 @@ fn values<'e>(
     around.pop();
 }
 
-/// Whether a value contains an unmatched close tag of an enclosing element, followed by an open
-/// tag. Computed from names alone, independently of the extractor.
+/// Whether a value contains an unmatched close tag of an enclosing element, and later an open tag
+/// of an enclosing element. Computed from names alone, independently of the extractor.
 fn is_merged(around: &[&str], value: &str) -> bool {
     let mut open = vec![0_usize; around.len()];
     let mut is_left = false;

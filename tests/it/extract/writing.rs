@@ -141,8 +141,8 @@ fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     shapes.add(ElementShape { name: element.name.clone(), attributes: Vec::new(), content })
 }
 
-/// Whether each name has the same shape everywhere in the element, as with a schema. Only then can
-/// parsing be the inverse of writing.
+/// Whether each name has the same shape everywhere in the element, as a schema requires. Only then
+/// can parsing be the inverse of writing.
 fn is_readable(element: &Element) -> bool {
     let mut names: Vec<&QName> = element.children().map(|child| &child.name).collect();
     names.sort();

@@ -73,7 +73,7 @@ fn a_journal_of_another_format_is_named_and_left_as_it_is() {
     assert!(std::fs::read(&path).unwrap() == before);
 }
 
-/// An organism that runs as another user. That user cannot start the command from its directory, so
+/// An organism that runs as another user. This user cannot start the command where it was built, so
 /// the test copies the command.
 struct OtherUser {
     house: House,

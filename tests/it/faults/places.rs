@@ -26,7 +26,8 @@ fn die(house: &House, failpoint: &str, patience: Duration) {
     proved(house, failpoint);
 }
 
-/// Checks that the journal verifies, or that it is missing because the first commit did not happen.
+/// Checks that `organism verify` accepts the journal, or that the journal is missing because the
+/// first commit did not happen.
 fn proved(house: &House, failpoint: &str) {
     match audit::verify(&house.data(), None, &mut |_, _| {}) {
         Ok(report) => assert_eq!(report.broken, None, "{failpoint}"),

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use super::stage::{data, gate, name};
 use crate::processor::ProcessorTime;
 
-/// Text in the files of the schema corpus that reveals a followed reference.
+/// Text in the files to which the hostile texts refer. A verdict that contains this text reveals
+/// that a reference was followed.
 const CANARY: &str = "CANARY-7d1f";
 
 #[derive(Deserialize)]

@@ -4,8 +4,8 @@ use organism::schema::parse_check;
 use organism::xml::findings::Finding;
 use organism::xml::scan::{BrokenRule, ScanViolation, ScannedElement, scan};
 
-/// Texts that the test damages at each byte in every possible way. Their markup is dense, so most
-/// damage matters.
+/// Texts that the test damages at each byte in every possible way. The markup of these texts is
+/// dense, so most damage changes how they are parsed.
 const SEEDS: [&str; 6] = [
     "<?xml version='1.0' encoding='UTF-8'?><!-- c --><a xmlns='u' k=\"v\">x&amp;y<b/></a>",
     "<p:a xmlns:p='u' xmlns:q='v' p:k='1' q:k='2'><q:b xmlns:q='u' q:z=''/></p:a>",
@@ -58,7 +58,8 @@ const PIECES: [&str; 40] = [
     "#",
 ];
 
-/// Whether one parser is known to be stricter in this case. The gate refuses such texts.
+/// Whether the two results differ only because one of the parsers is known to be stricter. The gate
+/// refuses such texts.
 fn known(
     scanned: &Result<ScannedElement, ScanViolation>,
     parsed: &Result<(), Vec<Finding>>,

@@ -180,7 +180,8 @@ fn redacted_payloads_leave_the_index() {
     assert_eq!(rows(&place.data(), "SELECT action, person FROM action"), ["repair | operator"]);
 }
 
-/// Appends a record as `organism repair` does. A normal start would refuse this journal.
+/// Appends a record as `organism repair` does, which opens the journal although a normal start
+/// would refuse it.
 fn append_unproved(place: &Place, record: organism::thread::Record) {
     use organism::journal::{OperatorAcceptance, sqlite::SqliteJournal};
     let accept = OperatorAcceptance { redaction: true, ..OperatorAcceptance::default() };

@@ -43,7 +43,7 @@ fn until_complete(house: &House) {
     assert_eq!(metric(house, "organism_index_lag_seconds"), 0.0);
 }
 
-/// Number of `say` messages in the index, which this function does not bring up to date.
+/// Returns the number of `say` messages in the index, without bringing the index up to date.
 fn counted(house: &House) -> u64 {
     let db = rusqlite::Connection::open(file(house)).unwrap();
     db.query_row(COUNT, [], |row| row.get(0)).unwrap()

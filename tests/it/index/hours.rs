@@ -1,4 +1,4 @@
-//! Roll-ups per hour (issue 17, 3.5): they are the sums of the events of each hour.
+//! Rows of the index that sum up the events of each hour (issue 17, 3.5).
 
 use organism::clock::Time;
 use organism::envelope::{MessageKind, RefusalRule};

@@ -178,7 +178,8 @@ fn raw_bytes_are_exact_and_shown_bytes_have_nothing_invisible() {
     assert_eq!(report(&place, &id)["payload"], raw);
 }
 
-/// Issue 17, 4.3: the beginning of an id is enough if only one message has it.
+/// Issue 17, 4.3: the beginning of an id names a message if no other message has an id with this
+/// beginning.
 #[test]
 fn the_beginning_of_an_id_names_its_message_or_lists_the_candidates() {
     let mut records = research(&mut Script::default(), ROOT);

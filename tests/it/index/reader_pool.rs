@@ -1,5 +1,5 @@
-//! An index reader that a web view keeps open answers like a new one, whatever has happened to the
-//! files meanwhile.
+//! An index reader that a web view keeps open gives the same answers as a new reader, whatever has
+//! happened to the files meanwhile.
 
 use organism::ids::Position;
 use organism::index::{INDEX_DATABASE, IndexReaderPool};

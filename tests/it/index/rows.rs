@@ -281,7 +281,8 @@ pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
     [first, second]
 }
 
-/// The sums of a tree include the cost of a failed model call, as `organism thread` shows it.
+/// The sums of a tree include the cost of a failed model call, and equal the sums that `organism
+/// thread` shows.
 #[test]
 fn sums_of_trees_are_those_of_their_timelines() {
     let mut script = Script::default();
@@ -376,7 +377,7 @@ fn a_turn_has_its_model_tokens_cost_and_failovers() {
     assert_eq!(rows(&place.data(), sums), ["1 | 120 | 7 | 4200000"]);
 }
 
-/// A payload name is shown without its namespace in one column, and with it in another.
+/// A payload name is shown without its namespace in one column, and with its namespace in another.
 #[test]
 fn payload_names_are_shown_with_and_without_their_namespace() {
     let place = Place::with(&mut research(&mut Script::default(), ROOT));

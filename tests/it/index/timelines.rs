@@ -1,4 +1,5 @@
-//! A page of a thread shows the same whether it is made with the index or from the whole journal.
+//! A page of a thread has the same content whether the page is made with the index or from the
+//! whole journal.
 
 use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;

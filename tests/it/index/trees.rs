@@ -36,7 +36,7 @@ fn listed(place: &Place, args: &[&str]) -> String {
     lines.lines().map(name).collect::<Vec<_>>().join(" ")
 }
 
-/// Issue 17, 4.1: each filter keeps exactly the trees that have its property.
+/// Issue 17, 4.1: each filter keeps exactly the trees with the property of the filter.
 #[test]
 fn filters_leave_the_trees_with_the_property() {
     let place = several();

@@ -1,5 +1,5 @@
-//! Attacks on a journal at rest or in use, with and without its key, and with and without a copy of
-//! its checkpoints on other storage, with the result of each proof.
+//! Attacks on a journal, with the result of each proof. The journal is at rest or in use, the
+//! attacker has its key or not, and a copy of the checkpoints on other storage exists or not.
 
 use std::path::{Path, PathBuf};
 

@@ -20,8 +20,8 @@ use super::script::{Script, research};
 use crate::campaign::Campaign;
 use crate::organism::kill::torture;
 
-/// A generator of random damage. Each failure message contains the seed, which makes the same
-/// damage again.
+/// A generator of random damage. Each failure message contains the seed with which the damage can
+/// be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -388,7 +388,7 @@ fn a_full_disk_appends_nothing_and_room_again_needs_no_restart() {
     assert_eq!(break_of(&place), None);
 }
 
-/// A checkpoint is put off while the disk is full, so that a full disk does not end an idle pump,
+/// While the disk is full, checkpoints are put off. Otherwise a full disk would end an idle pump,
 /// which writes only checkpoints.
 #[test]
 fn a_checkpoint_is_put_off_while_the_disk_is_full() {

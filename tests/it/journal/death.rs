@@ -63,7 +63,7 @@ fn paused_writer() {
     journal.append(&mut [script.boot(journal.epoch())]).unwrap();
 }
 
-/// Size of the header of the write-ahead log's index, which is stored twice.
+/// Size of the header of the write-ahead log's index. The index stores its header twice.
 const INDEX_HEADER_BYTES: usize = 96;
 
 fn read_index(place: &Place) -> Vec<u8> {
@@ -73,8 +73,8 @@ fn read_index(place: &Place) -> Vec<u8> {
     copy.output().unwrap().stdout
 }
 
-/// Writes the header of the write-ahead log's index, in a separate process. This process has the
-/// file open, and would release its locks when it closes the file.
+/// Writes the header of the write-ahead log's index in a child process. If the test process wrote
+/// the header itself, it would release its own locks when it closes the file.
 fn write_index(place: &Place, header: &[u8]) {
     let mut target = std::ffi::OsString::from("of=");
     target.push(place.data().join("journal.db-shm"));
@@ -85,7 +85,7 @@ fn write_index(place: &Place, header: &[u8]) {
     assert!(child.wait().unwrap().success());
 }
 
-/// The journal of a killed pump, whose last commit is in the write-ahead log but not in the log's
+/// The journal of a killed pump. The last commit is in the write-ahead log but not in the log's
 /// index. The returned reader keeps the log's index alive.
 fn killed_within_a_commit() -> (Place, organism::journal::sqlite::JournalReader) {
     let place = Place { home: TempDir::new().unwrap() };

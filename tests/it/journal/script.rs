@@ -235,7 +235,8 @@ impl Step<'_> {
     }
 }
 
-/// A question, a thought, a search, a refusal with its correction, a subthread, and the answer.
+/// Returns the records of a research: a question, a thought, a search, a refusal with its
+/// correction, a subthread, and the answer.
 pub fn research(script: &mut Script, root: &str) -> Vec<Record> {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "How is a login checked, &amp; where?");

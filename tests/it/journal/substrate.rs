@@ -37,7 +37,7 @@ impl Kept {
         }
     }
 
-    /// Opens the journal. `pages` is the maximum size of its file.
+    /// Opens the journal. `pages` is the maximum number of pages in the journal's file.
     pub fn open(&self, pages: Option<u32>) -> Box<dyn Journal> {
         match self {
             Self::Embedded(place) => {

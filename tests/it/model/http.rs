@@ -100,8 +100,8 @@ async fn a_redirect_is_not_followed_with_the_key() {
     assert!(elsewhere.requests().is_empty());
 }
 
-/// Accepts one request for a tunnel and sends `answer`. Then it acts, without TLS, as the server at
-/// the other end.
+/// Starts a proxy that accepts one request for a tunnel and sends `answer`. The proxy then acts,
+/// without TLS, as the server at the end of the tunnel.
 async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());

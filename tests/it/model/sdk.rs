@@ -1,5 +1,6 @@
-//! The scripted servers are realistic: the providers' own libraries read the same values from them.
-//! The models also work with a server that was written independently.
+//! The scripted servers are realistic: the providers' own libraries read from their answers the
+//! same values as this program. The models of this program also work with a server that was written
+//! independently.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -148,8 +148,8 @@ impl Keyed {
         sent
     }
 
-    /// Makes one model call in a running organism with a complete log and metrics. Returns its
-    /// output and the metrics.
+    /// Makes one model call in a running organism with a complete log and metrics. Returns the
+    /// output of the `send` and the metrics.
     fn served(&self) -> (CommandOutput, String) {
         let mut command = self.house.command(&["run"]);
         command.envs(&self.variables);

@@ -119,7 +119,7 @@ impl Server {
         serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    /// Waits until `connections` have ended.
+    /// Waits until this number of connections has ended.
     pub async fn ended(&self, connections: usize) {
         self.gone.clone().wait_for(|gone| *gone >= connections).await.unwrap();
     }

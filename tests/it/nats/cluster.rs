@@ -14,7 +14,8 @@ pub struct Cluster {
     pub nodes: Vec<Server>,
 }
 
-/// Returns free ports. Each port is held until all are known, so that no port is returned twice.
+/// Returns free ports. Each port is held until all ports are known, so that no port is returned
+/// twice.
 fn ports<const COUNT: usize>() -> [u16; COUNT] {
     let held = [(); COUNT].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
     held.map(|port| port.local_addr().unwrap().port())
@@ -64,7 +65,8 @@ impl Cluster {
         leader.unwrap()
     }
 
-    /// Waits until every node has caught up with all of these streams. Then another node may fail.
+    /// Waits until every node has caught up with all of these streams. Only then may a test make
+    /// another node fail.
     pub fn wait_until_whole(&self, streams: &[&str]) {
         for node in &self.nodes {
             node.admin();

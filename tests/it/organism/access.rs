@@ -1,5 +1,5 @@
-//! Permissions at the control socket. A process that the organism hosts may act only as its
-//! listener's own client.
+//! Permissions at the control socket. A process that the organism hosts may act only as the client
+//! that the config assigns to the process's listener.
 
 use std::io::{Read as _, Write as _};
 
@@ -47,7 +47,7 @@ replies = ["said"]
 client = "errands"
 "#;
 
-/// Returns the config with `commander` as a peer, and without the other listener that accepts the
+/// Returns the config with `commander` as a peer, and without the peer that otherwise accepts the
 /// same payload.
 fn config(commander: &str) -> String {
     let other = if commander == "sender" { "commander" } else { "sender" };

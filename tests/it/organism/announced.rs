@@ -36,7 +36,8 @@ fn is_ready(house: &House, running: &mut Running, log: &str) {
     });
 }
 
-/// Starts a `send` that runs its own organism, and waits for a listener that holds its answer.
+/// Starts a `send` that runs its own organism. The `send` holds the journal, because its listener
+/// answers only when a test releases the answer.
 fn holding(house: &House) -> Child {
     house.write("hold.xml", numbered("hold", "1"));
     let sending = spawn(house.command(&["send", "hold.xml", "--as", "desk"]));

@@ -1,4 +1,4 @@
-//! The listeners `hotel` and `bank`, whose calls a workflow undoes, with their ledger.
+//! The listeners `hotel` and `bank`, and their ledger. A workflow undoes calls of these listeners.
 
 use super::House;
 

@@ -53,7 +53,7 @@ fn writer(limit: &str, budget: &str) -> House {
 }
 
 /// O11, F14: a model request that the budget does not cover is not sent. The caller learns which
-/// budget is spent, and how much of it remains.
+/// budget is spent, and how much of the budget remains.
 #[test]
 fn a_spent_budget_of_tokens_or_money_fails_the_call_before_a_model_request() {
     for (limit, budget, told) in [

@@ -1,6 +1,6 @@
 //! Three servers, a pump and its listeners, which are killed or frozen one after another while
 //! clients submit payloads. The judge compares the clients' ledger, the record and the effects of
-//! the listeners, as `kill` does.
+//! the listeners, as in the module `kill`.
 //!
 //! `ROUNDS=…` sets the number of rounds; `SEED=…` repeats the choices.
 
@@ -21,7 +21,7 @@ const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
 /// Number of answers after which a new pump counts as working, if enough calls are open.
 const TAKEN_OVER: u64 = 5;
-/// Number of rounds with one cluster and one journal; a longer campaign starts again.
+/// Number of rounds with one cluster and one journal. A longer campaign continues with new ones.
 const ROUNDS_A_JOURNAL: u64 = 20;
 /// Number of recorded answers that prove the recovery from a fault.
 const ANSWERS: u64 = 20;
@@ -191,8 +191,8 @@ impl Stage {
         }
     }
 
-    /// Makes the second host take over, and calls `meanwhile` once it leads. Then the second host
-    /// stops, and the first one continues. Returns the time without a leader.
+    /// Makes the second host take over, and calls `meanwhile` when the second host leads. Then the
+    /// second host stops, and the first host continues. Returns the time without a leader.
     fn succeed(&mut self, what: &str, meanwhile: impl FnOnce(&mut Self)) -> Duration {
         let begun = Instant::now();
         self.tail.in_flight(&self.house);
@@ -293,8 +293,8 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
     ));
 }
 
-/// Runs all work to its end and judges the result. A host that knows only the stream must verify
-/// it, too.
+/// Runs all work to its end and judges the result. Asserts that a host which knows only the stream
+/// can verify the stream, too.
 fn end(stage: Stage, clients: Clients) -> u64 {
     let Stage { house, mut running, replicas, cluster, .. } = stage;
     running.child.kill().unwrap();

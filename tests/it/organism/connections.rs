@@ -1,5 +1,5 @@
-//! A command opens one connection for all its requests, and another one only after the first has
-//! ended.
+//! A command opens one connection for all its requests. It opens a second connection only after the
+//! first one has ended.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;

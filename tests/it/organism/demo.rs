@@ -1,4 +1,5 @@
-//! `organism demo` on a copy of this project's sources, and on a copy without the quoted lines.
+//! `organism demo` on a copy of this project's sources, and on a copy without the lines that the
+//! demo quotes.
 
 use std::path::Path;
 use std::process::Command;

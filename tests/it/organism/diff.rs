@@ -57,7 +57,8 @@ fn runs_with_equal_content_are_equal_whatever_their_ids_and_times() {
     assert!(diff(&house, &[]).err.contains("the events of both threads are equal: 43 events"));
 }
 
-/// The first difference is the changed answer, because everything after it differs as well.
+/// The changed answer is the first difference, although everything after this answer differs as
+/// well.
 #[test]
 fn the_first_difference_is_the_answer_that_changed() {
     let house = essay_house();
@@ -129,8 +130,8 @@ fn a_run_that_failed_has_its_fault_as_the_result() {
     assert_eq!(found["equal_results"], false);
 }
 
-/// If a thread is still open, its timeline ends where it opened the subthread. The first difference
-/// from the other thread is still found in the subthread.
+/// The timeline of an open thread ends where the thread opened a subthread. The first difference
+/// between two such threads is still found in their subthreads.
 #[test]
 fn an_open_thread_differs_first_where_its_subthread_does() {
     let house = essay_house();

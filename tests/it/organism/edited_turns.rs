@@ -20,8 +20,8 @@ turn = 2
 text = '<done><n>lead {{done/n}}</n></done>'
 "#;
 
-/// A chain with recorded turns, whose models have different answers afterwards. Returns the ids of
-/// its turns, in the order lead, thinker, thinker, lead, lead.
+/// Records the turns of a chain of agents, and then gives their models different answers. Returns
+/// the ids of the turns, in the order lead, thinker, thinker, lead, lead.
 fn recorded() -> (House, Running, Vec<String>) {
     let house = chain();
     let running = house.run_noting();

@@ -118,7 +118,7 @@ impl Example {
         goals.map(|goal| document(goal).expect("a goal has a thread and a text")).collect()
     }
 
-    /// Asserts that `check` has no notes.
+    /// Asserts that `organism check` has no notes about the example.
     fn checked(&self) {
         let checked = self.organism(&["check"]);
         assert_eq!((checked.code, checked.err.as_str()), (Some(0), ""), "{checked:?}");

@@ -92,7 +92,8 @@ fn journal() -> String {
     }
 }
 
-/// A house whose config has replacements for LIMITS, MODEL and BUDGET.
+/// A house with the config of these tests, in which `changes` replace the placeholders LIMITS,
+/// MODEL and BUDGET. A placeholder that `changes` lacks gets its default.
 fn house_with(server: &Server, changes: &[(&str, &str)]) -> House {
     house_of(&format!("{CONFIG}{}", journal()), server, changes)
 }
@@ -224,7 +225,8 @@ fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
     out
 }
 
-/// The records of a run whose agent runs on a remote host, or in the pump's process.
+/// The records of a run whose agent runs on a remote host if `is_far`, and otherwise in the pump's
+/// process.
 fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]) -> Vec<String> {
     let mut changes = vec![("BUDGET", budget)];
     if !is_far {
@@ -649,8 +651,8 @@ fn the_key_of_a_model_is_needed_where_its_agent_is() {
     assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
 }
 
-/// `record` runs a remote agent in its own process, because it cannot record the answers of another
-/// process.
+/// `record` runs a remote agent in its own process, because `record` cannot record the answers of
+/// another process.
 #[test]
 fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     let server = server();

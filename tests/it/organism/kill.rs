@@ -229,8 +229,7 @@ fn kills() -> u64 {
 }
 
 /// A house with eight listener processes. The Python interpreter itself starts them, because the
-/// `python3` script of a version manager would take longer than the listeners, for eight processes
-/// after each kill.
+/// `python3` script of a version manager would take too long for eight processes after each kill.
 pub fn house() -> House {
     left_behind::house(quick(House::with(&left_behind::config(&often_lost()))))
 }

@@ -19,8 +19,8 @@ use super::{CommandOutput, House, Running, TALK, say, until};
 /// Time-out of a test that waits for the next line of a command.
 const LINE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of a command's output. They are read no further than the test reads them, so that the
-/// command blocks when the test pauses.
+/// Lines of a command's output. A line is read only when the test requests it, so that the command
+/// blocks while the test pauses.
 pub struct OutputLines {
     lines: Receiver<String>,
     /// All lines so far, for the message of a failure.

@@ -152,8 +152,8 @@ fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received()
     house.verified();
 }
 
-/// Design 5.30: after the death of the pump, the use of a model call is unknown, and its whole
-/// reservation is charged.
+/// Design 5.30: after the death of the pump, the use of a model call is unknown, and the whole
+/// reservation of the call is charged.
 #[test]
 fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     let provider =
@@ -333,7 +333,7 @@ fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     house.verified();
 }
 
-/// A request whose pump was killed counts against the limit of requests, too.
+/// A request whose pump was killed also counts against the limit of requests.
 #[test]
 fn requests_before_the_death_of_a_pump_count() {
     let provider = Provider::start(vec![

@@ -53,7 +53,7 @@ pub struct Guarded {
 const SPY: &str = "      { user: spy, password: spy }\n";
 /// Config line of a user with all permissions in the organism's account.
 const OVERSEER: &str = "      { user: overseer, password: overseer }\n";
-/// Config line of another account on the same server, whose user has all permissions in that
+/// Config line of another account on the same server, with a user that has all permissions in that
 /// account.
 const NEIGHBOURS: &str = "  neighbours { users: [{ user: neighbour, password: neighbour }] }\n";
 

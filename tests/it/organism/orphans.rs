@@ -1,5 +1,5 @@
-//! Processes that a killed pump leaves behind. Its listeners end with it, and all processes that
-//! the listeners started end before the next pump delivers.
+//! Processes that a killed pump leaves behind. The listeners of the pump end with the pump, and all
+//! processes that the listeners started end before the next pump delivers.
 #![cfg(target_os = "linux")]
 
 use std::process::{Child, Command, Stdio};

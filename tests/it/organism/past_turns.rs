@@ -157,8 +157,8 @@ fn a_turn_is_shown_as_it_was_sent_whatever_the_config_is_now() {
     assert!(text.out.starts_with(&proof), "{text:?}");
 }
 
-/// A turn that stored nothing of its request is rendered with the config that was in force. If that
-/// config is not stored, the present config is used, and the reason is stated.
+/// A turn that stored nothing of its request is rendered with the config that was in force at its
+/// hand-over. If that config is not stored, the present config is used, and the reason is stated.
 #[test]
 fn a_turn_without_inputs_needs_the_config_of_its_time() {
     let with_config = house("forget-the-inputs");

@@ -36,8 +36,8 @@ impl Case {
         format!("urn:example:{}", self.id)
     }
 
-    /// Makes a case; `None` if the vocabulary of an agent cannot express it. Such cases have names
-    /// without a namespace or with several, reserved names, or several right answers.
+    /// Makes a case; `None` if the vocabulary of an agent cannot express the case, because the case
+    /// has names outside of the agent's namespace, reserved names, or several right answers.
     fn of(case: &Json) -> Option<Self> {
         let text = case["text"].as_str().filter(|text| !text.contains("{{"))?;
         let known = case["known_tags"].as_object()?;

@@ -1,5 +1,5 @@
-//! An organism is identified by the path of its config. Projects of one name never use each other's
-//! journals, and a moved project continues after an operator has adopted its journal.
+//! An organism is identified by the path of its config. Projects with the same name never use each
+//! other's journals, and a moved project continues after an operator has adopted its journal.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -13,7 +13,7 @@ use organism::service::encoding::VERSION;
 use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
 use crate::nats::proof_code;
 
-/// Projects of one name in a house. They share the user's directories and the servers of the
+/// Projects with the same name in a house. They share the user's directories and the servers of the
 /// journal.
 pub struct Projects {
     pub house: House,
@@ -311,7 +311,7 @@ fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() 
 }
 
 /// Two projects from an earlier version keep their keys when they are adopted. In that version, all
-/// organisms of a name shared one directory for their state.
+/// organisms with the same name shared one directory for their state.
 #[test]
 fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_when_adopted() {
     let projects = Projects { house: House::settled(CONFIG) };
@@ -547,8 +547,8 @@ fn forge(path: &Path) -> Arc<Mutex<String>> {
     received
 }
 
-/// Commands send nothing to a socket of a process that does not hold the journal. Such a process of
-/// the same user may put its own socket at the path of the organism's socket.
+/// A process of the same user may put its own socket at the path of the organism's socket. Commands
+/// send nothing to the socket of a process that does not hold the journal.
 #[test]
 fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
     let house = House::new();

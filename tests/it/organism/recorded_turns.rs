@@ -1,5 +1,6 @@
-//! If a turn of a fork has the same prompt as a turn of the source, it gets the recorded answer.
-//! These answers come in the order of the source, and no model is called (issue 18, 1.6).
+//! If a turn of a fork has the same prompt as a turn of the source, the fork's turn gets the
+//! recorded answer. The recorded answers come in the order of the source, and no model is called
+//! (issue 18, 1.6).
 
 use organism::ids::{MessageId, Position, ThreadId};
 use organism::system;
@@ -272,7 +273,8 @@ fn another_prompt_gets_no_recorded_answer() {
     house.verified();
 }
 
-/// A fork of a fork keeps the whole conversation, whichever message of the fork it begins at.
+/// A fork of a fork keeps the whole conversation, at whichever message of the first fork the second
+/// fork begins.
 #[test]
 fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
     let house = house("xml-final", "", SLOTS);
@@ -300,7 +302,7 @@ fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// An agent whose peer is another agent, which has a peer of its own.
+/// Recorded turns of an agent that calls another agent, which calls a listener.
 const CHAIN: &str = r#"
 recorded = "for a test"
 [[turn]]
@@ -351,8 +353,8 @@ pub fn chain_in(house: fn(&str) -> House) -> House {
     house
 }
 
-/// A fork at any turn of a run, even of an agent beneath another agent, continues like its source.
-/// No model is called, and no listener gets a delivery.
+/// A fork at any turn of a run, even of an agent beneath another agent, continues as the source
+/// did. No model is called, and no listener gets a delivery.
 #[test]
 fn a_fork_at_any_turn_has_the_course_of_its_source() {
     let house = chain();

@@ -197,7 +197,7 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     proved(&house);
 }
 
-/// Design 12.3: a bad config, or one that needs a restart, is refused with the reason, and the
+/// Design 12.3: a config that is wrong or needs a restart is refused with the reason, and the
 /// config in force stays.
 #[test]
 fn what_cannot_be_applied_changes_nothing_and_is_named() {
@@ -327,8 +327,8 @@ fn rules_of_turn(house: &House, thread: &str) -> String {
     shown.to_string()
 }
 
-/// Design 8: a turn is explained by the config of its hand-over, even if a reload comes before its
-/// answer. 12.6: both configs can be loaded again.
+/// Design 8: the prompt of a turn is rendered with the config of the turn's hand-over, even if a
+/// reload comes before the answer. Design 12.6: both configs can be loaded again.
 #[test]
 fn an_agent_takes_its_next_turn_with_the_prompt_that_sighup_puts_in_force() {
     let house = agents_house();
@@ -368,7 +368,7 @@ fn an_agent_takes_its_next_turn_with_the_prompt_that_sighup_puts_in_force() {
 }
 
 /// A pump that dies during a reload has recorded one of the two configs. The next start reads the
-/// file as it is then.
+/// file as it is at that time.
 #[test]
 fn a_kill_at_a_reload_leaves_one_config_in_force() {
     for (place, recorded) in [("before-commit", 0), ("after-commit", 1)] {

@@ -1,4 +1,5 @@
-//! `organism run`: one process at a time, drained at its end, and continued by the next start.
+//! `organism run`: only one process runs at a time. The process is drained at its end, and the next
+//! start continues its work.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;

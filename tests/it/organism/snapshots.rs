@@ -43,7 +43,7 @@ fn files(house: &House) -> Vec<PathBuf> {
     entries.filter(is_snapshot).collect()
 }
 
-/// The file of a snapshot whose name ends with `end`.
+/// Path of the snapshot file with a name that ends with `end`; `None` if there is no such file.
 pub fn file(house: &House, end: &str) -> Option<PathBuf> {
     files(house).into_iter().find(|path| path.to_string_lossy().ends_with(end))
 }
@@ -229,7 +229,7 @@ fn a_kill_while_a_snapshot_is_made_leaves_the_earlier_one_or_the_new_one() {
     }
 }
 
-/// Decides like [`decide`] on an organism that may die meanwhile.
+/// Submits an operator's decision as [`decide`] does, but on an organism that may die meanwhile.
 fn decide_if_alive(house: &House) {
     let sent = house.send_text(&numbered("hold", "0"), &["--no-wait", "--json"]);
     let thread = sent.out.lines().next().and_then(|line| serde_json::from_str::<Json>(line).ok());

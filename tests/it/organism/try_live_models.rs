@@ -36,7 +36,7 @@ turn = 1
 text = '<said>before</said>'
 "#;
 
-/// Tokens of the prompt that the provider states for each request.
+/// Number of prompt tokens that the provider states in each answer.
 const PROMPT: u64 = 1_000;
 const ANSWER: u64 = 100;
 const THREADS: usize = 4;

@@ -138,8 +138,8 @@ fn leftovers(house: &House) -> usize {
     std::fs::read_dir(house.path("tmp")).map_or(0, Iterator::count)
 }
 
-/// The report names exactly the changed threads, if two of three agents have other prompts and one
-/// of them other answers.
+/// If two of three agents have other prompts, and one of the two also gives other answers, the
+/// report names exactly the changed threads.
 #[test]
 fn a_changed_prompt_names_exactly_the_threads_that_changed() {
     let house = house();
@@ -241,7 +241,8 @@ fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     assert!(full.err.contains("not empty"), "{full:?}");
 }
 
-/// A call without a recorded result ends as `not-recorded`, unless its listener is named.
+/// A call without a recorded result ends as `not-recorded`, unless the operator names the listener
+/// of the call.
 #[test]
 fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     let house = house();

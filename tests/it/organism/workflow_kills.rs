@@ -25,7 +25,7 @@ use judge::RunHistory;
 /// Maximum number of kills in a long campaign.
 const KILLS_MAX: u64 = 200;
 
-/// A config with fourteen goals, including those of the workflow that undoes.
+/// A config with fourteen goals, including the goals of the workflow that undoes.
 const CONFIG: &str = concat!(
     r#"
 organism.name = "talk"

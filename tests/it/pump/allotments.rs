@@ -173,8 +173,8 @@ pub fn a_thread_ends_when_its_time_is_over_with_everything_beneath_it() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// A call ends with a time-out when the time of its thread is over, whatever its id is. The alarms
-/// of all calls in the thread are due at once, and the ids order them.
+/// If the time of a thread is over, each call in the thread ends with a time-out, whatever the id
+/// of the call is. The alarms of all these calls are due at once, and fire in the order of the ids.
 #[test]
 fn the_end_of_a_threads_time_is_a_time_out_whatever_the_ids_are() {
     for others in 0..8 {

@@ -1,4 +1,5 @@
-//! Held calls: calls that wait for an operator, who may release them, and what voids an approval.
+//! Held calls: the calls that wait for an operator, the operators who may release them, and the
+//! events that void an approval.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Budgets of model calls, for a tree and for an agent in it, which are checked before each call.
+//! Budgets of model calls, for a tree and for an agent in the tree. The budgets are checked before
+//! each call.
 
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
@@ -59,7 +60,7 @@ fn model_calls_side_by_side_cannot_spend_the_same_twice() {
 
 /// A reservation with an estimated prompt may take half of a budget, and one with counted tokens
 /// the whole. An estimate may be several times too high, and other callers must not be refused
-/// because of it.
+/// because of an estimate.
 #[test]
 fn an_estimated_prompt_may_take_half_of_a_budget() {
     let mut world = limited(TreeLimits { tokens: 1_010, ..Default::default() });
@@ -73,7 +74,8 @@ fn an_estimated_prompt_may_take_half_of_a_budget() {
     assert_eq!(world.ask_for(&first, asked(1_000, true)), Ok(()));
 }
 
-/// F14: a closed call keeps its reservation until its model has stopped, which takes time.
+/// F14: a closed call keeps its reservation until its model has stopped, because a model takes time
+/// to stop.
 #[test]
 fn a_closed_call_keeps_what_it_set_aside_until_its_agent_has_ended() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -231,8 +233,8 @@ fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
     world.check_replay();
 }
 
-/// F14: an agent whose next model call has no budget fails its own call, and its caller gets the
-/// reason.
+/// F14: if the budget does not cover an agent's next model call, the agent's own call fails, and
+/// its caller gets the reason.
 #[test]
 fn a_budget_without_room_fails_the_call_before_a_model_request() {
     for (failure, told) in [

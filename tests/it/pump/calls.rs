@@ -255,8 +255,8 @@ fn refusals_stand_among_the_results_where_their_payloads_stood() {
     assert_eq!(fresh(&woken), ["found(1)", "huh not-in-vocabulary", "found(3)"]);
 }
 
-/// Law 6: the answer to an unknown name is the same as to a forbidden one, so that no answer
-/// reveals whether a name exists.
+/// Law 6: an unknown name and a forbidden name get the same answer, so that no answer reveals
+/// whether a name exists.
 #[test]
 fn unknown_and_forbidden_names_get_the_same_answer() {
     let answers = ["secret", "ballot", "nonsense"].map(|local| {

@@ -42,7 +42,7 @@ fn without_a_pump(world: &mut World, time: Duration) {
     world.restart();
 }
 
-/// An agent with an open call, whose tree has a limit of wall time.
+/// An agent with an open call, in a tree that has a limit of wall time.
 fn called(world: &mut World) -> CallId {
     let (_, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "q")]);

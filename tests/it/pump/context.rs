@@ -50,7 +50,8 @@ fn a_second_clearing_counts_what_the_first_one_left() {
     assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
 }
 
-/// The window begins just before the turn that requested it, which is not one of the kept items.
+/// The window keeps items from before the turn that requested the window. This turn is not one of
+/// the kept items.
 #[test]
 fn the_requesting_turn_is_not_among_the_kept_items() {
     let mut world = after_two_rounds();

@@ -118,7 +118,8 @@ async fn submit_and_wait(path: &Path) -> UnixStream {
     submit_with(path, "", "").await
 }
 
-/// Submits like [`submit_and_wait`], with further fields in the request and `rest` after it.
+/// Submits as [`submit_and_wait`] does, with further fields in the request, and with `rest` after
+/// the request.
 async fn submit_with(path: &Path, fields: &str, rest: &str) -> UnixStream {
     let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
     let request = format!(

@@ -127,7 +127,7 @@ impl organism::journal::Journal for InTwo {
     }
 }
 
-/// A host that, like one on another machine, does not read the journal.
+/// A host that does not read the journal, as a host on another machine would not.
 struct Elsewhere(Box<dyn Host>, Log);
 
 impl Host for Elsewhere {
@@ -185,7 +185,7 @@ async fn only_who_does_not_read_the_journal_is_given_what_cannot_be_read_yet() {
     pump.join().unwrap().unwrap();
 }
 
-/// 8.12: a pump makes its due checkpoints although waiting clients query it all the time.
+/// Design 8.12: a pump makes its due checkpoints although waiting clients query it all the time.
 #[tokio::test]
 async fn queries_do_not_keep_an_idle_pump_from_its_checkpoints() {
     const QUERIES: u32 = 20;

@@ -439,7 +439,7 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
-/// T12, F14: an agent that has used its last turn fails with one of four texts, which depends on
+/// T12, F14: an agent that has used its last turn fails with one of four texts. The text depends on
 /// what the agent did in its turns.
 #[test]
 fn the_last_turn_spent_is_a_typed_failure() {

@@ -158,8 +158,8 @@ fn threads_take_turns() {
     assert_eq!(world.result(call), "completed: found(f)");
 }
 
-/// A thread that was cancelled and opened again has one place in the order of threads, like every
-/// other thread.
+/// A thread that was cancelled and then opened again takes one turn in the order of threads, like
+/// every other thread.
 #[test]
 fn a_cancelled_and_reopened_thread_gets_no_second_turn() {
     let mut contracts = contracts();

@@ -14,8 +14,8 @@ use super::world::{World, agent, client, core, fresh, listener, name, names, wor
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Contracts of an agent that may call a finder and a person, and of two clients. Only the client
-/// `desk` may call the finder as well.
+/// Contracts of an agent and of two clients. The agent may call a finder and a person. Both clients
+/// may call the agent, and the client `desk` may also call the finder.
 fn contracts() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     boss.accepts = names(&["ask"]);
@@ -37,7 +37,7 @@ fn look(text: &str) -> String {
     word("look", text)
 }
 
-/// The thread of a fork, and its first call.
+/// Returns the thread and the first call of a fork.
 fn forked(ruling: ForkRuling) -> (ThreadId, Option<CallId>) {
     match ruling {
         ForkRuling::Forked { thread, calls } => (thread, calls.first().copied()),
@@ -56,7 +56,8 @@ fn last(world: &World) -> Position {
     Position(world.records.len() as u64)
 }
 
-/// Plays a conversation of one request to its end. Returns its thread and its last position.
+/// Plays a conversation of one request to the end. Returns the thread of the conversation and the
+/// position of the last record.
 fn conversation(world: &mut World) -> (ThreadId, Position) {
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[look("q")]);
@@ -117,8 +118,8 @@ fn a_call_that_the_source_does_not_have_is_held() {
     world.check_replay();
 }
 
-/// 1.6: a listener of `--live` gets the calls that the source does not have. Calls that the source
-/// has are still answered from the record.
+/// 1.6: a listener that `--live` names gets the calls that the source does not have. Calls that the
+/// source has are answered from the record.
 #[test]
 fn a_live_listener_gets_what_the_source_does_not_have() {
     let mut world = world();
@@ -131,8 +132,8 @@ fn a_live_listener_gets_what_the_source_does_not_have() {
     assert_eq!(world.result(call.unwrap()), "completed: found(n)");
 }
 
-/// 1.6: a question that the source has is answered from the record. Another question waits for its
-/// person, and for no approval.
+/// 1.6: a question that the source has is answered from the record. A question that the source does
+/// not have waits for its person and needs no approval.
 #[test]
 fn a_question_that_the_source_does_not_have_waits_for_its_person() {
     let mut world = world();
@@ -147,8 +148,8 @@ fn a_question_that_the_source_does_not_have_waits_for_its_person() {
     assert_eq!(fresh(&world.delivery("thinker")), ["report(yes)", "report(no)"]);
 }
 
-/// 1.2: a fork has the threads of its source, with their numbers and labels. Its budgets are fresh
-/// (1.7), and the source is not changed.
+/// 1.2: a fork has the same threads as its source, with the same numbers and labels. The fork's
+/// budgets start unused (1.7), and the source does not change.
 #[test]
 fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     let mut world = world();
@@ -180,8 +181,8 @@ fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     assert_eq!(world.result(call), "none");
 }
 
-/// 1.6: the timers of a fork fire in order and without delay, once no other work in the fork can go
-/// on.
+/// 1.6: as soon as no other work in the fork can go on, the timers of the fork fire in order and
+/// without delay.
 #[test]
 fn timers_of_a_fork_fire_in_order_when_nothing_else_can_go_on() {
     let mut world = world();
@@ -267,8 +268,8 @@ fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     world.check_replay();
 }
 
-/// 1.7 and design 5.23: a spawned thread has the same limits in the fork, and has used none of
-/// them.
+/// 1.7 and design 5.23: a spawned thread has the same limits in the fork as in the source, and
+/// starts in the fork with none of them used.
 #[test]
 fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
     let mut contracts = contracts();
@@ -388,8 +389,8 @@ fn prompt_of(world: &World, who: &str) -> (CallId, Position) {
     (next.call, next.position)
 }
 
-/// 1.5: a fork at a turn opens the agent's call again, with all that the agent has handled, and the
-/// turn runs anew. A restart changes nothing.
+/// 1.5: a fork at a turn opens the agent's call again with everything that the agent has handled,
+/// and the turn runs anew. A restart of the pump does not change this.
 #[test]
 fn a_fork_at_a_turn_goes_on_from_there() {
     for restarts in [false, true] {
@@ -457,8 +458,8 @@ fn an_open_call_to_a_listener_gets_its_recorded_result() {
     }
 }
 
-/// 1.5: a spawned thread that was running at the fork point ends in the fork, and its opener gets
-/// the reason. In a fork at a turn of the spawned thread, that thread goes on.
+/// 1.5: if a spawned thread was running at the fork point, it ends in the fork, and its opener gets
+/// the reason. If the fork begins at a turn of the spawned thread, the thread goes on instead.
 #[test]
 fn a_spawned_thread_that_still_ran_ends_in_the_fork() {
     let mut world = world();

@@ -13,8 +13,9 @@ fn forwarder(who: &str, word: &str, peer: &str) -> Contract {
     contract
 }
 
-/// A chain of four listeners, with the calls `secret`, `look`, `ask` and `count`. The first three
-/// listeners forward their result.
+/// A client and a chain of four listeners: `first` gets the call `secret`, `second` the call
+/// `look`, `third` the call `ask`, and `last` the call `count`. All listeners except `last` forward
+/// the result of their call.
 fn chain() -> World {
     World::new(vec![
         client("desk", &["first"]),
@@ -64,8 +65,8 @@ fn a_fault_passes_through_a_chain() {
     assert_eq!(world.result(call), "failed: system-error listener-failed");
 }
 
-/// A reply closes the call; calls that are still open beneath it are cancelled, and their answers
-/// are late.
+/// A forwarded reply closes the listener's call. Other calls that the listener has opened are
+/// cancelled, and replies to them are late.
 #[test]
 fn a_forwarded_result_cancels_the_calls_beside_it() {
     let mut first = forwarder("first", "secret", "ann");

@@ -27,7 +27,8 @@ use crate::campaign::Campaign;
 use crate::journal::Place;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Maximum time from free space on the disk to an accepted submission.
+/// Maximum time until a submission is accepted, counted from the moment at which the disk has space
+/// again.
 const ROOM_MAX: Duration = Duration::from_secs(2);
 /// Time after which a submission without an answer counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -109,8 +110,8 @@ impl Disk {
         })
     }
 
-    /// Sends until a submission is refused. Returns the earlier submissions, which wait for their
-    /// commit.
+    /// Sends submissions until one is refused. Returns the earlier submissions, which wait for
+    /// their commit.
     async fn find_full<'a>(&'a self, round: usize) -> Vec<(String, Sending<'a>)> {
         let mut waiting = Vec::new();
         loop {

@@ -1,4 +1,5 @@
-//! Goals: payloads that agents accept from workflows alone, and whose answer has its own form.
+//! Goals: payloads that agents accept from workflows alone. The answer to a goal has a form of its
+//! own.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
 
-/// Contracts in which `flow` may send goals to `writer`, whose own final is `report`. `desk` and
-/// `helper` may call `writer`.
+/// Contracts in which `flow` may send goals to `writer`, and `writer` declares the final `report`.
+/// `desk` and `helper` may call `writer`.
 fn contracts() -> Vec<Contract> {
     vec![
         client("desk", &["flow", "writer", "helper", "plain"]),
@@ -34,7 +35,7 @@ fn completion(text: &str) -> String {
     )
 }
 
-/// The new messages of a delivery, without the ids.
+/// The new messages of a delivery as summaries, without the ids of threads.
 fn news(delivery: &Delivery) -> Vec<String> {
     let without_ids = |gist: &String| gist.split(" sess-").next().unwrap_or_default().to_owned();
     fresh(delivery).iter().map(without_ids).collect()
@@ -208,7 +209,7 @@ fn an_empty_outcome_of_a_workflow_waits_for_its_threads_and_then_acknowledges() 
     assert_eq!(world.result(call), "completed: ack");
 }
 
-/// A workflow whose tree has these limits.
+/// A world with the contracts of this file, in which each tree has these limits.
 fn limited(limits: TreeLimits) -> World {
     let mut contracts = contracts();
     for contract in &mut contracts {
@@ -219,7 +220,8 @@ fn limited(limits: TreeLimits) -> World {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Opens a run with two threads, one of which ends at once. Returns the delivery that follows.
+/// Opens a run that spawns two threads, calls `between`, and ends the first thread. Returns the
+/// call of the run and the delivery that reports the end of the thread.
 fn half_done(world: &mut World, between: impl Fn(&mut World)) -> (CallId, Delivery) {
     let (_, call) = world.open("desk", &word("plan", "p"));
     let wait = core("wait", "for=\"any\"", "");

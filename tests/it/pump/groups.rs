@@ -140,8 +140,8 @@ fn the_results_of_a_group_keep_call_order_among_other_calls() {
     assert_eq!(fresh(&world.delivery("thinker")), expected);
 }
 
-/// A world with a group in a spawned thread. The spawner waits for the end of that thread. Also
-/// returns a delivery to each leg.
+/// A world in which a spawned thread has called a group, and the spawner waits for the end of the
+/// spawned thread. Returns the world and a delivery to each leg of the group.
 fn group_in_a_spawned_thread() -> (World, [Delivery; 3]) {
     let mut world = World::new(contracts(Gather::First));
     world.open("desk", &word("plan", "p"));
@@ -188,8 +188,8 @@ fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
     assert_eq!(tree.kept_faults, []);
 }
 
-/// The reply of a leg in a spawned thread affects neither a timer nor another thread for which the
-/// spawner waits.
+/// A spawner waits for a timer, and for a spawned thread that calls a group. The spawner gets the
+/// timer and one result of the thread, although a leg of the group fails.
 #[test]
 fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     let mut world = World::new(contracts(Gather::First));
@@ -239,7 +239,7 @@ impl ClientGroup {
         }
     }
 
-    /// Restarts the pump, and takes its new deliveries to legs that are still open.
+    /// Restarts the pump, and replaces the deliveries to open legs by those of the new pump.
     fn restart(&mut self) {
         self.world.restart();
         self.world.pass(Duration::from_secs(1));
@@ -251,8 +251,8 @@ impl ClientGroup {
         }
     }
 
-    /// The client's results. Submitting again with the same key must give the same results from the
-    /// record.
+    /// Returns the client's results. Asserts that a second submission with the same key gets the
+    /// same results from the record.
     fn results(&mut self) -> Vec<String> {
         let text = |how, messages: Vec<&Message>| {
             let payloads = messages.iter().map(|message| gist(message));

@@ -1,4 +1,4 @@
-//! Questions to people: calls that wait for an answer for any time, also over restarts.
+//! Questions to people: calls that wait for an answer without a time limit, also over restarts.
 
 use std::time::Duration;
 
@@ -129,8 +129,8 @@ fn a_listener_that_becomes_human_gets_questions_and_the_reverse_holds() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// A world with two clients, an agent that the first client may call, and a person for whom two
-/// calls of each client may wait.
+/// A world with two clients, an agent that the first client may call, and a person. At most two
+/// calls of each client may wait for the person.
 fn two_clients() -> World {
     let mut contracts = contracts(None);
     contracts[3].backlog = 2;
@@ -230,8 +230,8 @@ fn calls_that_wait_for_people_leave_other_clients_their_room() {
     assert!(submit(submissions + 1, "other", &other));
 }
 
-/// Contracts in which `flow` asks `boss` whether to go on. `plan` and `report` are ordinary
-/// payloads of both.
+/// Contracts in which `flow` asks `boss` whether to go on. Apart from that question and its answer,
+/// `flow` uses the payload `plan`, and `boss` the payload `report`.
 fn asking_workflow() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));

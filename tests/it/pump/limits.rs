@@ -94,8 +94,8 @@ fn a_conversation_without_tokens_is_answered_at_once() {
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
-/// A listener that has opened two calls is not woken when one of them fails at once, while the
-/// other is still open.
+/// A listener has opened two calls. If one of them fails at once, the listener is not woken while
+/// the second call is open.
 #[test]
 fn a_listener_is_not_woken_before_the_last_call_of_its_outcome_is_answered() {
     let mut contracts = contracts();
@@ -203,8 +203,8 @@ fn a_full_backlog_is_reported_to_callers_and_clients() {
     assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
 }
 
-/// An agent's own call leads to a call back to that agent. This second call is refused, because it
-/// would wait for itself without end.
+/// If a call of an agent leads to a call back to the same agent, the second call is refused,
+/// because the agent would wait for itself without end.
 #[test]
 fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
     let mut world = World::new(contracts());
@@ -241,7 +241,7 @@ fn agents_that_would_wait_for_each_other_get_cycle_refusals() {
     assert_eq!(world.result(first), "completed: answer(a)");
 }
 
-/// Deep nesting is cancelled in one step, without a deep stack.
+/// A very deep chain of calls is cancelled in one step, without a deep stack.
 #[test]
 fn a_very_deep_chain_of_calls_is_cancelled_in_one_step() {
     let mut world = World::new(vec![

@@ -1,4 +1,5 @@
-//! Deliveries in flight when their pump died: the hand-over is recorded, and counts as an attempt.
+//! Deliveries that were in flight when their pump died: the hand-over of such a delivery is
+//! recorded, and counts as an attempt.
 
 use organism::contract::Contract;
 use organism::ids::CallId;

@@ -104,7 +104,7 @@ fn core() -> ResidentCore {
     Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO).into()
 }
 
-/// The journal of `kept`, as the next pump reads it.
+/// Returns the core, the records and the open journal as the next pump reads them from `kept`.
 fn replayed(kept: &Kept) -> (ResidentCore, Vec<Record>, Box<dyn Journal>) {
     let journal = kept.open(None);
     let (mut core, records) = (core(), kept.records());

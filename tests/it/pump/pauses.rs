@@ -1,5 +1,5 @@
-//! Pauses: nothing is handed over, no time counts, and the resume handles the alarms that came due
-//! during the pause (issue 18, part 4).
+//! Pauses: during a pause, nothing is handed over and no time counts. The resume handles the alarms
+//! that came due during the pause (issue 18, part 4).
 
 use std::time::Duration;
 
@@ -233,8 +233,8 @@ fn no_wall_time_counts_during_a_pause() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// 4.2: the time of a spawned thread stands still while a pause keeps back one of its calls, and
-/// runs again after the resume.
+/// 4.2: while a pause keeps back a call in a spawned thread, the time of the thread stands still.
+/// The time runs again after the resume.
 #[test]
 fn the_time_of_a_thread_stands_still_during_a_pause() {
     let mut world = world();
@@ -254,7 +254,8 @@ fn the_time_of_a_thread_stands_still_during_a_pause() {
     assert!(woken.iter().any(|text| text.contains("thread-result")), "{woken:?}");
 }
 
-/// The time of a thread runs again once the call that a pause kept back has ended.
+/// A pause keeps back one call in a thread. As soon as the call has ended, the time of the thread
+/// runs again.
 #[test]
 fn the_time_of_a_thread_runs_when_nothing_of_it_is_kept_back() {
     let mut world = world();
@@ -420,7 +421,8 @@ fn nothing_unknown_is_paused() {
     assert_eq!(world.records.len(), records);
 }
 
-/// A pause outlives the listener that it names: it is in force again when the listener comes back.
+/// A pause of a listener stays in force while the config lacks the listener, and covers the
+/// listener again when the config declares it again.
 #[test]
 fn a_pause_outlives_its_listener_and_can_be_ended_without_it() {
     let mut world = world();

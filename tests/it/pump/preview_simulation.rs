@@ -66,7 +66,7 @@ struct PreviewSimulation {
     contracts: Vec<Contract>,
     ledger: PreviewLedger,
     threads: Vec<ThreadId>,
-    /// Deliveries that are answered, or that never get an answer.
+    /// Deliveries that were answered, and deliveries that will never be answered.
     old: Vec<Delivery>,
     /// Attempts whose deliveries were checked.
     checked: HashSet<(CallId, String)>,

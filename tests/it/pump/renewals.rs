@@ -41,7 +41,8 @@ fn working_child() -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// Plays the agent's work for a request: this number of model calls, the last of which answers.
+/// Plays the agent's work for one request: `model_calls` model calls with `tokens` tokens each, the
+/// last of which ends the agent's call.
 fn serve(world: &mut World, model_calls: u32, tokens: u64) {
     for _ in 1..model_calls {
         world.turn("thinker", tokens, &[thinking()]);
@@ -189,8 +190,8 @@ fn a_request_while_an_earlier_one_runs_renews_nothing() {
     assert_eq!(renewals(&world), 0);
 }
 
-/// A request renews no budget while a thread of an earlier request still runs, even if the earlier
-/// request has its result.
+/// A request renews no budget while a thread of an earlier request still runs, even if the client
+/// has the result of the earlier request.
 #[test]
 fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     let mut world = world(TreeLimits { model_calls: 3, ..Default::default() });
@@ -207,8 +208,8 @@ fn a_request_while_threads_of_an_earlier_one_run_renews_nothing() {
     assert_eq!(world.result(third), "completed: answer(a)");
 }
 
-/// An agent cannot renew its own budgets by anything that it can open: children, messages to them,
-/// and calls.
+/// An agent cannot renew its own budgets: its children, its messages to children, and its calls
+/// renew nothing.
 #[test]
 fn an_agent_cannot_renew_its_own_budgets() {
     let mut world = world(TreeLimits { model_calls: 6, ..Default::default() });
@@ -284,8 +285,8 @@ pub fn a_restart_renews_nothing_and_forgets_no_renewal() {
     assert_eq!(world.core.state().tree(&thread).unwrap().usage.model_calls, 6);
 }
 
-/// A journal from before renewals were recorded is read as it was written: wall time starts again
-/// with each request.
+/// A journal of an old pump contains no records of renewals. In such a journal, wall time starts
+/// again with each request, as it did for the old pump.
 #[test]
 fn an_older_journal_keeps_the_wall_time_of_its_latest_request() {
     let mut world = world(TreeLimits::default());

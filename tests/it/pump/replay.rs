@@ -1,5 +1,5 @@
 //! Replay: a new pump that gets the inputs of a journal gives the same outputs, including ids.
-//! Every scenario of the pump tests is replayed at its end; this file has the other cases.
+//! Every scenario of the pump tests is replayed at its end; this file replays further scenarios.
 
 use organism::contract::TreeLimits;
 use organism::envelope::{Payload, Turn};
@@ -20,8 +20,8 @@ fn world() -> World {
     )
 }
 
-/// A world with every kind of refusal by the pump after the gate. Each refused payload occurs
-/// twice.
+/// A world in which the pump has refused payloads for every reason that it checks after the gate.
+/// Each refused payload occurs twice.
 fn refusing() -> World {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));

@@ -1,5 +1,6 @@
 //! Trees at rest and client keys that have left the memory of a pump. [`World`] lets everything at
-//! rest leave memory before each step, so all other tests with a world cover them, too.
+//! rest leave memory before each step, so all other tests that use a world cover resting trees,
+//! too.
 
 use std::sync::Arc;
 
@@ -123,7 +124,7 @@ async fn look(handle: &Handle, target: Target, key: Option<&str>) -> Receipt {
     receipt
 }
 
-/// The receipts and rulings of requests about a finished tree.
+/// Sends requests about a finished tree. Returns the answers as texts.
 async fn requests(handle: &Handle, id: &str) -> Vec<String> {
     let thread = ThreadId::parse(id).unwrap();
     let suggested = || Target::New { suggested: Some(id.to_owned()) };

@@ -1,5 +1,5 @@
-//! Retries by operators: a new message of the same sender, once for each message (issue 18, part
-//! 3.8).
+//! Retries by operators: a retry is a new message of the original sender, and each message is
+//! retried once (issue 18, part 3.8).
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::world::{RetriedCall, World, agent, client, fresh, listener, word};
 
-/// Contracts with a listener that is attempted once, a client, and an agent that calls that
-/// listener, too.
+/// Contracts of a client, of an agent, and of two listeners. Both the client and the agent may call
+/// `finder`, whose calls have one attempt.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
     finder.attempts = 1;
@@ -32,7 +32,7 @@ fn crashed() -> AttemptFailure {
     AttemptFailure::Refused { detail: "no".to_owned() }
 }
 
-/// A client's call that has failed.
+/// Opens a call of a client and lets it fail. Returns the thread and the call.
 fn failed(world: &mut World) -> (ThreadId, CallId) {
     let (thread, call) = world.open("desk", &word("count", "a"));
     let delivery = world.delivery("echo");
@@ -171,8 +171,8 @@ fn a_retry_passes_the_peers_of_today_and_names_no_taken_thread() {
     world.check_replay();
 }
 
-/// The retry of a refused submission uses the submission's key. The work is done once, whether the
-/// retry or the client's own repetition comes first.
+/// The retry of a refused submission uses the submission's key. The client may repeat the
+/// submission before or after the retry, and the work is done once in both cases.
 #[test]
 fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     let organism = ThreadId::parse(ThreadId::ORGANISM).unwrap();
@@ -212,8 +212,8 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     world.check_replay();
 }
 
-/// The retry of a submission whose key has expired uses the key anew. The client's repetition then
-/// gets the result of the retry.
+/// If the key of a submission has expired, a retry of the submission uses the key anew. When the
+/// client then repeats the submission, it gets the result of the retry.
 #[test]
 fn a_retry_uses_an_expired_key_anew() {
     const HOUR: Duration = Duration::from_secs(3600);

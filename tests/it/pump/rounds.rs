@@ -1,4 +1,5 @@
-//! Rounds in which every result is a failure. The pump delays such rounds and limits their number.
+//! Rounds in which every call of a caller fails. The pump delays such rounds and limits their
+//! number.
 
 use std::time::Duration;
 
@@ -27,14 +28,14 @@ fn refused() -> AttemptFailure {
     AttemptFailure::Refused { detail: "no".to_owned() }
 }
 
-/// Plays a round in which the caller calls its peer, and the call fails.
+/// Plays a round in which the caller calls its peer `left`, and the call fails.
 fn failed_round(world: &mut World) {
     world.play("caller", &[word("ask", "again")]);
     let asked = world.delivery("left");
     world.fail(&asked, refused());
 }
 
-/// Lets the pause before the next delivery pass. Returns its length.
+/// Passes time until the pump makes the next delivery. Returns the length of this time.
 fn pause(world: &mut World) -> Duration {
     let before = world.now;
     while world.deliveries.is_empty() {
@@ -120,7 +121,8 @@ fn an_agent_is_bounded_and_not_paced() {
     assert_eq!(world.result(call), "failed: system-error limit-reached");
 }
 
-/// The core's confirmation of a primitive is not a result, so it neither ends nor starts a count.
+/// The core's confirmation of a primitive is not a result, so it neither ends nor restarts the
+/// count of failed rounds.
 #[test]
 fn confirmations_between_failures_do_not_begin_the_count_again() {
     let limits = TreeLimits { rounds_failed: 4, ..TreeLimits::default() };
@@ -136,8 +138,8 @@ fn confirmations_between_failures_do_not_begin_the_count_again() {
     assert_eq!(world.result(call), "failed: system-error limit-reached");
 }
 
-/// A timer that fires between failures starts the count again, because a caller that waits between
-/// its tries does not loop.
+/// A timer that fires between two failed rounds restarts the count of failed rounds, because a
+/// caller that waits between its tries does not loop.
 #[test]
 fn a_timer_that_fires_begins_the_count_again() {
     let limits = TreeLimits { rounds_failed: 2, ..TreeLimits::default() };

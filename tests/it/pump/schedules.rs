@@ -90,7 +90,8 @@ fn later(world: &World, start: Time) -> Vec<String> {
     events(world, start).split_off(1)
 }
 
-/// Lets time pass, and another moment, in which the pump sends the request of a run.
+/// Passes the time `time`, and then 100 ms more, in which the pump sends the request of a run that
+/// is due.
 fn pass(world: &mut World, time: Duration) {
     world.pass(time);
     world.pass(Duration::from_millis(100));
@@ -316,8 +317,8 @@ fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
     assert!(world.core.state().schedules.is_empty());
 }
 
-/// A world whose record has the time of a run, and not yet the request of the run. Also returns the
-/// time of the first start.
+/// A world whose record states that a run is due, and does not contain the request of the run yet.
+/// Also returns the time of the first start.
 fn begun(schedule: Schedule) -> (World, Time) {
     let mut world = running(schedule);
     let start = world.now;

@@ -38,7 +38,7 @@ impl Dice {
         usize::try_from(self.next() % n as u64).unwrap()
     }
 
-    /// True once in `n` times.
+    /// Whether a random event occurs that has a chance of one in `n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Duration of a commit on the slow disk.
 const COMMIT: Duration = limits::STANDSTILL_MIN.saturating_add(Duration::from_millis(100));
 
-/// A journal that calls a callback before each commit, and counts how often the pump lets it make
-/// a checkpoint that is due.
+/// A journal that calls a callback before each commit. It also counts how often the pump permits a
+/// checkpoint that is due.
 pub struct WatchedJournal<F> {
     journal: Box<dyn Journal>,
     before_write: F,

@@ -131,7 +131,7 @@ fn a_bad_label_is_refused_visibly_and_opens_nothing() {
     }
 }
 
-/// An initial payload opens a call even if the spawner sends it to itself.
+/// The initial payload of a spawned thread opens a call even if the spawner is also the recipient.
 #[test]
 fn an_agent_may_spawn_itself() {
     let mut world = world();
@@ -163,8 +163,8 @@ fn an_initial_payload_that_the_gate_refuses_creates_no_thread() {
     assert!(threads(&world).is_empty());
 }
 
-/// O4: a child runs on after its spawner's call has closed, because the child is not beneath that
-/// call. The child's result is late.
+/// O4: a child thread is not beneath the call of its spawner, so it runs on after that call has
+/// closed. The result of the child thread is then late.
 #[test]
 fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
     let mut world = world();
@@ -241,8 +241,8 @@ fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement()
     assert_eq!(world.transcript(&child).matches("reply writer>thinker report").count(), 2);
 }
 
-/// A result that would exceed the limit of depth within a `thread-result` stays in its thread.
-/// Payloads of the core pass the gate, too.
+/// A result that would be too deeply nested within a `thread-result` stays in its thread, because
+/// payloads of the core must pass the gate, too.
 #[test]
 fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut all = contracts();
@@ -261,8 +261,8 @@ fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() 
     assert_eq!(world.transcript(&child).matches("reply writer>thinker").count(), 1);
 }
 
-/// A `thread-result` sets no default namespace, which would change the meaning of unqualified names
-/// in the payload.
+/// A `thread-result` sets no default namespace, because a default namespace would change the
+/// meaning of unqualified names in the payload.
 #[test]
 fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
     let report = "<l:loose xmlns:l=\"urn:test:loose\"><text>x</text></l:loose>";
@@ -278,7 +278,8 @@ fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
     assert!(!result.contains(" xmlns=\""), "no default namespace in {result}");
 }
 
-/// O5: foreign, unknown and malformed ids get the same answer, and each is one recorded refusal.
+/// O5: for each foreign, unknown or malformed thread id, the agent gets the same answer, and one
+/// refusal is recorded.
 #[test]
 fn sending_into_any_thread_but_a_descendant_answers_with_the_same_bytes() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! Timers: set, fired, cancelled, and alive over a restart.
+//! Timers that are set, fire, are cancelled, and survive a restart.
 
 use std::time::Duration;
 

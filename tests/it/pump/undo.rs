@@ -1,4 +1,5 @@
-//! Calls that undo other calls. They have one attempt, whatever the setting of their listener is.
+//! Calls that undo other calls. Each such call has one attempt, whatever number of attempts the
+//! config sets for its listener.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `wait`: the events that end a wait, and others that do not.
+//! `wait`: the events that end a wait, and events that do not end it.
 
 use std::time::Duration;
 

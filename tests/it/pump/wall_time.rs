@@ -11,8 +11,8 @@ use super::world::{World, agent, client, core, listener, name, names, word};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A world in which `thinker` may call a person, `counter`, and `runner`, whose calls need
-/// approval.
+/// A world in which `thinker` may call three listeners: a person, `counter` and `runner`. Calls to
+/// `runner` need an approval.
 fn world_with(wall_time: Duration) -> World {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));
@@ -36,7 +36,8 @@ fn world() -> World {
     world_with(Duration::from_secs(24 * 3600))
 }
 
-/// Lets an hour pass. Returns the number of hours that then count against the limit.
+/// Lets an hour pass. Returns the number of hours that the tree has used of its wall-time limit by
+/// then.
 fn hours_after(world: &mut World, thread: &ThreadId) -> u64 {
     world.pass(HOUR);
     let worked = world.core.state().tree(thread).unwrap().worked(world.now);
@@ -139,8 +140,8 @@ fn a_tree_whose_time_people_took_still_has_it() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// Wall time stands still while an agent's second call in a thread waits for its first call, which
-/// waits for a person.
+/// An agent's second call in a thread waits for the agent's first call, which waits for a person.
+/// Wall time stands still meanwhile.
 #[test]
 fn wall_time_stands_still_while_a_call_waits_for_another_call_of_its_agent() {
     let mut world = world_with(2 * HOUR);

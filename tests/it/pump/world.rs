@@ -54,7 +54,7 @@ pub fn names(locals: &[&str]) -> Vec<PayloadName> {
     locals.iter().map(|local| PayloadName::new(NS, local)).collect()
 }
 
-/// A contract in one line.
+/// A contract of a listener, so that a test can declare it in one line.
 pub fn listener(who: &str, accepts: &[&str], replies: &[&str], peers: &[&str]) -> Contract {
     contract(who, Role::Listener, accepts, replies, peers)
 }
@@ -81,7 +81,7 @@ fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[
     contract
 }
 
-/// A call that an operator retries.
+/// The retry of a call by an operator, as arguments of [`World::retry`].
 #[derive(Clone, Copy)]
 pub struct RetriedCall<'a> {
     pub message: MessageId,
@@ -110,7 +110,7 @@ pub struct World {
     pub withdrawn: Vec<CallId>,
     pub results: HashMap<CallId, (Closing, Vec<Arc<Message>>)>,
     pub alarms: Vec<(Time, Alarm)>,
-    /// Clients that were refused as `busy`, in order.
+    /// Clients whose submissions were refused as `busy`, in order.
     pub busy: Vec<ListenerName>,
     limits: TreeLimits,
     operators: OperatorKeys,
@@ -125,7 +125,8 @@ pub struct World {
     submissions: u32,
     /// Trace that submissions carry.
     pub trace: Option<TraceParent>,
-    /// Trace that begins with a submission, if the submission belongs to no earlier trace.
+    /// Trace that begins with a submission. It is not used if the submission belongs to an earlier
+    /// trace.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
@@ -152,8 +153,8 @@ struct Seen {
 }
 
 /// Increase of a tree's credit for checks in each step. A tree up to this size is checked after
-/// every step, and a larger tree less often. Otherwise the checks of a bomb of 10,000 messages
-/// would take quadratic time.
+/// every step, a larger tree less often. If a tree of 10,000 messages were checked after every
+/// step, the checks would take quadratic time.
 const LOOKED_THROUGH: usize = 500;
 
 impl World {
@@ -255,7 +256,7 @@ impl World {
         self.boot();
     }
 
-    /// Kills the pump and restarts it on its records, after a test has changed their payloads.
+    /// Kills the pump and restarts it from the records, whose payloads a test has changed.
     pub fn blind_restart(&mut self) {
         self.core = self.rebuilt(&self.records);
         self.shadow = Core::clone(&self.rebuilt(&self.records));
@@ -276,13 +277,14 @@ impl World {
         self.restart();
     }
 
-    /// Rebuilds the core from the records. During this, every tree at rest leaves memory, and in
-    /// the middle of the records the core continues from a snapshot.
+    /// Rebuilds the core from the records. The core continues from a snapshot that is made after
+    /// half of the records, and every tree at rest leaves memory meanwhile.
     fn rebuilt(&self, records: &[Record]) -> ResidentCore {
         self.rebuilt_over(records, records.len() / 2)
     }
 
-    /// Rebuilds the core from the records, and continues from a snapshot after `snapshot` of them.
+    /// Rebuilds the core from the records. The core continues from a snapshot that is made after
+    /// the first `snapshot` records.
     fn rebuilt_over(&self, records: &[Record], snapshot: usize) -> ResidentCore {
         let core = || {
             let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
@@ -300,8 +302,8 @@ impl World {
         core
     }
 
-    /// Asserts that a start from a snapshot gives the present state. About twenty positions of the
-    /// snapshot are tried.
+    /// Asserts that a start from a snapshot gives the present state. Tries snapshots at about
+    /// twenty positions.
     fn check_snapshots(&self) {
         let distance = self.records.len().div_ceil(20).max(1);
         for snapshot in (0..=self.records.len()).step_by(distance) {
@@ -432,8 +434,8 @@ impl World {
         }
     }
 
-    /// Checks the properties that hold after every step. One tree is enough, because a record
-    /// changes only its own tree.
+    /// Checks the properties that hold after every step. Checking one tree is enough, because a
+    /// record changes only its own tree.
     fn check_tree(&mut self, tree: &ThreadId) {
         let [state, shadow] = [&*self.core, &self.shadow].map(Core::state);
         let open = self.seen.accepted.len() - self.seen.disposed.len();
@@ -529,7 +531,8 @@ impl World {
         self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived });
     }
 
-    /// Steps an answer of another instance that names this delivery.
+    /// Steps an answer that names the call and attempt of this delivery, but comes from another
+    /// instance of the listener.
     pub fn stray(&mut self, delivery: &Delivery, payloads: &[String]) {
         let listener = delivery.listener.clone();
         let gated = payloads.iter().map(|text| self.gate.check(&listener, text.as_bytes()));
@@ -647,8 +650,8 @@ impl World {
         self.pause_ruling.take().unwrap()
     }
 
-    /// Forks the tree of `source` after the record at `history`. The fork's client is `who`, which
-    /// sends `text` if there is one.
+    /// Forks the tree of `source` after the record at `history`, for the client `who`. If `text` is
+    /// given, the client sends it in the fork.
     pub fn fork(
         &mut self,
         source: &ThreadId,
@@ -659,8 +662,8 @@ impl World {
         self.fork_at((source, history, None), (who, text), live)
     }
 
-    /// Forks the tree of `source` after the record at `history`. If `turn` is given, the fork
-    /// begins at a turn of that call.
+    /// Forks the tree of `source` after the record at `history`, for the client `who`. If `turn` is
+    /// given, the fork begins at a turn of the call `turn`.
     pub fn fork_at(
         &mut self,
         (source, history, turn): (&ThreadId, Position, Option<CallId>),
@@ -720,8 +723,8 @@ impl World {
         self.fork_ruling.take().unwrap()
     }
 
-    /// Retries `message` as an operator. `text` is its payload, which `who` sends to `to`, and
-    /// `source` is its tree.
+    /// Retries a message as an operator. The fields of `retried` name the message, its tree, its
+    /// sender, its recipient and its payload.
     pub fn retry(&mut self, retried: &RetriedCall<'_>) -> RetryRuling {
         self.submissions += 1;
         let RetriedCall { message, source, thread, who, to, text, key, again, unknown } = *retried;
@@ -877,7 +880,7 @@ pub fn resident(core: Core) -> ResidentCore {
     ResidentCore::with_store(core, RestingStore::in_memory(), limits)
 }
 
-/// Adds these schedules to a core that has the only partition.
+/// Gives a core these schedules and the only partition, so that the core runs all of the schedules.
 fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     match schedules {
         Some(schedules) => core.with_schedules(Schedules::new(schedules, gate, (0, 1)).unwrap()),

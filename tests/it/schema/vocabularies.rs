@@ -14,7 +14,8 @@ struct Vocabulary {
     name: &'static str,
     /// Path of the schema, in the tree or in the folder of the fetched packages.
     schema: PathBuf,
-    /// Another folder from which the schema imports, beside the schema's own folder.
+    /// A second folder from which the schema imports, in addition to the folder that contains the
+    /// schema.
     catalogue: Option<PathBuf>,
     /// Local name of the payload.
     payload: &'static str,

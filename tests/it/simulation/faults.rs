@@ -17,7 +17,7 @@ pub enum Fault {
     RecordKept,
     /// The pump dies during the effects of a step.
     EffectsCut,
-    /// The disk is full, so nothing is appended until it has space.
+    /// The disk is full for a while, and nothing is appended meanwhile.
     DiskFull,
     /// The pump dies between steps.
     Killed,
@@ -29,7 +29,7 @@ pub enum Fault {
     DeliveryLost,
     /// A delivery fails with an error.
     Unreachable,
-    /// No program runs the listener for a while.
+    /// For a while, no program runs the listener.
     Absent,
     /// The pump dies during a delivery that must not be repeated.
     KilledWithSingle,
@@ -51,7 +51,7 @@ pub enum Fault {
     AnswerGarbled,
     /// Another listener answers the delivery.
     AnswerForged,
-    /// Another instance answers under the name of this delivery.
+    /// An instance answers under the name of a delivery that it did not get.
     AnswerStray,
     ClockForward,
     ClockBack,
@@ -75,7 +75,7 @@ pub enum Fault {
     StreamCut,
     /// An operator cancels a thread while a model streams in it.
     StreamCancelled,
-    /// The host of a closed stream reports its cost twice.
+    /// The host of a closed stream reports the cost of the stream twice.
     ReportTwice,
     /// A client repeats a request to an agent with the same key, after it got the receipt.
     KeyRepeatedToAgent,
@@ -83,7 +83,7 @@ pub enum Fault {
     KeyRepeatedToGroup,
     /// A client repeats a key with another payload.
     KeyReused,
-    /// A client submits an envelope with another sender.
+    /// A client submits an envelope that names another sender.
     SenderForged,
     /// A listener's host submits in the name of a client.
     ListenerSubmits,
@@ -166,7 +166,7 @@ impl Fault {
 /// A generator of random numbers (xorshift, 64 bits) that decides when faults occur.
 pub struct Dice {
     state: u64,
-    /// Whether faults are off. Then the generator is not used.
+    /// Whether faults are off. While faults are off, the generator is not used.
     quiet: bool,
     pub tally: Tally,
 }

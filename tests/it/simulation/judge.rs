@@ -19,12 +19,13 @@ use super::listeners::{PERSON, SINGLE, TIMEOUT};
 /// Text in every payload with a forged sender, and in no other payload.
 const FORGED: &str = "forged by ";
 
-/// The text of a forgery, which names its true sender.
+/// The text of a forged payload. It names the true sender of the payload.
 pub fn forged_by(sender: &ListenerName) -> String {
     format!("{FORGED}{sender}")
 }
 
-/// The hash of no payload that is ever sent.
+/// A hash that differs from the hash of every payload in a simulation. An approval with this hash
+/// must not release a call.
 pub const NOT_LOOKED_AT: &str = "0000000000000000";
 
 #[derive(Default)]
@@ -34,13 +35,14 @@ pub struct Judge {
     /// Effects by message and attempt.
     effects: HashSet<(MessageId, Attempt)>,
     touched: HashSet<MessageId>,
-    /// The attempt of each action that must not be repeated, by request.
+    /// Attempts that have carried out an action that must not be repeated, by the message of the
+    /// request.
     single: HashMap<MessageId, Attempt>,
     /// Time of the last hand-over of each call, by a clock that never jumps.
     offered: HashMap<CallId, Time>,
     /// Time of the latest record.
     time: Time,
-    /// The last attempt of each call that was handed over.
+    /// For each call that was handed over, its last attempt.
     handed: HashMap<CallId, Attempt>,
     /// Results with their payloads, as clients got them directly or by a repeated key.
     results: HashMap<CallId, (Closing, Vec<String>)>,
@@ -49,10 +51,10 @@ pub struct Judge {
     /// Answers with a forged name, each with its true sender.
     forged_answers: HashSet<(ListenerName, CallId, Attempt)>,
     forged_submissions: HashSet<MessageId>,
-    /// Calls whose decision was confirmed to a person.
+    /// Calls with a decision that the organism has confirmed to a person.
     ruled: HashSet<CallId>,
-    /// Messages that had a disposition before the present group. A delivery that is handed over and
-    /// cancelled in the same group is first handed over and then withdrawn.
+    /// Messages that had a disposition before the present group of steps. If one group hands a
+    /// delivery over and cancels it, the delivery is first handed over and then withdrawn.
     settled: HashSet<MessageId>,
     /// Submissions that were refused because the disk was full.
     turned_away: HashSet<MessageId>,
@@ -97,7 +99,7 @@ impl Judge {
         untold.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Submissions whose clients know that they were accepted.
+    /// Accepted submissions whose clients know of the acceptance.
     pub fn accepted(&self) -> Vec<String> {
         let accepted = self.submissions.iter().filter(|(_, told)| told.accepted.is_some());
         accepted.map(|(key, _)| key.clone()).collect()
@@ -133,8 +135,9 @@ impl Judge {
         self.same_result(call, how, payloads);
     }
 
-    /// Checks the result that a repeated key gets: it belongs to the key's own request, and equals
-    /// the first result byte for byte. Every listener's answer to the request contains `text`.
+    /// Checks the result that a client gets when it repeats a key. The result must belong to the
+    /// first request with this key, and must equal the first result byte for byte. Every listener's
+    /// answer to that request contains `text`.
     pub fn repeated(&mut self, call: CallId, how: Closing, payloads: Vec<String>, text: &str) {
         let text = format!("<text>{text}</text>");
         let is_own = how != Closing::Completed || payloads.iter().all(|own| own.contains(&text));
@@ -150,7 +153,7 @@ impl Judge {
         assert!(before.is_none_or(|before| before == told), "{call} has two results: {told:?}");
     }
 
-    /// Notes a submission with a forged sender, or with the key of another request.
+    /// Notes a submission that names a forged sender, or that uses the key of another request.
     pub fn forged(&mut self, submission: MessageId) {
         self.forged_submissions.insert(submission);
     }
@@ -211,7 +214,7 @@ impl Judge {
         self.settled.extend(std::mem::take(&mut self.record.fresh));
     }
 
-    /// Checks a record. `uncounted` is the time so far that does not count.
+    /// Checks a record. `uncounted` is the total time so far that counts for no time-out.
     pub fn recorded(&mut self, record: &Record, uncounted: Duration) {
         assert!(record.time >= self.time, "record time runs backwards");
         self.time = record.time;
@@ -333,7 +336,7 @@ impl Judge {
     }
 
     /// Checks that a call is closed once, and that its opener gets the replies or one payload of
-    /// the core. A call that is cancelled together with its parent call has no receiver.
+    /// the core. If a call is cancelled together with its parent call, nothing receives a result.
     fn one_result(&self, call: CallId, opening: &Opening) {
         let how = self.record.closed.get(&call);
         assert!(how.is_some(), "{call} is open for ever");

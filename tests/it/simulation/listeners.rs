@@ -23,12 +23,12 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// A human listener.
 pub const PERSON: &str = "boss";
 
-/// Payload names of the requests from which clients choose. A more frequent name stands here more
-/// than once.
+/// Payload names from which clients choose their requests. To be chosen more often, a name is
+/// listed several times.
 pub const QUESTIONS: [&str; 8] = ["plan", "plan", "plan", "plan", "look", "vote", "run", "ask"];
 
-/// Returns the gate for one way to gather. Each gate is made once, because schemas take long to
-/// compile.
+/// Returns the gate for contracts that gather replies in this way. Each gate is made once, because
+/// schemas take long to compile.
 pub fn gate(gather: Gather) -> Gate {
     static GATES: LazyLock<[Gate; 2]> =
         LazyLock::new(|| [Gather::All, Gather::First].map(make_gate));
@@ -83,8 +83,8 @@ pub fn is_agent(delivery: &Delivery) -> bool {
     delivery.listener.as_str() == "thinker"
 }
 
-/// Returns the answer of a listener. It depends only on the content of the delivery, so every
-/// attempt has the same answer. `took` is the cost of an agent's model call.
+/// Returns the answer of a listener. The answer depends only on the content of the delivery, so
+/// every attempt gets the same answer. `took` is the cost of an agent's model call.
 pub fn script(delivery: &Delivery, took: Spending) -> (Vec<String>, Option<Turn>) {
     let text = request_text(delivery);
     let is_first = delivery.messages.len() == 1;

@@ -1,6 +1,6 @@
-//! The pump as its driver runs it, with a list as its journal: it takes steps in groups, appends
-//! each group at once, and then carries out the effects in order. The pump can die at each of these
-//! points.
+//! The pump as the driver runs it, with a list in place of a journal: it takes steps in groups,
+//! appends each group at once, and then carries out the effects in order. The pump can die at each
+//! of these points.
 
 use std::time::Duration;
 
@@ -24,8 +24,9 @@ pub struct Machine {
     pub gate: Gate,
     journal: Uuid,
     core: ResidentCore,
-    /// Decides when trees at rest leave memory; `None` if they never leave. It is separate from the
-    /// dice of the faults, so that a seed has the same faults with and without it.
+    /// The random numbers that decide when trees at rest leave memory; `None` if trees never leave
+    /// memory. Faults use random numbers of their own, so a seed gives the same faults in both
+    /// cases.
     residency: Option<Dice>,
     /// The state that follows from the durable records alone.
     shadow: Core,
@@ -59,7 +60,7 @@ impl Decided {
 /// The result of a group of steps.
 pub struct Done {
     pub effects: Vec<Effect>,
-    /// The pump died after these effects.
+    /// Whether the pump died after these effects.
     pub dead: bool,
 }
 
@@ -198,15 +199,15 @@ impl Machine {
         Decided { effects, records, uncounted: self.uncounted }
     }
 
-    /// Lets time pass while the disk is full. This time does not count.
+    /// Lets time pass while the disk is full. This time counts for no time-out.
     pub fn stand_still(&mut self, time: Duration) {
         self.wall = self.wall.plus(time);
         self.unnoticed.stood += time;
         self.uncounted += time;
     }
 
-    /// Sets the wall clock forward without passing time. A clock that was set back catches up at
-    /// its own pace.
+    /// Sets the wall clock forward, although no time passes. If the clock was set back before, it
+    /// only catches up.
     pub fn set_forward(&mut self, by: Duration) {
         let ahead = self.wall.plus(by).since(self.last.max(self.wall));
         self.wall = self.wall.plus(by);
@@ -263,7 +264,8 @@ impl Machine {
         self.last.max(self.wall)
     }
 
-    /// Notes the answers that have arrived and are not stepped yet, as the driver does.
+    /// Informs the core, as the driver does, of each answer that has arrived and is not stepped
+    /// yet.
     pub fn notice_arrivals(&mut self, inbox: &[Event]) {
         for event in inbox {
             if let Event::Outcome { listener, call, attempt, arrived: Some(at), .. } = event {
@@ -277,7 +279,7 @@ impl Machine {
         [alarm, self.core.next_deadline()].into_iter().flatten().min()
     }
 
-    /// The alarm that is due at this time.
+    /// Removes and returns the alarm that is due now.
     pub fn due(&mut self) -> Option<Event> {
         let (at, alarm) = self.next_due()?;
         if at > self.now() {
@@ -295,8 +297,8 @@ impl Machine {
     }
 }
 
-/// Wraps a core. With `residency`, everything at rest leaves its memory when the machine permits
-/// it.
+/// Wraps a core. With `residency`, everything at rest leaves the core's memory when the machine
+/// permits it.
 fn in_memory(core: Core, residency: Option<&Dice>) -> ResidentCore {
     if residency.is_some() { resident(core) } else { core.into() }
 }

@@ -46,7 +46,7 @@ pub struct Totals {
     starts: usize,
     /// Number of submissions that were refused because the disk was full.
     pub turned_away: usize,
-    /// Number of model calls that were charged after the bus call to their agent had ended.
+    /// Number of model calls that were charged after the call of their agent had ended.
     pub charged_after: usize,
 }
 
@@ -72,12 +72,12 @@ impl fmt::Display for Totals {
 /// A delivery that a listener handles.
 struct InHand {
     delivery: Delivery,
-    /// Number of the pump's start in which the delivery was handed over.
+    /// Number of the pump start after which the delivery was handed over.
     run: usize,
-    /// Whether the call is withdrawn while its handler continues. The host reports the end in any
-    /// case.
+    /// Whether the call was withdrawn while its handler continues. The host reports the end of a
+    /// withdrawn call, too.
     withdrawn: bool,
-    /// Cost of the agent's model call so far; `None` without a granted reservation.
+    /// Cost of the agent's model call so far; `None` if no reservation was granted.
     stream: Option<Spending>,
 }
 
@@ -87,7 +87,7 @@ impl InHand {
     }
 }
 
-/// A submission that its client keeps until it knows the outcome.
+/// A submission. The client keeps it until the client knows the outcome.
 struct Sent {
     key: String,
     question: &'static str,
@@ -106,7 +106,7 @@ struct Simulation {
     /// Listeners whose program does not run at present.
     absent: Vec<&'static str>,
     sent: Vec<Sent>,
-    /// Calls without a result whose keys clients have repeated.
+    /// Calls whose key a client has repeated before the call had a result.
     awaited: Vec<(CallId, String)>,
     /// Submissions whose receipts have not arrived yet.
     under_way: Vec<(MessageId, String)>,
@@ -380,7 +380,7 @@ impl Simulation {
         self.submit(self.sent.len() - 1);
     }
 
-    /// Repeats a submission without a response, with the same key.
+    /// Chooses a submission that got no response, and repeats it with the same key.
     fn submit_again(&mut self) {
         let untold = self.judge.untold();
         if untold.is_empty() {
@@ -391,8 +391,8 @@ impl Simulation {
         self.submit(at);
     }
 
-    /// Acts for a client that knows that an agent or a group has accepted its request. Repeats the
-    /// request, or sends another request with the same key.
+    /// Acts for a client whose request an agent or a group has accepted. Repeats the request, or
+    /// sends another request with the same key.
     fn repeat_key(&mut self) {
         let accepted = self.judge.accepted();
         if accepted.is_empty() {
@@ -416,7 +416,7 @@ impl Simulation {
         }
     }
 
-    /// Reads the results that answer a repeated key, from the record.
+    /// Reads from the record the results that a client gets when it repeats a key.
     fn read_results(&mut self, key: &str, receipt: Receipt) {
         let Receipt::Accepted { calls, again: true, .. } = receipt else { return };
         let sent = self.sent.iter().find(|sent| sent.key == key).unwrap();
@@ -429,7 +429,7 @@ impl Simulation {
         }
     }
 
-    /// Reads and checks the result of a call. Returns whether it exists.
+    /// Reads and checks the result of a call. Returns whether the call has a result.
     fn read_result(&mut self, call: CallId, text: &str) -> bool {
         let records = &self.machine.records;
         let Some((how, messages)) = client_result(records.iter(), call) else { return false };
@@ -673,7 +673,8 @@ impl Simulation {
         self.judge.bill.took((held.delivery.call, held.delivery.attempt), so_far);
     }
 
-    /// Advances an agent's model call by one piece. Returns whether its answer is complete.
+    /// Advances an agent's model call by one piece of the answer. Returns whether the answer is
+    /// complete.
     fn stream_on(&mut self, at: usize) -> bool {
         let InHand { delivery, run, stream, .. } = &self.in_hand[at];
         let (call, attempt, is_current) = (delivery.call, delivery.attempt, *run == self.starts);
@@ -701,7 +702,7 @@ impl Simulation {
         }
     }
 
-    /// Closes the stream of a call that has ended. The host reports its cost.
+    /// Closes the stream of a call that has ended. The host reports the cost of the stream.
     fn close_stream(&mut self, delivery: &Delivery, took: Spending) {
         let times = 1 + usize::from(self.dice.strikes(Fault::ReportTwice));
         for _ in 0..times {

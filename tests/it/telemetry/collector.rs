@@ -15,11 +15,11 @@ use crate::organism::{PATIENCE, until};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Takes,
-    /// Responds with this status and, if it is not empty, this header.
+    /// Responds with this status and with this header. An empty text stands for no header.
     Says(u16, &'static str),
     /// Accepts only requests of at most this number of bytes.
     TakesUpTo(usize),
-    /// Accepts the request, but rejects this number of spans.
+    /// Accepts the request, but responds that this number of its spans were rejected.
     TakesBut(u64),
     /// Accepts, and responds a second later.
     TakesSlowly,

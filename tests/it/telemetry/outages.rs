@@ -136,8 +136,8 @@ fn a_batch_that_is_too_large_is_sent_in_halves() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// If the queue overflows while the collector is down, the queued spans are exported in the end,
-/// and the fate of every span is counted.
+/// If the queue overflows while the collector is down, the spans in the queue are exported when the
+/// collector is up again. Every span is counted as exported or dropped.
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_beyond_the_queue_are_dropped_and_counted_and_the_rest_is_exported() {
     let collector = Collector::start(Mood::Says(503, ""));

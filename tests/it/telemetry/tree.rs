@@ -85,7 +85,7 @@ fn model() -> (Runtime, Server) {
     (runtime, server)
 }
 
-/// The keys of the collector and of the model.
+/// Adds the keys of the collector and of the model to the environment of a command.
 fn with_keys(command: Command) -> Command {
     let mut command = with_the_collectors(command);
     command.env("LIVE_KEY", KEY);
@@ -104,8 +104,8 @@ fn one<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     span
 }
 
-/// Returns the spans of a whole tree. The agent of the tree runs in a separate host with
-/// `is_hosted`, and otherwise in the pump's process.
+/// Returns the spans of a whole tree. With `is_hosted`, the agent of the tree runs in a separate
+/// host; without it, in the pump's process.
 fn played(is_hosted: bool) -> Vec<Span> {
     let collector = Collector::start(Mood::Takes);
     let nats = nats::Server::start_with(Settings { jetstream: None, more: "" });
@@ -277,7 +277,8 @@ fn says_what_it_is(spans: &[Span]) {
     assert!(spans.iter().filter(|span| span.name != "chat m-1").all(|span| !span.failed));
 }
 
-/// Asserts that each trace parent that another program got is a span that the collector has.
+/// Asserts that the model server, the processes and the listeners on NATS got trace parents, and
+/// that each trace parent is a span that the collector has.
 fn hops_are_printed(house: &House, model: &Server, spans: &[Span]) {
     let ids = |name: &str| -> BTreeSet<String> {
         let named = spans.iter().filter(|span| span.name == name);

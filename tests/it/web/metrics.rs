@@ -17,7 +17,7 @@ fn page(at: SocketAddr) -> Page {
     Page::read(&answer.body)
 }
 
-/// Number of facts of the record for which the predicate holds.
+/// Number of recorded facts for which `is` returns true.
 fn facts(house: &House, is: impl Fn(&Fact) -> bool) -> f64 {
     let reader = house.reader();
     let records = reader.records(organism::ids::Position(1), reader.last().unwrap()).unwrap();

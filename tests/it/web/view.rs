@@ -45,8 +45,8 @@ pub struct ViewServer {
     cookie: String,
 }
 
-/// Runs a command on a terminal. In `directory`, the file `view.log` gets its standard error, and
-/// `pid_file` its process id.
+/// Runs a command on a terminal. The command's standard error goes to the file `view.log` in
+/// `directory`, and its process id to the file `pid_file` in the same directory.
 fn on_terminal(organism: &Command, directory: &Path, pid_file: &str) -> Child {
     let mut command = Command::new("python3");
     command.args([

@@ -11,7 +11,7 @@ use organism::workflow::*;
 use super::definition;
 use super::script::{agent, goal, id, name, placed, played, text, workflow};
 
-/// Chooses definitions by a seed.
+/// Generates random definitions from a seed.
 struct DefinitionGenerator(u64);
 
 impl DefinitionGenerator {
@@ -126,7 +126,7 @@ impl DefinitionGenerator {
         agents.iter().take(self.number() as usize).map(|agent| name(agent)).collect()
     }
 
-    /// A form that needs no other goals.
+    /// A random form of a goal that contains no other goals.
     fn form(&mut self) -> GoalForm {
         match self.below(5) {
             0 => GoalForm::Run(self.target()),
@@ -191,8 +191,8 @@ impl DefinitionGenerator {
         }
     }
 
-    /// A definition of random goals, which may include a loop, a choice, a judge of items and a
-    /// fallback.
+    /// A definition of random goals, which may include a loop, a choice, an `each` with a judge,
+    /// and a fallback.
     fn definition(&mut self) -> WorkflowDefinition {
         let mut goals = Vec::new();
         for number in 0..self.number() {

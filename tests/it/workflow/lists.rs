@@ -1,5 +1,5 @@
-//! Goals in lists, and the number of goals that a run can have: needs of list members, many loop
-//! passes without a deep stack, and the order of entries.
+//! Goals in lists, runs with very many goals or passes, and the order of goals and of their results
+//! in documents.
 
 use organism::ids::PayloadName;
 use organism::workflow::*;

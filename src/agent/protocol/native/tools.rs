@@ -39,8 +39,8 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Property in which the payload contains another payload: an object whose only property has
-    /// the name of that payload's tool.
+    /// Name of the property in which this payload contains a second payload. The property's value
+    /// is an object with one property, named after the tool of the second payload.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
@@ -51,8 +51,8 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name except reasoning, which needs none. If `with_finals` is
-    /// false, leaves out the tools that end the call or report progress.
+    /// Makes a tool for every payload name except that of reasoning, because reasoning needs no
+    /// tool. If `with_finals` is false, leaves out the tools that end the call or report progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,

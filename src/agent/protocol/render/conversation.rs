@@ -1,5 +1,5 @@
-//! The order of a conversation: after each of the model's own turns stand the results of the turn
-//! in the order of its calls, then all other messages.
+//! The order of a conversation: each of the model's own turns is followed by the results of the
+//! turn's calls in the order of the calls, and then by all other messages.
 //!
 //! A conversation is a sequence of segments: the items before the first turn, then each turn with
 //! the items after it. A segment depends only on its own items, so it does not change while a

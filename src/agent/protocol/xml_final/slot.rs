@@ -17,9 +17,9 @@ pub struct TurnSlots {
 
 /// Reason why the name of an element is not one of this turn's slots.
 pub(super) enum SlotMismatch {
-    /// The nonce is not that of this turn.
+    /// The name does not contain the nonce of this turn.
     Nonce,
-    /// The nonce is that of this turn, but the turn has no slot of this name.
+    /// The name contains the nonce of this turn, but the turn has no slot of this name.
     Slot,
 }
 
@@ -66,8 +66,8 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the names of this turn's slots in a text by their general form, because the next
-    /// turn reads the text and refuses slots of this turn.
+    /// Replaces the names of this turn's slots in a text by the general form of a slot name. The
+    /// next turn reads the text, and its slots have other names.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))

@@ -10,8 +10,8 @@ use crate::limits;
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
 /// Hosts of one agent, by config. All clones share the hosts. A delivery needs the host of the
-/// config that was in force at its hand-over, so a reload adds a host and keeps the hosts of
-/// earlier configs.
+/// config that was in force when the delivery was handed over. So a reload adds a host and keeps
+/// the hosts of earlier configs.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Hosts with their configs, newest config first. Never locked across an await.

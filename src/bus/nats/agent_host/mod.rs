@@ -1,6 +1,6 @@
-//! Host of an agent that runs on another machine than the pump (docs/PROTOCOL.md, section 13). The
-//! host receives the deliveries of one agent over NATS and passes them to a host in this process.
-//! It sends keep-alives for each delivery in progress.
+//! The NATS side of an agent that runs on another machine than the pump (docs/PROTOCOL.md, section
+//! 13). It receives the deliveries of one agent over NATS, passes them to the agent's host in this
+//! process, and sends keep-alives for each delivery in progress.
 
 mod configured_hosts;
 mod remote_sink;
@@ -32,7 +32,7 @@ pub use remote_sink::RemoteSink;
 type DiscoveryRequests =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
-/// The NATS side of the host of one remote agent.
+/// The NATS side of one agent that runs on another machine than the pump.
 pub struct RemoteAgentHost {
     listener: ListenerName,
     relay: RemoteSink,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for RemoteAgentHost {
 
 impl RemoteAgentHost {
     /// Subscribes for `listener`. Deliveries of this config go to `host`, which reports to `relay`.
-    /// Deliveries of another config are accepted once a host for it was added.
+    /// Deliveries of another config are accepted after a host for that config was added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,

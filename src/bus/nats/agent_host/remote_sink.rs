@@ -89,7 +89,8 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Waits until each answer has reached the pump, or until the pump can no longer accept it.
+    /// Waits until every answer either has reached the pump or can no longer be accepted by the
+    /// pump.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -265,8 +266,8 @@ impl RemoteSink {
         }
     }
 
-    /// Waits until the server has received everything that was sent before. Waits for the server's
-    /// reply to a request on a subject without responders, which proves this.
+    /// Waits until the server has received everything that was sent before: sends a request on a
+    /// subject without responders, and waits for the server's reply to that request.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");

@@ -70,7 +70,8 @@ impl GrowthFollower {
         Some(FollowedPage { state, _permit: permit })
     }
 
-    /// Creates a client that sends each request to the organism that then runs on these journals.
+    /// Creates a client for the organism on these journals. For each request, the client finds the
+    /// organism that runs at the time of the request.
     pub(super) fn client(&self) -> ServiceClient {
         client(&self.data)
     }
@@ -94,7 +95,7 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. For a tree that no page follows yet,
-    /// `is_running` comes from the other trees, and the version comes with the next report.
+    /// `is_running` is copied from the other trees, and the version is 0 until the next report.
     fn subscribe(&self, followed: FollowedTree) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let is_running = trees.values().any(|known| known.borrow().is_running);

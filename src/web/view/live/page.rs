@@ -62,9 +62,9 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
 }
 
-/// Whether a person sees the text of a model before the gate has checked this text. A client does
-/// not see it. A viewer without a name sees it, because this person has started the view, like an
-/// operator on this host.
+/// Whether a person may see the text of a model before the gate has checked the text. A client may
+/// not. A viewer without a name may, because this person has started the view, and has the same
+/// rights as an operator on this host.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }
@@ -83,7 +83,7 @@ struct LivePage {
 }
 
 impl LivePage {
-    /// Returns the next event in its text form; `None` at the end of the view.
+    /// Returns the next event in its text form; `None` when the view ends.
     async fn next_event(&mut self) -> Option<String> {
         loop {
             if let Some(event) = self.next_state() {
@@ -156,7 +156,8 @@ impl Drop for ModelCallFeed {
     }
 }
 
-/// Subscribes to the live channel whenever an organism runs.
+/// Subscribes to the live channel of `thread` whenever an organism runs, and puts the events into
+/// `queue`.
 async fn feed(
     client: ServiceClient,
     thread: ThreadId,

@@ -15,7 +15,8 @@ use tokio::sync::OnceCell;
 use super::super::ViewState;
 use crate::limits;
 
-/// Header of a live page's request for its own content, with the version of the content.
+/// Header with the version of the content, in the request with which a live page reloads its
+/// content.
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
 /// Address and version of a page.
@@ -47,9 +48,8 @@ impl SharedPages {
     }
 }
 
-/// Responds to all requests of live pages for the same version of the same page with one drawn
-/// page. All sessions of a view belong to one person, so every session may see the page. Applies
-/// only to pages in HTML.
+/// Draws a page once for all live pages that request the same version of this page. All sessions of
+/// a view belong to one person, so every session may see the page. Applies only to pages in HTML.
 pub(in super::super) async fn share(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -39,7 +39,7 @@ fn count(parameters: &[PayloadParameter]) -> usize {
 
 struct FieldDrawing<'a> {
     typed: &'a UrlQuery,
-    /// Number of the next field, from which its unique id is made.
+    /// Number of the next field. The unique id of the field is made from this number.
     next: Cell<usize>,
 }
 

@@ -117,7 +117,7 @@ impl ActionContext {
 #[derive(Debug, Default)]
 struct ToSign {
     texts: Vec<String>,
-    /// Partitions that did not respond, so that nothing can be signed for them.
+    /// Partitions that did not respond. The person can sign nothing for these partitions.
     unanswered: Vec<u32>,
 }
 

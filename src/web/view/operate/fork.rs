@@ -301,7 +301,7 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
 }
 
 /// Returns the fork point at a message. If no fork can begin at this message, returns the last fork
-/// point before it.
+/// point before the message.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

@@ -1,9 +1,9 @@
 //! The actions of a named person in the web view: decisions about held calls, pauses,
 //! cancellations, forks and retries.
 //!
-//! **Invariant:** this module has no rules of its own for these actions. For each action, it sends
-//! the running organism the same request as the command at the terminal does, and only after the
-//! person has confirmed exactly this action on a page.
+//! **Invariant:** this module has no rules of its own for these actions. For each action, this
+//! module sends the same request to the running organism as the command at the terminal, but only
+//! after the person has confirmed exactly this action on a page.
 
 mod action_context;
 mod answer;
@@ -57,8 +57,8 @@ pub(super) struct OperateAccess {
 }
 
 impl OperateAccess {
-    /// Creates the access; returns `None` if the view is read-only. Clients and viewers without a
-    /// name never may act.
+    /// Creates the access; returns `None` if the view is read-only. A client, or a viewer without a
+    /// name, may never act.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {
@@ -93,7 +93,7 @@ impl OperateFailure {
     }
 }
 
-/// State of a thread on which its possible actions depend.
+/// State of a thread that decides which actions have an effect on the thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadActions {
     /// Whether a call is open in the thread or beneath it. A thread without open calls offers no

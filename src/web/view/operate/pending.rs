@@ -1,6 +1,6 @@
 //! Actions that a page has shown and that wait for confirmation.
 //!
-//! Each action has a token, without which it cannot be confirmed. A token belongs to the session
+//! Each action has a token, and only this token confirms the action. A token belongs to the session
 //! that saw the page, and is valid once.
 
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub(super) struct PreparedRequest {
 pub(super) struct PreparedAction {
     /// Title of the action's page, such as `Approve this call?`.
     pub title: &'static str,
-    /// Requests of the action: one for each partition or message that it concerns.
+    /// Requests of the action: one for each partition or message that the action concerns.
     pub requests: Vec<PreparedRequest>,
     /// Path of the page that led to the action.
     pub back: String,
@@ -47,7 +47,7 @@ impl PreparedAction {
         Self { title, requests, back, typed: None }
     }
 
-    /// Returns the same action with the form from which it was made.
+    /// Adds to the action the path of its form and the values that the person entered there.
     pub fn of_form(self, path: &'static str, typed: UrlQuery) -> Self {
         Self { typed: Some((path, typed)), ..self }
     }

@@ -38,7 +38,7 @@ pub(in super::super) fn retry_all_path(page: &RetryPage) -> String {
     page.query().link("/operate/retry-all")
 }
 
-/// A message to retry, with what the person must know about it.
+/// A message to retry, with the facts that the person must know before the retry.
 struct RetryDraft {
     listed: ListedRetry,
     source: RetrySource,

@@ -37,7 +37,7 @@ pub struct Attack {
 /// The part of the attacker's prompt that the attacks use.
 pub struct Sight {
     nonce: String,
-    /// The nonce of an earlier turn, for an attack that uses it again.
+    /// The nonce of an earlier turn, for an attack that uses this nonce again.
     earlier: Option<String>,
     held: Vec<String>,
     children: Vec<String>,

@@ -211,7 +211,7 @@ impl Evidence {
         }
     }
 
-    /// Checks that the record has every requested turn, or the failure of its attempt.
+    /// Checks that, for each model request, the record has the turn or the failure of the attempt.
     fn nobody_is_lost(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) {
         let numbers: HashSet<usize> = turns.iter().map(|turn| turn.number).collect();
         let facts = self.records.iter().flat_map(|record| &record.facts);
@@ -303,7 +303,8 @@ impl Evidence {
         told
     }
 
-    /// The feedback that the attacker's next prompt would contain.
+    /// Returns the feedback on a turn for which no later prompt exists: the texts that the
+    /// attacker's next prompt would contain.
     fn would_hear(&self, turn: &Turn<'_>) -> String {
         let (agent, thread) = (name("mind"), &turn.thread);
         let tree = thread.root();

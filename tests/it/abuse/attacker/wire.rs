@@ -60,7 +60,7 @@ impl Attacker {
         self.played.lock().unwrap().len()
     }
 
-    /// All attacks so far, in order. Later requests get a harmless answer.
+    /// Stops the server. Returns all attacks so far, in order.
     pub fn played(self) -> Vec<Played> {
         self.accepting.0.abort();
         std::mem::take(&mut *self.played.lock().unwrap())

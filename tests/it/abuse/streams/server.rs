@@ -121,7 +121,8 @@ pub fn text(said: &str) -> String {
     )
 }
 
-/// About two KiB of a stream without kept content: a comment, and an empty piece with padding.
+/// About two KiB of a stream of which an agent keeps nothing: a comment, and an empty piece with
+/// padding.
 pub fn noise() -> String {
     let padding = "x4Gd".repeat(250);
     format!(

@@ -223,8 +223,8 @@ async fn tells_of_itself(meeting: &Meeting, kit: &str) {
     is_nobody_elses(meeting, &format!("$SRV.PING.tested.{id}")).await;
 }
 
-/// Checks that a ping of another organism gets no announcement from this organism's listener of the
-/// same name.
+/// Checks that the listener under test sends no announcement to a subject of another organism, even
+/// if a ping names such a subject for the reply.
 async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
     let stranger = meeting.stranger().await;
     let mut theirs = stranger.hears("organism.another.re.tested.>").await;

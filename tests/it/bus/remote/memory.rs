@@ -36,7 +36,8 @@ async fn is_answered(ear: &mut HostHarness, number: u32) {
     ear.expect(SinkEvent::Answer(number, vec![done("so")])).await;
 }
 
-/// Makes the replica answer the first delivery of a call, so that it remembers the call afterwards.
+/// Makes the replica answer the first delivery of a call, so that the replica remembers the call
+/// afterwards.
 async fn first_is_remembered(
     meeting: &Meeting,
     ear: &mut HostHarness,
@@ -198,7 +199,7 @@ fn server_denying(subjects: &str, folder: &TempDir) -> (Server, PathBuf) {
     (Server::start_with(Settings { jetstream: None, more: more.leak() }), users)
 }
 
-/// Number of publishes to replicas, as denied by the server since `since`.
+/// Returns how many publishes to replicas the server has denied since `since`.
 fn denials(meeting: &Meeting, since: Instant) -> usize {
     let inboxes = format!("{}.", meeting.subjects.inbox());
     meeting.wire.denials().publishes_denied_below(&inboxes, since).len()

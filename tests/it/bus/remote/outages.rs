@@ -87,7 +87,7 @@ fn listener(language: KitLanguage, address: &str) -> Command {
     command
 }
 
-/// A process that is killed when this value is dropped, unless it has exited.
+/// A process that is killed when this value is dropped, if the process still runs then.
 struct Waiting(Child);
 
 impl Drop for Waiting {

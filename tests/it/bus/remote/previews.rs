@@ -1,5 +1,5 @@
 //! Requests for previews have a subject of their own, and only replicas that give previews take
-//! them.
+//! requests from this subject.
 
 use organism::envelope::AttemptFailure;
 use organism::ids::Digest;

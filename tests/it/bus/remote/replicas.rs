@@ -66,9 +66,9 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once(language: KitL
     }
 }
 
-/// After a request without a responder, the host has forgotten the announcements of the replicas,
-/// which may not notice the failure. When a replica answers again, the host probes for a new
-/// announcement.
+/// A request without a responder makes the host forget the announcements of all replicas. The
+/// replicas may not notice this failure, so the host probes for a new announcement as soon as a
+/// replica answers again.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
     let meeting = Meeting::at(shared());

@@ -253,8 +253,8 @@ listener.serve()
     assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
 }
 
-/// The page's command `nats reply` answers a delivery. A stub replaces that program, so the test
-/// checks the subject, the queue and the answer, and not the options of the real program.
+/// The page's command `nats reply` answers a delivery. A stub replaces the program `nats`, so the
+/// test checks the subject, the queue and the answer, but not the options of the real program.
 #[tokio::test]
 async fn the_documented_reply_of_the_command_line_is_an_answer() {
     let meeting = Meeting::at(shared());

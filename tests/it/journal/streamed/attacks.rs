@@ -93,7 +93,7 @@ impl Scene {
         scene
     }
 
-    /// Copies the present checkpoints to the other storage.
+    /// Copies the present checkpoints to the file `copy`.
     fn copy_checkpoints(&self) {
         let id = self.place.reader().about().unwrap().journal;
         std::fs::copy(CheckpointCopies::file_in(&self.place.state(), id), &self.copy).unwrap();
@@ -329,8 +329,8 @@ fn put_both_back(scene: &Scene, messages: &mut Vec<String>) {
     put_old_state_back(scene, messages);
 }
 
-/// Changes a blob, and publishes the unchanged message after it. No host can read past the changed
-/// message, so the copy of a later checkpoint does not help.
+/// Changes a message that contains a blob, and publishes the original message after the changed
+/// one. No host can read past the changed message, so the copy of a later checkpoint does not help.
 fn change_a_blob_and_repeat_it(scene: &Scene, messages: &mut Vec<String>) {
     let has_blob = |message: &String| message.contains("the config");
     let at = messages.iter().position(has_blob).unwrap();

@@ -136,8 +136,8 @@ fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     told.to_string()
 }
 
-/// Waits like [`told`] for the error of a pump under load. Checks that the stream is deleted, or
-/// that the error names another stream in its place.
+/// Waits for the error of a pump under load, as [`told`] does. Checks that the stream is deleted,
+/// or that the error names another stream in its place.
 fn hears(place: &Place, journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());

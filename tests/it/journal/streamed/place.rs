@@ -110,8 +110,8 @@ impl Place {
         self.home.reader()
     }
 
-    /// A copy of all files in their present state, as after a power cut. Also expires the lease of
-    /// the pump.
+    /// Copies all files in their present state, as after a power cut. Also expires the lease of the
+    /// pump.
     pub fn copy(&self) -> Self {
         self.let_lapse();
         let home = self.home.copy();

@@ -20,7 +20,7 @@ recording = "recording.toml"
 
 "#;
 
-/// A coder with these peers, which takes these turns and then ends.
+/// A house with a coder that has these peers, takes these turns and then ends its call.
 fn coder(peers: &str, listeners: &str, turns: &[&str]) -> House {
     let schema = project().join("config/coder/coder.xsd");
     let agent = format!(
@@ -185,7 +185,8 @@ fn held_call(house: &House, text: &str) -> Option<serde_json::Value> {
     listed.into_iter().find(|call| call.to_string().contains(text))
 }
 
-/// The example `config/coder.toml` mends the project if it is used as its first lines explain.
+/// The example `config/coder.toml` mends the project if an operator follows the first lines of the
+/// file.
 #[test]
 fn the_example_coder_mends_the_project_and_its_tests_pass() {
     let place = tempfile::tempdir().unwrap();

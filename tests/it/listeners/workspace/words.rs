@@ -119,7 +119,7 @@ fn files_come_before_commands_in_a_set() {
     assert!(!set(format!("{command}{replace}")).is_empty());
 }
 
-/// The gate refuses an answer that violates its schema, so each answer that arrives here is valid.
+/// The gate refuses an answer that violates its schema, so each answer that the test gets is valid.
 #[test]
 fn every_kind_of_answer_passes_the_gate() {
     let house = house(direct());

@@ -65,7 +65,7 @@ fn house(base: &str) -> House {
     house
 }
 
-/// Makes the next preview wait until the pipe is closed.
+/// Makes the next preview wait until the pipe `waits` is closed.
 fn stop_previews(house: &House) {
     let made = std::process::Command::new("mkfifo").arg(house.path("waits")).status().unwrap();
     assert!(made.success());

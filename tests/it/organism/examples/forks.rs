@@ -2,8 +2,8 @@
 //! which this process requests the forks. Each fork must have the result of its source, and must do
 //! no work again.
 //!
-//! Each message has a fork point. Forks at the same point are the same, so one fork is made for
-//! each point; `ORGANISM_TORTURE=1` makes one for each message.
+//! Each message has a fork point. Forks at the same point are equal, so one fork is made for each
+//! point; `ORGANISM_TORTURE=1` makes one for each message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -38,8 +38,8 @@ fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_
     house.verified();
 }
 
-/// Design 5.30: if the host of an agent dies, the use of its model call is unknown, and the whole
-/// reservation is charged.
+/// Design 5.30: if the host of an agent dies, the use of the agent's model call is unknown, and the
+/// whole reservation is charged.
 #[test]
 fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     let server = server();

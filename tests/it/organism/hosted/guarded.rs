@@ -1,5 +1,5 @@
-//! An agent in a separate process on servers that `organism nats-config` configured: the
-//! permissions of its key.
+//! The permissions of the key of an agent that runs in a separate process, on servers that
+//! `organism nats-config` configured.
 
 use super::super::nats_config::guarded_of;
 use super::super::nats_config::probe::{Own, beyond};

@@ -33,7 +33,7 @@ type Entry = (String, oneshot::Sender<()>);
 /// The fate of a submission from the view of its client.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Number of times that the client has sent it.
+    /// Number of times that the client has sent the submission.
     pub sent: u32,
     pub refused: bool,
     pub thread: Option<String>,
@@ -152,8 +152,8 @@ impl LoadClient {
         }
     }
 
-    /// Sends a submission. Returns whether it got its result; if not, the client repeats it with
-    /// the same key.
+    /// Sends a submission. Returns whether the submission got its result; if not, the client
+    /// repeats it with the same key.
     async fn attempt(&self, key: &str, parcel: &SubmitRequest, seen: &mut Seen) -> bool {
         // While no organism runs, nothing is written to the ledger, so that the disk is free for
         // the next start.

@@ -19,7 +19,7 @@ pub struct Evidence {
     messages: Vec<Json>,
     /// Listener, message and attempt of every effect.
     effects: Vec<[String; 3]>,
-    /// Whether `solo` connects over NATS. Then a delivery can wait in a frozen server while the
+    /// Whether `solo` connects over NATS. If so, a delivery can wait in a frozen server while the
     /// next attempt goes to another replica.
     solo_is_remote: bool,
 }
@@ -247,7 +247,7 @@ impl Evidence {
 /// One way to falsify the evidence.
 type Break<'a> = (&'a str, &'a dyn Fn(&mut Evidence));
 
-/// Tests the judge: each kind of loss is made up and must be found.
+/// Tests the judge: makes up each kind of loss, which the judge must find.
 pub fn assert_each_defect_would_show(evidence: &Evidence) {
     let first = |kind: &str, to: &str| {
         let found = |message: &Json| message["kind"] == kind && message["to"] == to;

@@ -9,7 +9,7 @@ use crate::organism::House;
 /// Program of a listener that starts a process in a separate session, and then answers.
 const KEEPER: &str = "setsid sleep 300 >/dev/null 2>&1 &\nexec ./player.py solo\n";
 
-/// Makes the listener `solo` start a process in a separate session whenever it starts itself.
+/// Makes the listener `solo` start a process in a separate session whenever the listener starts.
 pub fn house(house: House) -> House {
     house.write("keeper.sh", KEEPER);
     house

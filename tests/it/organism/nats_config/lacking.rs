@@ -166,7 +166,7 @@ fn a_listener_without_permissions_reports_them_and_exits_with_all_kits() {
     }
 }
 
-/// Waits for the next report of a denied operation. Returns its subject and its text.
+/// Waits for the next report of a denied operation. Returns the subject and the text of the report.
 fn next_report(runtime: &Runtime, reports: &mut Subscriber) -> (String, String) {
     let report = runtime.block_on(reports.next()).expect("a report");
     (report.subject.to_string(), String::from_utf8(report.payload.to_vec()).unwrap())

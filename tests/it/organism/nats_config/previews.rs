@@ -40,7 +40,7 @@ fn previewer(guarded: &Guarded) -> Kit {
 }
 
 /// Sends a text whose call is held. Returns the call. The result of the call can be awaited later
-/// by its key.
+/// by the key of the submission.
 fn hold(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

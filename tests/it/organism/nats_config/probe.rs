@@ -15,15 +15,15 @@ use crate::campaign::Campaign;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The permissions that one user must have. All others must be denied.
+/// The permissions that one user must have. All other permissions must be denied.
 pub struct Own {
     pub user: &'static str,
     pub says: &'static [&'static str],
     pub hears: &'static [&'static str],
     /// Subjects, each with the only queue group in which the user may subscribe to it.
     pub shares: &'static [(&'static str, &'static str)],
-    /// A subject on which the user may publish, and one to which it may subscribe. A message on
-    /// such a subject marks the end of the attempts.
+    /// A subject on which the user may publish, and a subject to which the user may subscribe. A
+    /// message on either subject marks the end of the attempts.
     pub marks: (&'static str, &'static str),
 }
 
@@ -323,8 +323,8 @@ struct Ears {
 }
 
 impl Ears {
-    /// Opens all subscriptions. If one is denied, the server reports it and the connection stays
-    /// open.
+    /// Opens all subscriptions. If a subscription is denied, the server reports the denial and the
+    /// connection stays open.
     async fn open(key: &Client, mark: &str) -> Self {
         let (mut plain, mut shared) = (Vec::new(), Vec::new());
         for subject in subjects().into_iter().chain(WIDE.map(str::to_owned)) {

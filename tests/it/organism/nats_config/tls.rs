@@ -32,7 +32,7 @@ pub struct Way {
     pub ca: Option<PathBuf>,
 }
 
-/// The listener `echo` of the Rust kit, which ends when this value is dropped.
+/// The listener `echo` of the Rust kit. The listener ends when this value is dropped.
 pub struct Echo {
     _stop: tokio::sync::oneshot::Sender<()>,
     thread: std::thread::JoinHandle<Result<(), String>>,
@@ -65,7 +65,8 @@ impl Echo {
     }
 }
 
-/// The listener `solo` of another kit, which is killed when this value is dropped.
+/// The process of a listener `solo` that is written with the Python kit or the TypeScript kit. The
+/// process is killed when this value is dropped.
 pub struct Solo(Child);
 
 impl Solo {

@@ -1,5 +1,5 @@
-//! A takeover continues from the state of its standby. That state is in memory, or, if the standby
-//! was a pump and lost its lease, in its snapshot.
+//! A takeover continues from the state of its standby. That state is in memory, or in a snapshot if
+//! the standby was a pump before and lost its lease.
 
 use organism::journal::sqlite::DATABASE;
 

@@ -161,7 +161,7 @@ fn over_nats_a_client_sees_texts_of_its_own_threads_by_its_secret() {
     drop(running);
 }
 
-/// The refusal of a subscription over NATS that claims to be granted already.
+/// The refusal of a subscription that is sent over NATS and claims to be granted already.
 fn refusal_of(house: &House, request: &LiveRequest) -> String {
     let request = serde_json::to_value(request).unwrap();
     let refused = watched(house, request, "text").unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Clients that send continuously through the sockets of several hosts. They accept only a result
-//! as an answer.
+//! Clients that send continuously through the sockets of several hosts. A client fails if it gets
+//! any answer other than a result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -24,7 +24,7 @@ pub fn answer(house: &House, numbers: std::ops::Range<u32>) {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Answers requests 1 to 4 on `house`, and restores the store of the server from between requests 2
+/// Answers requests 1 to 4 on `house`, and restores the server's store as it was between requests 2
 /// and 3.
 fn goes_back(server: &Server, house: &House) {
     answer(house, 1..3);

@@ -3,7 +3,7 @@
 use super::{House, ask, host, stream};
 use crate::nats::{Server, shared};
 
-/// Warning of a start about keys that its host does not know.
+/// Warning of a start about keys that the host does not know.
 const UNKNOWN: &str = "was written with keys that this host does not know";
 
 /// A host whose config names the key of another host.

@@ -175,8 +175,8 @@ fn a_projection_whose_macs_were_all_removed_is_not_published() {
     assert!(refused.err.contains("no MAC of a pump covers the records"), "{refused:?}");
 }
 
-/// `organism repair` publishes the projection again, without the forged record, after an
-/// administrator has deleted the stream. The servers let no pump remove a record.
+/// The servers let no pump remove a record, so an administrator deletes the stream. `organism
+/// repair` then publishes the projection again, without the forged record.
 #[test]
 fn a_forged_end_of_a_stream_is_taken_out_by_publishing_the_projection_again() {
     let server = Server::start();

@@ -1,4 +1,5 @@
-//! Judges the record of a killed run: its calls, their attempts, and its states at the kills.
+//! Judges the record of a killed run: the calls of the run with their attempts, and the states of
+//! the run at the kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ const WORKFLOWS: [&str; 2] = ["grand", "trip"];
 /// A call of the run, according to its recorded facts.
 struct CallHistory {
     callee: String,
-    /// Labels of the call's thread, without those of the run's thread.
+    /// Labels of the call's thread, without the labels of the run's thread.
     label: String,
     /// Local name of the call's request.
     request: String,

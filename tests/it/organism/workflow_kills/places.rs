@@ -28,7 +28,7 @@ fn places() -> Vec<&'static str> {
     places
 }
 
-/// Kills the organism at a failpoint. Returns whether the run passed it.
+/// Kills the organism at a failpoint. Returns whether the run passed the failpoint.
 fn dies_at_place(house: &House, place: &str, choices: &mut Choices) -> bool {
     if AT_STOP.contains(&place) {
         house.write("log", "");

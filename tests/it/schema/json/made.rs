@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// Xorshift: equal seeds give equal tests.
+/// A generator of random numbers (xorshift). Equal seeds give equal tests.
 pub struct Rng(u64);
 
 impl Rng {

@@ -137,7 +137,7 @@ fn no_response_can_be_framed_kept_or_guessed() {
     }
 }
 
-/// All files beneath a directory.
+/// Adds the content of every file beneath a directory to `found`.
 fn files(directory: &Path, found: &mut Vec<Vec<u8>>) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -1,8 +1,9 @@
 //! A real Chromium opens the pages of the web view on journals of the examples: as a person with a
-//! pointer, with the keyboard alone, and with the script off. `tests/data/web/walk.py` drives it.
+//! pointer, with the keyboard alone, and with the script off. `tests/data/web/walk.py` drives the
+//! browser.
 //!
-//! Its screenshots stay in `target/browser-pictures`. Where no Chromium is found, the test reports
-//! this, and with `ORGANISM_TORTURE=1` it fails.
+//! The screenshots stay in `target/browser-pictures`. If no Chromium is found, the test reports
+//! this; with `ORGANISM_TORTURE=1`, it fails.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,8 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Path of Chromium on this machine, if the packages that drive it are installed, too.
+/// Path of Chromium on this machine; `None` if Chromium or the packages that drive it are not
+/// installed.
 pub fn chromium() -> Option<PathBuf> {
     let named = std::env::var_os("CHROMIUM").unwrap_or_else(|| "chromium".into());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -106,7 +108,7 @@ fn a_browser_opens_every_page_and_walks_from_a_thread_to_a_prompt() {
     println!("{}{}", walked.err, walked.out);
 }
 
-/// Makes the browser walk through these views.
+/// Makes the browser walk through the views that `order` lists.
 fn walk(order: &str) -> CommandOutput {
     let mut command = Command::new(repository().join(PYTHON));
     command.arg(repository().join("tests/data/web/walk.py")).stdin(Stdio::piped());

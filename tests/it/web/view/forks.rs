@@ -5,8 +5,8 @@ use super::conversation::{linked, messages, timeline};
 use super::{ViewServer, text_of};
 use crate::organism::{CONFIG, House, numbered};
 
-/// A house with a thread of two orders, and a fork of this thread after the first result. The fork
-/// has another order.
+/// A house with a thread of two orders, and with a fork of the thread. The fork begins after the
+/// result of the first order and continues with an order of its own.
 fn forked_house() -> (House, String) {
     let house = House::new();
     let running = house.run();
@@ -64,9 +64,9 @@ fn a_fork_folds_its_history_and_marks_its_beginning() {
     }
 }
 
-/// The record of a fork contains the decision of a person, and the request once more. The page
-/// shows the request as its client wrote it, even if the request names a person as the reports of
-/// the core do.
+/// The record of a fork contains the decision of a person and a copy of the client's request. The
+/// page shows the request as the client wrote it, even if the request names a person in the same
+/// form as a report of the core.
 #[test]
 fn a_fork_at_a_request_shows_the_person_whom_the_request_names() {
     let named = CONFIG.replacen("schema = \"talk.xsd\"", "schema = \"named.xsd\"", 1);

@@ -20,11 +20,11 @@ accepts = ["say"]
 replies = ["said"]
 "#;
 
-/// Program that requests a page with a cookie, and prints the status of the response. The program
-/// may first hide the socket of the connection: `files` hides its open files from other processes
-/// of its user, `transit` leaves the socket in transit from the process to itself, and `thread`
-/// opens the socket in a thread with open files of its own. With `live`, the program requests the
-/// events of a live page.
+/// Program that requests a page with a cookie, and prints the status of the response. `hidden`
+/// names ways in which the program first hides the socket of the connection: with `files`, other
+/// processes of the user cannot see the program's open files; with `transit`, the program sends the
+/// socket to itself and leaves it in transit; with `thread`, a thread with open files of its own
+/// opens the socket. With `live`, the program requests the events of a live page.
 const ASK: &str = r#"#!/usr/bin/env -S python3 -S
 import array, ctypes, select, socket, sys, threading
 address, cookie, *hidden = sys.argv[1:]

@@ -47,7 +47,8 @@ impl EventStream {
         }
     }
 
-    /// Reads events up to the first one of this name whose data fits. Returns the data.
+    /// Reads events up to the first event that has the name `wanted` and for whose data `fits`
+    /// returns true. Returns the data of this event.
     fn find(&mut self, wanted: &str, fits: impl Fn(&Json) -> bool) -> Json {
         loop {
             let (name, data) = self.next();
@@ -174,7 +175,7 @@ fn a_refreshed_page_is_the_same_for_all_and_only_pages_are_shared() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// `organism run --web` on a terminal, which is killed at the end of the test.
+/// Starts `organism run --web` on a terminal. The command is killed at the end of the test.
 fn run_with_view(house: &House) -> ViewServer {
     let command = house.command(&["run", "--web", "127.0.0.1:0"]);
     let view = ViewServer::start_on_terminal(&command, &house.path("."));

@@ -75,7 +75,7 @@ fn held(house: &House) -> Vec<Json> {
     house.organism(&["approvals", "--json"]).json()
 }
 
-/// Sends a text whose call is held. Returns the id of its message.
+/// Sends a text. Its call is held. Returns the id of the message.
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -235,8 +235,8 @@ fn two_decisions_at_once_are_one_and_the_other_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Path of the page `page` about the first of these calls. The path names no call if `calls` is
-/// empty.
+/// Path of the page `page` about the first call in `calls`. If `calls` is empty, the path names no
+/// call.
 fn view_path(page: &str, calls: &[Json]) -> String {
     let message = calls.first().map(|call| call["message"].as_str().unwrap());
     format!("{page}?message={}", message.unwrap_or_default())
@@ -338,8 +338,8 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A subthread that has ended gets no further message, so there is nothing to act on. Its page names
-/// the pauses of the threads above it.
+/// A subthread that has ended gets no further message, so its page offers no action. The page names
+/// the pauses of the threads above the subthread.
 #[test]
 fn an_ended_subthread_offers_no_action_and_names_the_pause_of_its_root() {
     let house = essay_house();
@@ -358,8 +358,8 @@ fn an_ended_subthread_offers_no_action_and_names_the_pause_of_its_root() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The person of an action has the same form on the pages of the thread, of the message and of the
-/// actions, and of the pauses.
+/// All pages show the person of an action in the same form: the pages of the thread, of the
+/// message, of the actions and of the pauses.
 #[test]
 fn the_person_of_an_action_has_one_form_on_every_page() {
     let house = house();
@@ -494,8 +494,8 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A fork with an amount of money is refused for a model without a price, as at the terminal,
-/// because the amount would bound nothing.
+/// A fork with an amount of money is refused for a model without a price, because the amount would
+/// bound nothing. `organism fork` refuses it, too.
 #[test]
 fn a_fork_with_an_amount_of_money_is_refused_for_a_model_without_a_price() {
     let provider = Provider::start(Vec::new());

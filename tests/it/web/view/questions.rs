@@ -36,7 +36,7 @@ impl<'v> PagePath<'v> {
         self.page = response.body;
     }
 
-    /// Target of the first link of the page whose address contains `part`.
+    /// Target of the first link on the page whose target contains `part`.
     fn link(&self, part: &str, question: &str) -> String {
         let links = self.page.split("href=\"").skip(1);
         let mut links = links.map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&"));
@@ -44,7 +44,7 @@ impl<'v> PagePath<'v> {
         link.unwrap_or_else(|| panic!("{question}: no link with {part} in {}", self.page))
     }
 
-    /// The address that the form of the page opens with these values.
+    /// The address that opens when the form of the page is sent with the values in `query`.
     fn form_path(&self, query: &str) -> String {
         let (_, form) = self.page.split_once("<form").unwrap();
         let (form, _) = form.split_once("</form>").unwrap();

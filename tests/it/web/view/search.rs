@@ -1,5 +1,5 @@
-//! The search and the calls that wait agree with `organism search`, `organism approvals` and
-//! `organism answer`.
+//! The page of the search agrees with `organism search`, and the page of the calls that wait agrees
+//! with `organism approvals` and `organism answer`.
 
 use super::{ViewServer, text_of};
 use crate::organism::{CONFIG, House, numbered, say};

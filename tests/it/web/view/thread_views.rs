@@ -73,7 +73,7 @@ fn the_timeline_shows_where_the_time_of_each_call_went() {
     assert!(page.contains("data-span=\"model\""), "{page}");
 }
 
-/// The rows of a timeline: the depth of each and its text, without the rows of the axis.
+/// The depth and the text of each row of a timeline, without the rows of the axis.
 fn timeline_rows(page: &str) -> Vec<(String, String)> {
     let rows = page.split("<tr").skip(2).filter(|row| row.contains("scope=\"row\""));
     let rows = rows.map(|row| {
@@ -117,8 +117,8 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
     assert_eq!(beneath.count(), 5, "{rows:?}");
 }
 
-/// The head of a waiting thread states the wait, and the open wait has a bar and a time. The pages
-/// of other threads, and of the thread at an earlier moment, state no wait.
+/// The head of a waiting thread states the wait, and the open wait has a bar and a time. No wait is
+/// stated on the page of another thread, and on the page of the thread at an earlier moment.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();

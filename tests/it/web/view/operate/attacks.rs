@@ -1,4 +1,4 @@
-//! Attacks on the actions of the web view: none of them decides anything.
+//! Attacks on the actions of the web view. No attack decides anything.
 
 use super::super::{ViewServer, header};
 use super::{held, hidden, hold, house, operating, own_name};

@@ -26,8 +26,8 @@ fn signing_config() -> String {
     format!("{config}\n[operators.ana] # decides\nkey = \"{key}\"\n")
 }
 
-/// Records failed requests. For each way there is a request that can be retried, and a request
-/// whose work may be done twice; two further requests follow.
+/// Records failed requests. For each way to use the pages, there is one request that can be retried
+/// and one whose work may be done twice. Two further requests follow.
 fn prepare_failures(house: &House) {
     let clients = ["desk", "till"].repeat(WAYS).into_iter().chain(["desk", "desk"]);
     for (number, client) in clients.enumerate() {

@@ -1,5 +1,5 @@
-//! The kill switch over several partitions. It reaches each pump, and names a pump that it cannot
-//! reach.
+//! The kill switch over several partitions is sent to the pump of each partition. The page names
+//! each pump that cannot be reached.
 
 use organism::thread::OperatorPublicKey;
 use serde_json::Value as Json;

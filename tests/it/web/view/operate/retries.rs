@@ -42,7 +42,7 @@ attempts = 1
 instances = 6
 "#;
 
-/// Sends a request of `client`, which times out. Returns the message of the request.
+/// Sends a request of `client`, which times out. Returns the id of the request's message.
 pub(super) fn time_out(house: &House, client: &str, number: &str) -> String {
     let mut command = house.command(&["send", "-", "--as", client, "--json"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -233,8 +233,8 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     house.verified();
 }
 
-/// The action "All" leaves out, with the reason, a text that every gate refuses and a text that is
-/// not completely on record.
+/// The action "All" leaves out two texts and states the reason: a text that every gate refuses, and
+/// a text that is not completely on record.
 #[test]
 fn what_can_never_succeed_is_left_out_of_all_with_the_reason() {
     let house = House::with(CONFIG);

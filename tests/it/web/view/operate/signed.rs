@@ -25,15 +25,16 @@ fn signing_house() -> House {
     ))
 }
 
-/// Signs the only statement on a page with a note, as the script does. Returns the public key and
-/// the signature.
+/// Signs the only statement on a page, together with a note, as the page's script does. Returns the
+/// public key and the signature.
 fn sign(page: &str, key: &SigningKey, note: &str) -> (String, String) {
     let mut signatures = sign_each(page, key, note);
     assert_eq!(signatures.len(), 1, "{page}");
     (OperatorPublicKey::of(key).to_string(), signatures.remove(0))
 }
 
-/// Signs all statements on a page. Returns the signatures in the order of the page.
+/// Signs all statements on a page, each together with the note. Returns the signatures in the order
+/// of the statements on the page.
 pub(super) fn sign_each(page: &str, key: &SigningKey, note: &str) -> Vec<String> {
     let statements = page.split("data-statement=\"").skip(1);
     let signatures = statements.map(|rest| {
@@ -136,8 +137,8 @@ fn a_view_of_an_operator_whose_section_is_gone_says_what_to_start() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// If a person has not proved who they are, no page calls this person an operator, whatever the
-/// person requested.
+/// A person whose signature was refused has not proved to be an operator. So no page calls this
+/// person an operator, whatever the person requested.
 #[test]
 fn a_person_whose_decision_was_refused_is_not_called_an_operator() {
     let house = signing_house();

@@ -137,7 +137,8 @@ fn a_call_that_waits_is_shown_with_the_request_that_led_to_it() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Issue 18: what another person has decided is marked in a page that is open.
+/// Issue 18: an open page marks the calls on which another person has decided since the page was
+/// opened.
 #[test]
 fn a_browser_marks_calls_that_were_decided_elsewhere() {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() {
