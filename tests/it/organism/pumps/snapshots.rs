@@ -56,7 +56,9 @@ fn a_snapshot_that_its_projection_does_not_cover_is_ignored_and_the_stream_is_re
     type Damage<'d> = &'d dyn Fn(&House);
     let damages: [(&str, Damage<'_>); 3] = [
         ("a flipped bit", &|house| flip(file(house, "snapshot.json").unwrap())),
-        ("a lost database", &|house| std::fs::remove_file(file(house, ".state.db").unwrap()).unwrap()),
+        ("a lost database", &|house| {
+            std::fs::remove_file(file(house, ".state.db").unwrap()).unwrap()
+        }),
         ("a lost projection", &|house| forget_projection(&house.data())),
     ];
 
