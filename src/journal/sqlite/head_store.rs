@@ -11,7 +11,7 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{Error, TreeHead};
 
-use super::name_filter::NameFilter;
+use super::stored_names::StoredNames;
 use super::working_file;
 
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS head(root TEXT PRIMARY KEY, \
@@ -29,7 +29,7 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
-    names: NameFilter,
+    names: StoredNames,
 }
 
 /// The part of the heads that is always in memory.
@@ -65,7 +65,7 @@ impl HeadStore {
         let sql = "SELECT trees, roots, names FROM summary";
         let read = |row: &Row<'_>| -> rusqlite::Result<_> {
             let roots = digests_in(row.get_ref(1)?.as_blob()?);
-            let names = NameFilter::from_bytes(row.get_ref(2)?.as_blob()?);
+            let names = StoredNames::from_bytes(row.get_ref(2)?.as_blob()?);
             Ok((row.get(0)?, roots, names))
         };
 
@@ -76,7 +76,7 @@ impl HeadStore {
 
     fn over(db: Connection) -> Result<Self, Error> {
         db.execute_batch(TABLES).map_err(unwritable())?;
-        Ok(Self { db, names: NameFilter::default() })
+        Ok(Self { db, names: StoredNames::default() })
     }
 
     /// Copies the store to a new working file in this directory.
@@ -92,7 +92,7 @@ impl HeadStore {
             copy.write_leaves(chunk, &digests).map_err(unwritable())?;
         }
 
-        let names = NameFilter::from_bytes(&self.names.to_bytes()).unwrap_or_default();
+        let names = StoredNames::from_bytes(&self.names.to_bytes()).unwrap_or_default();
         Ok(Self { names, ..copy })
     }
 

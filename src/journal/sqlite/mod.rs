@@ -8,7 +8,7 @@ mod connect;
 mod directory;
 mod directory_lock;
 mod head_store;
-mod name_filter;
+
 mod open;
 mod projection;
 mod reader;
@@ -18,6 +18,7 @@ mod row;
 mod scan;
 mod snapshot;
 mod snapshot_start;
+mod stored_names;
 mod trees;
 mod wal_checkpointer;
 mod walk;
@@ -108,6 +109,8 @@ pub struct JournalFile {
     pub(super) epoch: u32,
     mend: TableRepair,
     refreshed: Position,
+    /// Whether the next commit updates the table of trees, however few records are new.
+    must_refresh: bool,
     /// Approximate size of the write-ahead log.
     wal_bytes: usize,
     mover: WalCheckpointer,
@@ -183,7 +186,7 @@ impl JournalFile {
         fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<(), Error> {
         let behind = heads.last().0 - self.refreshed.0;
-        let is_refreshed = behind >= limits::TREES_REFRESH_RECORDS;
+        let is_refreshed = self.must_refresh || behind >= limits::TREES_REFRESH_RECORDS;
         let anew = self.refreshed == Position(0);
         write::transaction(&self.db, self.epoch, |db| {
             fill(db).map_err(write::failed)?;
@@ -198,9 +201,10 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Makes the next update of the table of trees write the whole table.
+    /// Makes the next commit write the whole table of trees.
     pub(super) fn rewrite_trees(&mut self) {
         self.refreshed = Position(0);
+        self.must_refresh = true;
     }
 
     fn refresh_trees(&mut self, heads: &mut TreeHeads) -> Result<(), Error> {
@@ -217,6 +221,7 @@ impl JournalFile {
 
     fn trees_refreshed(&mut self, heads: &mut TreeHeads) {
         self.refreshed = heads.last();
+        self.must_refresh = false;
         heads.saved();
     }
 

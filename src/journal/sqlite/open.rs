@@ -248,6 +248,7 @@ impl LockedJournalDir {
             epoch: about.epoch,
             mend,
             refreshed,
+            must_refresh: false,
             wal_bytes: 0,
             mover: WalCheckpointer::new(&self.data),
             data: self.data,

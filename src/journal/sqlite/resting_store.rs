@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::ids::Digest;
 use crate::journal::Error;
 
-use super::name_filter::NameFilter;
+use super::stored_names::StoredNames;
 use super::working_file;
 
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, \
@@ -39,7 +39,7 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
-    names: NameFilter,
+    names: StoredNames,
 }
 
 impl RestingStore {
@@ -126,7 +126,7 @@ impl OpenStore {
     }
 
     fn over(db: Connection) -> Result<Self, Error> {
-        let names = || -> rusqlite::Result<NameFilter> {
+        let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;
             stored_filter(&db)?.map_or_else(|| filter_of_names(&db), Ok)
         };
@@ -161,14 +161,14 @@ impl OpenStore {
 }
 
 /// Returns the filter that [`RestingStore::write_filter`] wrote, if there is one.
-fn stored_filter(db: &Connection) -> rusqlite::Result<Option<NameFilter>> {
-    let read = |row: &rusqlite::Row<'_>| Ok(NameFilter::from_bytes(row.get_ref(0)?.as_blob()?));
+fn stored_filter(db: &Connection) -> rusqlite::Result<Option<StoredNames>> {
+    let read = |row: &rusqlite::Row<'_>| Ok(StoredNames::from_bytes(row.get_ref(0)?.as_blob()?));
     let filter = db.query_row("SELECT names FROM filter", [], read).optional()?;
     Ok(filter.flatten())
 }
 
-fn filter_of_names(db: &Connection) -> rusqlite::Result<NameFilter> {
-    let mut filter = NameFilter::default();
+fn filter_of_names(db: &Connection) -> rusqlite::Result<StoredNames> {
+    let mut filter = StoredNames::default();
     let mut select = db.prepare("SELECT name FROM resting")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {

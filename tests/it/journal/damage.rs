@@ -382,7 +382,7 @@ fn a_full_disk_appends_nothing_and_room_again_needs_no_restart() {
     }
     journal.set_pages_max(None).unwrap();
     let hashes = journal.append(&mut group).unwrap();
-    let head = journal.heads().get(&ThreadId::organism()).unwrap();
+    let head = journal.heads().resident(&ThreadId::organism()).unwrap();
     assert_eq!((head.position, Some(&head.hash)), (Position(101), hashes.last()));
     journal.close(Time(0)).unwrap();
     assert_eq!(break_of(&place), None);

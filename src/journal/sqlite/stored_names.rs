@@ -9,17 +9,17 @@ use crate::limits;
 /// A set of names that may also contain names that were never added. It has a fixed size: the more
 /// names, the more searches read the file.
 #[derive(Debug)]
-pub struct NameFilter {
+pub struct StoredNames {
     words: Vec<u64>,
 }
 
-impl Default for NameFilter {
+impl Default for StoredNames {
     fn default() -> Self {
         Self { words: vec![0; limits::RESTING_FILTER_BYTES / size_of::<u64>()] }
     }
 }
 
-impl NameFilter {
+impl StoredNames {
     /// Returns the two bits of a name, each as the index of its word and the mask of the bit.
     fn bits(&self, name: &str) -> [(usize, u64); 2] {
         // A fixed seed, because snapshots contain filters. A client that chooses names for their
@@ -49,7 +49,7 @@ impl NameFilter {
         self.bits(name).into_iter().all(is_set)
     }
 
-    /// Returns the filter as bytes, for [`NameFilter::from_bytes`].
+    /// Returns the filter as bytes, for [`StoredNames::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn the_filter_knows_every_name_and_few_others() {
-        let mut names = NameFilter::default();
+        let mut names = StoredNames::default();
         (0..10_000).for_each(|n| names.add(&format!("sess-{n}")));
-        let read = NameFilter::from_bytes(&names.to_bytes()).unwrap();
+        let read = StoredNames::from_bytes(&names.to_bytes()).unwrap();
         for names in [names, read] {
             assert!((0..10_000).all(|n| names.may_have(&format!("sess-{n}"))));
             let others = (0..10_000).filter(|n| names.may_have(&format!("other-{n}"))).count();
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn a_filter_of_another_size_is_not_read() {
-        let bytes = NameFilter::default().to_bytes();
-        assert!(NameFilter::from_bytes(&bytes[8..]).is_none());
-        assert!(NameFilter::from_bytes(&bytes[1..]).is_none());
+        let bytes = StoredNames::default().to_bytes();
+        assert!(StoredNames::from_bytes(&bytes[8..]).is_none());
+        assert!(StoredNames::from_bytes(&bytes[1..]).is_none());
     }
 }
