@@ -45,6 +45,7 @@ pub mod model_calls;
 mod nats_config;
 mod neighbours;
 mod open_runs;
+mod operator_keys;
 mod orphans;
 mod partitions;
 mod past_turns;

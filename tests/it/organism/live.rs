@@ -13,6 +13,7 @@ use organism::service::socket_path;
 use serde_json::{Value as Json, json};
 
 use super::model_calls::{CONFIG, THREAD, end, house, records, sending};
+use super::operator_keys::write_operator_key;
 use super::provider::{Provider, ScriptedResponse};
 use super::{CommandOutput, House, Running, TALK, say, until};
 
@@ -269,6 +270,8 @@ fn no_escape_sequence_of_a_model_reaches_the_terminal() {
     }
 }
 
+const PASSPHRASE: &str = "correct horse battery";
+
 /// Keys of an operator and of a stranger, in the files `ana.key` and `stranger.key`.
 pub struct OperatorKeyFiles {
     /// The config section that names the operator.
@@ -277,16 +280,12 @@ pub struct OperatorKeyFiles {
 
 impl OperatorKeyFiles {
     pub fn make(house: &House) -> Self {
-        house.write("passphrase", "correct horse battery\n");
+        house.write("passphrase", format!("{PASSPHRASE}\n"));
         let mode = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(house.path("passphrase"), mode).unwrap();
-        let [ana, _] = ["ana", "stranger"].map(|name| {
-            let made = signing(house, &["operator", "key", &format!("{name}.key")]).output();
-            let made = CommandOutput::from(made.unwrap());
-            let line = made.out.lines().find(|line| line.starts_with("key = ")).map(str::to_owned);
-            line.unwrap_or_else(|| panic!("{made:?}"))
-        });
-        Self { operators: format!("[operators.ana]\n{ana}") }
+        let [ana, _] = ["ana", "stranger"]
+            .map(|name| write_operator_key(&house.path(&format!("{name}.key")), PASSPHRASE));
+        Self { operators: format!("[operators.ana]\nkey = \"{ana}\"") }
     }
 }
 

@@ -16,6 +16,7 @@ use organism::thread::{Decision, DecisionOrigin};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use super::operator_keys::write_operator_key;
 use super::{CommandOutput, House, Running, numbered, say, until};
 
 const CONFIG: &str = r#"
@@ -55,6 +56,11 @@ struct Signing {
 
 impl Signing {
     fn new() -> Self {
+        Self::with_ana(|signing| signing.write_key("ana"))
+    }
+
+    /// `ana_key` writes the key of one operator and returns its public key.
+    fn with_ana(ana_key: impl FnOnce(&Self) -> String) -> Self {
         let house = House::with(CONFIG);
         house.copy("commander.py");
         house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
@@ -64,14 +70,21 @@ impl Signing {
         std::fs::set_permissions(house.path("passphrase"), mode).unwrap();
 
         let signing = Self { house };
-        let [ana, ben, _] = ["ana", "ben", "stranger"].map(|name| signing.make_key(name));
+        let ana = ana_key(&signing);
+        let [ben, _] = ["ben", "stranger"].map(|name| signing.write_key(name));
         let operators =
             format!("[operators.ana]\nkey = \"{ana}\"\n[operators.ben]\nkey = \"{ben}\"");
         signing.house.write("organism.toml", format!("{CONFIG}\n{operators}\n"));
         signing
     }
 
-    /// Makes a key in the file `NAME.key`. Returns its public key.
+    /// Writes a key that opens fast to the file `NAME.key`. Returns its public key.
+    fn write_key(&self, name: &str) -> String {
+        let path = self.house.path(&format!("{name}.key"));
+        write_operator_key(&path, PASSPHRASE).to_string()
+    }
+
+    /// Makes a key with the command, in the file `NAME.key`. Returns its public key.
     fn make_key(&self, name: &str) -> String {
         let made = self.signs(&["operator", "key", &format!("{name}.key")]);
         assert_eq!(made.code, Some(0), "{made:?}");
@@ -320,7 +333,7 @@ fn a_hosted_process_with_the_key_of_an_operator_decides_nothing() {
 
 #[test]
 fn an_operators_key_is_encrypted_and_its_owners_alone_and_never_overwritten() {
-    let signing = Signing::new();
+    let signing = Signing::with_ana(|signing| signing.make_key("ana"));
     let path = signing.house.path("ana.key");
     let pem = std::fs::read_to_string(&path).unwrap();
     assert!(pem.starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----\n"), "{pem}");

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::organism::operator_keys::write_operator_key;
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 const OTHER_SECRET: &str = "b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA";
@@ -86,9 +87,8 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
         command.env("ORGANISM_PASSPHRASE_FILE", outside.path("passphrase"));
         command.output().unwrap().into()
     };
-    let made = signs(&["operator", "key", "ana.key"]);
-    let key = made.out.lines().find(|line| line.starts_with("key = ")).unwrap();
-    let operators = format!("[operators.ana]\n{key}");
+    let key = write_operator_key(&outside.path("ana.key"), "correct horse battery");
+    let operators = format!("[operators.ana]\nkey = \"{key}\"");
     let own = std::fs::read_to_string(outside.path("organism.toml")).unwrap();
     outside.write("organism.toml", format!("{own}\n{operators}\n"));
 
