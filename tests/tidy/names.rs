@@ -211,7 +211,7 @@ fn every_test_can_fail() {
     loop {
         let before = asserting.len();
         for (name, bodies) in &bodies {
-            if bodies.iter().any(|body| asserts(body, &asserting)) {
+            if !asserting.contains(name) && bodies.iter().any(|body| asserts(body, &asserting)) {
                 asserting.insert(*name);
             }
         }
