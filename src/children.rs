@@ -138,8 +138,8 @@ mod subreaper {
 
 #[cfg(not(target_os = "linux"))]
 mod subreaper {
-    /// Does nothing, because only Linux has subreapers. On other systems, init becomes the parent
-    /// of detached processes.
+    /// Does nothing, because this system has no subreapers: when a process ends, init becomes the
+    /// parent of its children.
     pub fn become_subreaper() -> super::io::Result<()> {
         Ok(())
     }

@@ -269,8 +269,8 @@ impl ThreadId {
         !self.0.contains('.')
     }
 
-    /// Returns this id moved to another tree: the root becomes `root`, and the labels beneath the
-    /// root stay the same. Returns `None` if the result would be too long.
+    /// Returns the id that consists of `root` and the labels of this id: `sess-a.b.c` under
+    /// `sess-x` is `sess-x.b.c`. Returns `None` if that id would be too long.
     pub fn under(&self, root: &Self) -> Option<Self> {
         let labels = self.0.find('.').and_then(|at| self.0.get(at..)).unwrap_or_default();
         let id = format!("{root}{labels}");
@@ -434,7 +434,7 @@ impl<'de> Deserialize<'de> for Attempt {
     }
 }
 
-/// Position of a record in the journal, from 1 without gaps.
+/// Position of a record in the journal, counted from 1 without gaps.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]

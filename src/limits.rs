@@ -188,8 +188,8 @@ pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
-/// Default maximum of consecutive failed rounds of one call. In a failed round, every result is a
-/// failure.
+/// Default maximum number of consecutive failed rounds of one call. In a failed round, every result
+/// is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 /// Number of consecutive failed rounds of a call after which its listener gets further results with
@@ -206,7 +206,7 @@ pub const PROBE_MAX: Duration = Duration::from_secs(5);
 /// the probed delivery within this time, the listener counts as having taken it.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for which a listener may keep its instance busy after its call was cancelled.
+/// Maximum time for which a cancelled call may keep the instance of its listener busy.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum threads with open calls that are listed when an organism stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
@@ -289,11 +289,12 @@ pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// Estimated tokens of the framing around each message, each tool and the prompt.
 pub const FRAMING_TOKENS: u64 = 8;
 /// Percentage added to the token counts of models that do not use OpenAI's vocabulary of 2024.
-/// Tokens are counted with that vocabulary, and most others are smaller and give more tokens.
+/// Tokens are counted with that vocabulary. Most other vocabularies are smaller, so they give more
+/// tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
 /// Estimated tokens of a stub in place of an oversized result.
 pub const STUB_TOKENS: u64 = 64;
-/// Minimum configurable thinking tokens; providers refuse smaller numbers.
+/// Minimum configurable number of thinking tokens; providers refuse smaller numbers.
 pub const THINKING_TOKENS_MIN: u32 = 1_024;
 pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
 /// Highest configurable price of a million tokens.
@@ -420,8 +421,8 @@ pub const SCAN_WORKERS_MAX: usize = 8;
 
 /// Maximum number of records that an index adds in one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
-/// Maximum number of newer records that an index may lack. If the index lacks more, a command reads
-/// the journal instead.
+/// Maximum number of the latest records that an index may lack when a command uses it. If the index
+/// lacks more records, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
 /// Minimum number of records of a tree at which a command reads the first page of a thread with the
 /// index.
@@ -443,10 +444,10 @@ pub const INDEX_RARE_TREES: u64 = 5_000;
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Time limit for the exact alignment of two threads. When it has passed, the remaining messages
-/// are aligned roughly.
+/// Time limit for the exact alignment of two threads. After this time, the remaining messages are
+/// aligned roughly.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
-/// Default maximum of threads that `organism try` runs; `--max` overrides it.
+/// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
 /// Maximum pairs of requests that a comparison of two threads rebuilds to find a pair that differs
 /// in more than ids and dates.
@@ -463,21 +464,22 @@ pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
 pub const INDEX_RETRY: Duration = Duration::from_secs(1);
 /// Maximum wait of the index follower after a failure.
 pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Niceness of the index follower's thread, which gets about a tenth of a core beside busy threads.
+/// Niceness of the index follower's thread. At this niceness, the thread gets about a tenth of a
+/// core while other threads are busy.
 pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 /// Maximum bytes of an index whose structure is checked before each use. In a larger index, damage
 /// is found only when the damaged page is read.
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
-/// Result count up to which a search counts exactly.
+/// Number of results up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.
 pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
-/// Maximum causes of one message that the index follows, from cause to cause. The maximum depth of
-/// nested calls is smaller.
+/// Maximum causes of one message that the index follows, from cause to cause. The number is larger
+/// than the maximum depth of nested calls.
 pub const CAUSES_MAX: usize = 1_000;
-/// Maximum messages that one command lists or sends again.
+/// Maximum messages that one `organism retry` command shows or sends again.
 pub const RETRIES_MAX: usize = 1_000;
 /// Maximum failures, and maximum refusals, that are searched, oldest first, for messages that no
 /// retry can mend.
@@ -493,18 +495,19 @@ pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 pub const CALL_WAITS_MAX: usize = 64;
 /// Duration of a model call after which waiting clients are informed of the call.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
-/// Delay before the first look for calls that are ready and not handed over, of which waiting
-/// clients are informed. The delay doubles with each further look, up to [`STALLED_CALL_LOOK_MAX`].
+/// Delay before the pump first looks for ready calls that are not handed over, to inform the
+/// waiting clients of these calls. The delay doubles with each further look, up to
+/// [`STALLED_CALL_LOOK_MAX`].
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
 /// Maximum time between two looks for calls that are ready and not handed over.
 pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
 /// Interval at which the duration of running model calls is checked for waiting clients.
 pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum events of the live channel queued for one reader; further events are dropped. At most
-/// half of them may be text.
+/// half of the queued events may be text.
 pub const LIVE_EVENTS_MAX: usize = 512;
-/// Maximum bytes of the events queued for one reader of the live channel. At most half of them may
-/// be text.
+/// Maximum bytes of the events queued for one reader of the live channel. Text may take at most
+/// half of these bytes.
 pub const LIVE_QUEUE_BYTES: usize = 512 << 10;
 /// Maximum bytes of text in one event of the live channel.
 pub const LIVE_TEXT_BYTES: usize = 4 << 10;
@@ -515,7 +518,8 @@ pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time that a reader of the live channel waits for the last events of an ended organism.
 /// An answer of a remote agent waits at most as long for the texts before it.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum pause before a reader subscribes again to a partition whose pump refused it.
+/// Maximum pause before a reader subscribes again to a partition whose pump refused the
+/// subscription.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
 /// Interval at which a pump with readers of its live channel informs the hosts of its agents.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
@@ -585,15 +589,14 @@ pub const WEB_DIFF_LINES: usize = 200;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Maximum records of a tree whose past state the web view computes.
+/// Maximum records of a tree for which the web view computes a past state of the tree.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal for which the web view computes the proof itself.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 /// Niceness of the thread that proves a record for the web view. The thread gets only the processor
 /// time that all other threads leave.
 pub const WEB_PROOF_NICENESS: i32 = 19;
-/// Age from which on the proof of a record is too old for the web view, so that it makes a new
-/// proof.
+/// Age at which the web view replaces a proof of the record by a new proof.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 /// Maximum number of records since the oldest held call of a thread was opened. If there are more,
 /// the page of the thread does not show the contents of held calls.
@@ -700,13 +703,13 @@ pub const RESTING_BATCH: usize = 256;
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of uses of trees after which the heads of other trees leave the memory of a journal.
+/// Number of latest uses of trees whose heads a journal keeps in memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of uses of trees beyond [`RESIDENT_HEADS`] at which heads leave memory, so that many
-/// leave it together.
+/// Number of further uses of trees, beyond [`RESIDENT_HEADS`], after which heads leave memory. It
+/// is large, so that many heads leave memory together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
-/// Maximum changed heads that a journal lists for the table of trees. If there are more, the whole
-/// table is written.
+/// Maximum changed heads that a journal notes for the next update of the table of trees. If there
+/// are more, the update writes the whole table.
 pub const UNSAVED_HEADS_MAX: usize = 131_072;
 /// Number of leaves of a Merkle tree that enter and leave memory together.
 pub const MERKLE_CHUNK_LEAVES: usize = 32;
@@ -923,8 +926,9 @@ pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Minimum time between the runs of a schedule.
 pub const SCHEDULE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const SCHEDULE_INTERVAL_CEILING: Duration = TIMER_MAX;
-/// Maximum lateness of a schedule's planned time. A running pump that is later, because the machine
-/// was suspended, the process was frozen or the clock was set forward, records the time as missed.
+/// Maximum time by which a running pump may be late for a planned time of a schedule. If the pump
+/// is later, it records the planned time as missed. A pump can be late because its machine was
+/// suspended, its process was frozen or the clock was set forward.
 pub const SCHEDULE_LATE_MAX: Duration = Duration::from_secs(60);
 /// Highest configurable number of concurrent runs of one schedule.
 pub const SCHEDULE_RUNS_CEILING: u32 = 1_000;
@@ -941,8 +945,8 @@ pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Maximum alerts of one kind that are raised within one window. One further alert counts all
-/// others of the kind.
+/// Maximum alerts of one kind that are raised within one window. One further alert counts the
+/// alerts beyond this number.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;

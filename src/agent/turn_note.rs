@@ -27,9 +27,9 @@ pub const WORD: &str = "model-turn";
 pub struct TurnNote<'a> {
     pub agent: &'a ListenerName,
     pub call: CallId,
-    /// Number of the turn among all turns of the agent in the thread, from 1.
+    /// Number of the turn among all turns of the agent in the thread, counted from 1.
     pub turn: u32,
-    /// Number of the turn within its call, from 1.
+    /// Number of the turn within its call, counted from 1.
     pub iteration: u32,
     /// Journal position up to which the prompt shows the thread.
     pub position: Position,
@@ -207,8 +207,8 @@ pub struct PastTurn {
     pub agent: ListenerName,
     pub call: CallId,
     pub position: Position,
-    /// Number of the turn among all turns of the agent in the thread, from 1; 0 if the note does
-    /// not state it.
+    /// Number of the turn among all turns of the agent in the thread, counted from 1; 0 if the note
+    /// does not state it.
     pub turn: u32,
     /// Provider that answered the turn's request.
     pub provider: String,

@@ -23,10 +23,10 @@ use crate::xml::element::Element;
 pub struct ThreadComparison {
     /// Differences, in the order of the left thread's events.
     pub differences: Vec<ThreadDifference>,
-    /// Number of events that are equal on both sides.
+    /// Number of pairs of equal events of the two threads.
     pub equal: u64,
     /// Pairs of turns with different requests to the model. The two turns of a pair stand at the
-    /// same place of both threads. The pairs are in the order of the turns.
+    /// same place of the two threads. The pairs are in the order of the turns.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -82,7 +82,7 @@ pub struct PromptPair {
 pub struct ComparedTurn {
     pub thread: ThreadId,
     pub agent: ListenerName,
-    /// Number of the turn among all turns of the agent in the thread, from 1.
+    /// Number of the turn among all turns of the agent in the thread, counted from 1.
     pub turn: u32,
     pub position: Position,
     pub prompt: Digest,

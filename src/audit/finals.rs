@@ -14,9 +14,9 @@ use crate::schema::Schemas;
 use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
-/// Whether the clients of both threads got the same results in the same order. Two results are the
-/// same if their schema gives both the same values; white space between elements, the order of
-/// attributes, prefixes and notations of numbers do not count.
+/// Whether the clients of the two threads got the same results in the same order. Two results are
+/// the same if they have the same values according to their schema. White space between elements,
+/// the order of attributes, prefixes and notations of numbers do not count.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);

@@ -7,12 +7,12 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::schema::Schemas;
 
-/// Two results that clients got at the same place of two threads.
+/// The results that clients got at the same place of two compared threads.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
-    /// Whether the schema gives both results the same values.
+    /// Whether `before` and `after` have the same values according to their schema.
     pub is_equal: bool,
-    /// The request that both results answer; `None` if it was redacted.
+    /// The request that led to the result `before`; `None` if the request was redacted.
     pub request: Option<String>,
     pub before: String,
     pub after: String,

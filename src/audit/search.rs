@@ -83,7 +83,8 @@ fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     }
 }
 
-/// Reads the payloads that the filter selects, newest first, up to a maximum number.
+/// Reads the payloads that the filter selects, newest first, up to the number of results in
+/// `request`.
 fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();

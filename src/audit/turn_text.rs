@@ -21,7 +21,7 @@ pub struct TurnText {
 /// A finding about the text of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TurnFinding {
-    /// Line of the text, from 1; 0 if the location is not known.
+    /// Line of the text, counted from 1; 0 if the location is not known.
     pub line: usize,
     pub column: usize,
     pub code: String,

@@ -402,7 +402,7 @@ fn send(
     }
 }
 
-/// A subscription to a [`LiveChannel`], which ends when this value is dropped.
+/// A subscription to a [`LiveChannel`]. Dropping this value ends the subscription.
 #[derive(Debug)]
 pub struct LiveReader {
     channel: Arc<LiveChannel>,

@@ -107,8 +107,8 @@ pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 /// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. Calls
 /// return immediately or block briefly under back-pressure.
 ///
-/// If an answer arrives after the host has reported the attempt as failed, the host reports the
-/// late answer, too. The pump refuses a late answer and records the refusal.
+/// A host reports even an answer that arrives after the host has reported the attempt as failed.
+/// The pump refuses such a late answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -118,7 +118,7 @@ pub trait Sink: Send + Sync + 'static {
         result: Result<Outcome, AttemptFailure>,
     );
     /// Reports that no listener took the delivery. Such a delivery does not count as an attempt. If
-    /// a listener may have taken it, the host must call [`Sink::ended`] instead.
+    /// a listener may have taken the delivery, the host must call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }

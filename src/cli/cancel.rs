@@ -20,7 +20,7 @@ pub struct Args {
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
-    /// The thread. Its subthreads are cancelled, too.
+    /// The thread to cancel, with its subthreads.
     thread: String,
     /// Reason for the cancellation, which the waiting callers receive.
     #[arg(long, default_value = "")]

@@ -1,5 +1,5 @@
-//! Draws the problems of a config with carets: in colour on a terminal, in ASCII for other outputs.
-//! Also prints the problems as JSON.
+//! Prints the problems of a config: drawn with carets (in colour on a terminal, in ASCII for other
+//! outputs), or as JSON.
 
 use std::fmt;
 use std::io::IsTerminal as _;

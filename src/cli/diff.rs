@@ -257,7 +257,7 @@ fn changed(output: &RenderOutput, diff: &str) -> String {
     lines.collect()
 }
 
-/// Draws the totals of both threads side by side.
+/// Draws the totals of the two compared threads side by side.
 fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     let row = |name: &str, value: &dyn Fn(&ThreadTotals) -> String| {
         let mut row = vec![name.to_owned()];

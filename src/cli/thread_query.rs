@@ -67,8 +67,8 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// Finds the threads with the newest records, at most `most`, in the journals that `place`
-    /// selects. Also returns whether more threads match.
+    /// Returns the threads with the newest records, at most `most`, in the journals that `place`
+    /// selects, and whether more threads match.
     pub fn threads(
         &self,
         place: &JournalTarget,

@@ -217,8 +217,9 @@ mod tests {
         OperatorPublicKey::of(&SigningKey::from_bytes(&[seed; 32]))
     }
 
-    /// Returns the text of a config after the browser key of the operator `ana` was added. `KEY`
-    /// stands for the key in both texts.
+    /// Adds a browser key for the operator `ana` to the config `text`, and returns the new config.
+    /// In both configs, `ANA` stands for the operator's key. In the new config, `KEY` stands for
+    /// the browser key.
     fn added(text: &str) -> String {
         let text = text.replace("ANA", &key(1).to_string());
         match with_browser_key(&text, "ana", &key(2), false) {

@@ -122,8 +122,8 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One problem of a config, with advice on how to correct it. The message and the advice quote no
-/// private values.
+/// One problem of a config, with advice on how to correct it. The error message and the advice
+/// quote no private values.
 #[derive(Debug, Clone)]
 pub struct ConfigProblem {
     pub code: ProblemCode,

@@ -24,7 +24,7 @@ pub(super) enum KeyKind {
 /// A section: either `[name]`, or one `[name.MEMBER]` for each named member.
 pub(super) struct KnownSection {
     pub name: &'static str,
-    /// Noun for one member of the section in messages.
+    /// Noun by which error messages name one member of the section.
     pub member: Option<&'static str>,
     pub keys: &'static [(&'static str, KeyKind)],
 }

@@ -1,7 +1,8 @@
 //! Loads a config: reads its sections, checks them against each other, and resolves the files and
 //! programs that they name.
 //!
-//! Each entry point leaves out the parts that commands of its kind do not need.
+//! This module has one entry point for each kind of command. It loads only the parts of the config
+//! that these commands need.
 
 use std::path::Path;
 use std::sync::Arc;

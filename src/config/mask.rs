@@ -1,4 +1,4 @@
-//! Finds the private ranges in a config's text, which no message may quote.
+//! Finds the private ranges in a config's text, which error messages must not quote.
 
 use std::ops::Range;
 

@@ -108,8 +108,8 @@ fn replace_text<'p>(
     Some(())
 }
 
-/// Makes the source for messages about a variable. Shows the variable's value only if the value
-/// cannot be private.
+/// Makes the source to which error messages about a variable point. Shows the variable's value only
+/// if the value cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));

@@ -353,8 +353,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Keeps the text and the digest of each document in the schema file that declares `names`. The
-    /// key is the document's portable name.
+    /// Stores the text and the digest of each document of the schema file that declares `names`,
+    /// under the document's portable name.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);

@@ -1,4 +1,4 @@
-//! Quotes paths and words for shell commands that messages recommend.
+//! Quotes paths and other words for the shell commands that error messages recommend.
 
 use crate::xml::invisible_characters::visible;
 

@@ -11,7 +11,7 @@ use miette::NamedSource;
 
 use crate::xml::findings;
 
-/// A text that problems may point to, with its name for messages: a path, or a variable.
+/// A text that problems may point to, with its name for error messages: a path, or a variable.
 pub struct ConfigSource {
     name: String,
     text: String,
@@ -52,7 +52,7 @@ impl ConfigSource {
         &self.masked
     }
 
-    /// Returns the unmasked text of a range. Must be used to find positions only, never in
+    /// Returns the unmasked text of a range. Must be used to find positions only, never in error
     /// messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
@@ -102,7 +102,8 @@ impl SourceRange {
         Self::new(source, start + from..start + line.len())
     }
 
-    /// Returns the line and column, from 1. Columns count characters, without a byte order mark.
+    /// Returns the line and column, counted from 1. Columns count characters, without a byte order
+    /// mark.
     pub fn line_and_column(&self) -> (u32, u32) {
         let text = &self.source.text;
         let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };

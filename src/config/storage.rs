@@ -222,7 +222,7 @@ impl DeclaredStorage {
 }
 
 impl Config {
-    /// Returns the name of the journal in messages: its directory, or its stream.
+    /// Returns the name by which error messages name the journal: its directory, or its stream.
     pub fn journal_name(&self) -> String {
         match &self.storage {
             StorageConfig::Embedded => self.data.display().to_string(),

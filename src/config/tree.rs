@@ -26,8 +26,8 @@ impl<T> Located<T> {
     }
 }
 
-/// A string in which variables were filled in. Messages quote `written`, the string as the config
-/// writes it, because the values of variables may be private.
+/// A string of the config in which variables were filled in. Error messages quote `written`, the
+/// string before that, because the values of variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub value: String,
@@ -65,7 +65,7 @@ pub(super) enum TomlValue {
 }
 
 impl TomlNode {
-    /// Returns the noun for the type of the value, used in messages.
+    /// Returns the noun by which error messages name the type of the value.
     pub fn kind(&self) -> &'static str {
         match self.value {
             TomlValue::Text(_) => "a string",

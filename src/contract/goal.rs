@@ -148,7 +148,7 @@ impl Contract {
     }
 
     /// Returns the name of the payload with which `sender` may retry a run of this workflow; `None`
-    /// if `sender` may not. A workflow that only continues its open runs accepts no retry.
+    /// if `sender` may not. A workflow that only continues its open runs refuses retries.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

@@ -60,7 +60,7 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Removes the listeners for which `is_kept` is false from the meanings of all names. Also
+    /// Removes the listeners for which `is_kept` is false from the meanings of all names. Then
     /// removes each name that is left without a listener.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {

@@ -188,7 +188,7 @@ pub struct Message {
     pub to: ListenerName,
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Number of the message in its thread, from 1 without gaps.
+    /// Number of the message in its thread, counted from 1 without gaps.
     #[serde(rename = "seq")]
     pub seq: u64,
     /// Message that this message answers, or that caused it.

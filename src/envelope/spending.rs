@@ -58,18 +58,18 @@ impl Spending {
     }
 }
 
-/// Tokens and money that the next request of a model call may use. The pump reserves them before
-/// the request is sent.
+/// A reservation for the next request of a model call. The pump records the reservation before the
+/// request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Maximum tokens and money, including everything that earlier requests of the same attempt
-    /// used.
+    /// Maximum tokens and money of the attempt after this request: the use of its earlier requests,
+    /// and the maximum cost of this request.
     pub spending: Spending,
     /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.
     pub counted: bool,
-    /// Number of the request in its attempt, from 1; 0 if the sender does not number its requests.
-    /// The pump recognizes a repeated reservation of the same request by this number.
+    /// Number of the request in its attempt. The first request has the number 1; a sender without
+    /// numbers sends 0. By this number, the pump recognizes a reservation that arrives twice.
     pub request: u32,
     /// Limit of the request's route, if the config limits the route.
     pub route: Option<RouteLimit>,

@@ -71,8 +71,8 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
 }
 
 /// Writes one message of a delivery. `new` marks a message that the listener has not received
-/// before. `position` is the message's position in the call, from 1, if the delivery leaves out
-/// earlier messages.
+/// before. If the delivery leaves out earlier messages, `position` is the message's position in the
+/// call, counted from 1.
 pub fn write_delivered(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     out.reserve(message.payload.bytes.len() + ENVELOPE_BYTES_USUAL);
     out.push_str("<e:message");

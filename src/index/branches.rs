@@ -1,4 +1,5 @@
-//! Lists the threads beneath a thread. The sums of each thread include everything beneath it.
+//! Reads the threads beneath a thread. The sums of each thread include everything beneath that
+//! thread.
 
 use crate::clock::Time;
 use crate::envelope::Money;

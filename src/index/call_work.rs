@@ -44,7 +44,7 @@ pub struct TurnWork {
     pub note: MessageId,
     /// Position of the record that contains the note and opens the calls that the turn made.
     pub position: Position,
-    /// Number of the turn in its thread, from 1.
+    /// Number of the turn in its thread, counted from 1.
     pub number: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,

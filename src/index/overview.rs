@@ -1,4 +1,5 @@
-//! Lists for a whole journal: failures, actions of people, callers and their peers, and open work.
+//! Reads overviews of a whole journal: failures, actions of people, callers with their peers, and
+//! open work.
 
 use rusqlite::Row;
 use uuid::Uuid;

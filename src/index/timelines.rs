@@ -73,8 +73,8 @@ impl IndexReader {
         self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
     }
 
-    /// Returns the position of the message with the index `at`, from 0, among the messages of a
-    /// thread.
+    /// Returns the position of the message with the index `at` among the messages of a thread. The
+    /// index counts from 0.
     pub fn message_at(&self, thread: &ThreadId, at: u64) -> Result<Option<Position>, Error> {
         let sql = "SELECT m.position FROM thread_row t CROSS JOIN message_row m ON m.thread = t.n \
                    WHERE t.id = ?1 ORDER BY m.seq LIMIT 1 OFFSET ?2";

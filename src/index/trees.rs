@@ -1,4 +1,4 @@
-//! Lists trees by their properties, newest first, in pages.
+//! Finds trees by their properties, newest first, in pages.
 
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};

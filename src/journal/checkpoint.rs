@@ -137,7 +137,7 @@ impl CheckpointKey {
 pub struct HostKey {
     /// The public key in hexadecimal.
     pub public: String,
-    /// The id by which MACs name the key.
+    /// The id by which MACs name this host's key.
     pub id: String,
     /// File of the private half.
     pub file: PathBuf,

@@ -78,7 +78,7 @@ fn parse(bytes: &[u8]) -> Option<(Position, Digest)> {
     Some((Position(u64::from_be_bytes(*position)), Digest(*hash)))
 }
 
-/// Encodes the watermark: position, hash, and the start of a digest over both.
+/// Encodes the watermark: `position`, `hash`, and the beginning of a digest over these two.
 fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     let position = position.0.to_be_bytes();
     let check = Digest::of_parts(&[&position, &hash.0]);

@@ -16,8 +16,9 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Keeps the checkpoint `line` if it was not copied and matches the records up to the last
-    /// record of `heads`. If it was copied, drops all checkpoints that were kept before.
+    /// Takes the next checkpoint, `line`. If `line` was copied, drops all checkpoints kept so far,
+    /// because only checkpoints after the last copied one need a copy. Otherwise keeps `line` if it
+    /// matches the records up to the last record of `heads`.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();

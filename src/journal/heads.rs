@@ -75,12 +75,12 @@ struct AbsentHeads {
     full_at: usize,
 }
 
-/// Bounds of the heads in memory, as numbers of uses.
+/// Bounds of the heads in memory, as numbers of uses of trees.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Uses after which a head leaves memory.
+    /// Number of the latest uses whose heads stay in memory.
     kept: usize,
-    /// Uses beyond `kept` at which heads leave memory together.
+    /// Number of further uses, beyond `kept`, after which heads leave memory together.
     batch: usize,
 }
 

@@ -45,7 +45,7 @@ impl HostSignature {
         !is_over && !is_ahead && is_signed_by(&self.key, &signed, &self.signature)
     }
 
-    /// Returns the id of the signing key, by which messages to people name the key.
+    /// Returns the id of the signing key. Error messages name the key by this id.
     pub fn key_id(&self) -> KeyId {
         KeyId::of(&self.key)
     }

@@ -158,9 +158,9 @@ impl ProvedFile {
         )
     }
 
-    /// Refuses a journal if no MAC of this host covers the journal's last records, unless the
-    /// operator accepts these records. `lost` states whether the text of the error also has to
-    /// offer the acceptance of a loss.
+    /// Refuses a journal whose last records lack a MAC of this host, if the operator has not
+    /// accepted these records. `lost` states whether the text of the error also has to offer the
+    /// acceptance of a loss.
     pub fn judge_end(
         &self,
         data: &Path,

@@ -39,7 +39,7 @@ pub struct JournalWriter<L> {
     pub(super) owed: Option<Checkpoint>,
     /// A group that is in the log but not in its projection yet.
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
-    /// Reason why the journal accepts no further records; `None` while it accepts records.
+    /// Reason why the journal refuses further records; `None` while it accepts records.
     pub(super) stopped: Option<String>,
     /// Proves the records before a snapshot. `None` if the start proved every record.
     pub(super) proof: Option<BackgroundProof>,

@@ -80,7 +80,7 @@ pub struct ThreadResult {
     pub status: ThreadStatus,
     /// Payloads of the result: each is one XML element, byte for byte as recorded.
     pub payloads: Vec<String>,
-    /// Whether no earlier delivery of this call contained the result.
+    /// Whether this delivery of the call is the first that contains the result.
     pub new: bool,
 }
 

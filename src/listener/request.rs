@@ -50,7 +50,7 @@ pub struct Received {
     /// Kind of the message: `call`, `reply`, `self`, `note` or `system`.
     pub kind: String,
     pub seq: u64,
-    /// Whether no earlier delivery of this call contained the message.
+    /// Whether this delivery of the call is the first that contains the message.
     pub new: bool,
     pub from: String,
     /// Time of the message in RFC 3339.

@@ -31,7 +31,7 @@ impl ChatRole {
 pub struct RequestOrigin {
     pub agent: ListenerName,
     pub thread: ThreadId,
-    /// Number of the turn, from 1, over all turns of this agent in this thread.
+    /// Number of the turn among all turns of this agent in this thread, counted from 1.
     pub turn: u32,
     /// Trace context, which is sent to providers. It has no influence on the answer.
     pub trace: Option<TraceParent>,

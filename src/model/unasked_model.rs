@@ -8,8 +8,8 @@ use super::{
     SharedModel, WireSettings,
 };
 
-/// A model that fails every call and has the settings of another model. So requests to both models
-/// are the same and have the same digests.
+/// A model that fails every call and has the settings of another model, so that requests to the two
+/// models are the same and have the same digests.
 #[derive(Debug)]
 pub struct UnaskedModel(SharedModel);
 

@@ -88,7 +88,7 @@ pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
     Ok(connect_with_denials(options, name).await?.0)
 }
 
-/// Connects like [`connect`]. Also returns the permission errors of the connection.
+/// Connects as [`connect`] does. Returns the connection with its permission errors.
 pub async fn connect_with_denials(
     options: &Options,
     name: &str,

@@ -285,9 +285,9 @@ impl ConnectionBound {
 /// Serves each connection on its own task until `closed`. After that, serves the connections that
 /// still wait to be accepted, because their clients expect a response.
 ///
-/// If the server is dropped because its pump has ended, it accepts no waiting connection. The path
-/// of the socket still exists at that time, so if the server accepted connections, clients that
-/// reconnect in a loop would keep it alive forever.
+/// Ends at once if the server is dropped, which happens when its pump has ended. Waiting
+/// connections then get no response. At that time clients can still find the socket, so a client
+/// that reconnects in a loop would otherwise keep this task running forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,

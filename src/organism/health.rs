@@ -98,7 +98,7 @@ impl HostedHealth {
     }
 }
 
-/// Reason why an organism accepts no submissions.
+/// Reason why an organism refuses submissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessProblem {
     /// Kind of the problem, from a closed list.
@@ -146,8 +146,8 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
-    /// Whether this process runs no pump and stands by for no partition any more. Without a stop, a
-    /// pump ends only after a fatal error.
+    /// Whether this process has ceased to run pumps and to stand by for partitions. If no stop was
+    /// requested, a pump ends only after a fatal error.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
             WatchedPumps::One(watched) => watched.counts.has_ended(),
@@ -158,8 +158,8 @@ impl HealthMonitor {
         }
     }
 
-    /// Returns all reasons why the organism accepts no submissions. Empty if the organism accepts
-    /// submissions.
+    /// Returns all reasons why the organism refuses submissions; an empty list if the organism
+    /// accepts submissions.
     pub fn problems(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
             WatchedPumps::One(watched) => {

@@ -121,7 +121,7 @@ impl IndexFollower {
     }
 }
 
-/// Records the end of the thread when dropped, also after a panic.
+/// Records the end of the thread when dropped, even after a panic.
 struct IndexThreadEnd(Arc<IndexLag>);
 
 impl Drop for IndexThreadEnd {

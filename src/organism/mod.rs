@@ -353,8 +353,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schemas of workflows' outputs by schemas of all runs. A run may finish on an
-/// earlier definition, whose output has another form. Adds the schemas of retries, too.
+/// Replaces the schemas of workflows' outputs by schemas of all runs, and adds the schemas of
+/// retries. Needed because a run may finish on an earlier definition, whose output has another
+/// form.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

@@ -23,7 +23,7 @@ pub enum ComparedSide {
 pub struct PromptSearch<E> {
     /// The first pair of requests that differ in more than ids and dates, if there is one.
     pub first: Option<DifferentPrompts<E>>,
-    /// Number of pairs that were not compared, because the search has a maximum.
+    /// Number of pairs that were not compared, because a search compares a limited number of pairs.
     pub uncompared: u64,
 }
 

@@ -270,8 +270,8 @@ struct ExampleThread {
     record: Record,
 }
 
-/// Makes the message about an agent that accepts only goals of workflow runs. There is no example
-/// of such a goal.
+/// Makes the error message for an agent that accepts only goals of workflow runs, for which no
+/// example request exists.
 fn takes_goals_only(agent: &ListenerName) -> String {
     format!(
         "{agent} accepts no payload, only goals of workflows, so it has no example; `organism \

@@ -37,7 +37,7 @@ use crate::trace::SpanTracer;
 pub(super) struct PumpRuntime {
     handle: Handle,
     data: PathBuf,
-    /// Name of the journal, used in messages.
+    /// Name of the journal, for error messages.
     journal: String,
     hosts: SharedHosts,
     /// Makes the hosts of another config at a reload; `None` if this pump cannot reload.
@@ -193,7 +193,8 @@ impl PumpRuntime {
         self.pump.is_finished()
     }
 
-    /// Returns when the pump has ended. Without a stop, a pump ends only after a fatal error.
+    /// Returns when the pump has ended. If no stop was requested, a pump ends only after a fatal
+    /// error.
     pub async fn ended(&self) {
         // No value is ever sent. The channel closes when the pump has ended.
         self.ended.clone().changed().await.ok();

@@ -19,8 +19,8 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// Without `from`, accepts no loss: publishes again those records that a projection still has, and
-/// does nothing else.
+/// Without `from`, refuses any loss, and only publishes again those records that a projection still
+/// has.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,

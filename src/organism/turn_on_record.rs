@@ -1,9 +1,9 @@
-//! Rebuilds the requests of turns on record, byte for byte.
+//! Rebuilds the model requests of recorded turns, byte for byte.
 //!
-//! A request is made from the thread and from other inputs, such as the prompt. A turn records the
-//! digests of these other inputs, and the journal stores the inputs themselves. So the request can
-//! be rebuilt without a config. If the stored config of the turn renders the same request, the
-//! request is known to come from this config.
+//! A model request is made from the thread and from turn inputs, such as the prompt. The record of
+//! a turn contains the digests of its turn inputs, and the journal stores the inputs, so the
+//! request can be rebuilt without a config. If the config that was in force at the turn renders the
+//! same request, the request is known to come from that config.
 
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! A run ends with the definition with which it began. At the start of an organism, the definitions
 //! of all open runs are read from the journal. A workflow that was removed from the config keeps a
-//! contract until its runs have ended: the workflow then accepts no payloads, and addresses only
-//! those of its peers that still exist. The definition of an ended run is read when a retry
-//! continues that run.
+//! contract until its runs have ended: under this contract, all requests to the workflow are
+//! refused, and it addresses only those of its peers that still exist. The definition of an ended
+//! run is read when a retry continues that run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;

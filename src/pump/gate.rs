@@ -273,10 +273,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves the bare name of a payload inside a primitive, if the primitive has a bare name,
-    /// too. By the rules of XML, the inner name would be in the core's namespace, but no sender
-    /// means that namespace. So the gate searches for the inner name among the names that the
-    /// sender may write, as it does for any other bare name.
+    /// Resolves the bare name of a payload inside a primitive whose own name is bare. By the rules
+    /// of XML, the inner name would be in the core's namespace, but no sender means that namespace.
+    /// So the gate searches for the inner name among the names that the sender may write, as it
+    /// does for any other bare name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;

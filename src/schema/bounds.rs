@@ -14,7 +14,7 @@ use super::xsd::{SchemaElement, is_xsd};
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Lists every part of `sources` that exceeds a bound.
+/// Returns a problem for every part of `sources` that exceeds a bound.
 pub fn check(sources: &[SchemaDocument]) -> Vec<SchemaProblem> {
     let mut groups: HashMap<&str, Vec<&Element>> = HashMap::new();
     for source in sources {

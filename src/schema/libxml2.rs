@@ -84,8 +84,8 @@ impl Drop for ParsedDocument {
 }
 
 impl ParsedDocument {
-    /// Parses strictly: without recovery, loading or entities, and with libxml2's own limits. Also
-    /// refuses a text with a namespace error, which libxml2 alone would accept.
+    /// Parses strictly: without recovery, loading or entities, and with libxml2's own limits.
+    /// Refuses a text with a namespace error, although libxml2 alone would accept such a text.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
@@ -180,7 +180,8 @@ impl Drop for CompiledSchema {
 
 impl CompiledSchema {
     /// Compiles the first of `documents`. Includes and imports find the other documents as
-    /// `organism-schema:1` and so on. Also returns warnings.
+    /// `organism-schema:1` and so on. Returns the compiled schema with the warnings of the
+    /// compiler.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         ready();
         SERVED.with_borrow_mut(|served| *served = documents.to_vec());

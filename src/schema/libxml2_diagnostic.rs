@@ -39,8 +39,9 @@ pub struct Diagnostic {
 pub struct LocationStep {
     pub name: String,
     pub attribute: bool,
-    /// Index among the sibling elements, from 0.
+    /// Index among the sibling elements, counted from 0.
     pub position: u32,
-    /// Number among the siblings with the same name, from 1; 0 if no sibling has the same name.
+    /// Number among the siblings with the same name, counted from 1; 0 if no sibling has the same
+    /// name.
     pub same: u32,
 }

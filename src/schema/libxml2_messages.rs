@@ -130,7 +130,7 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
 }
 
 /// Whether a diagnostic describes the state of libxml2 instead of the text. Decides mainly by level
-/// and code, because a message may quote a text of the sender.
+/// and code, because the message of a diagnostic may quote a text of the sender.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,

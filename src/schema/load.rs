@@ -204,9 +204,9 @@ impl BundleLoader {
         }
     }
 
-    /// Whether the built-in document of a namespace is loaded instead of the user's file. A file of
-    /// the user has precedence unless the file has a document type declaration. The published
-    /// schema of XML signatures has one.
+    /// Whether the built-in document of a namespace is loaded instead of the user's file. The
+    /// user's file has precedence, except if it has a document type declaration, as the published
+    /// schema of XML signatures does.
     fn prefers_built_in(
         &self,
         from: &SchemaDocument,

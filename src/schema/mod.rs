@@ -79,7 +79,8 @@ impl Schemas {
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
     }
 
-    /// Whether no schema file may define payload names in `namespace`.
+    /// Whether `namespace` is a reserved namespace, or lies beneath one. Schema files that define
+    /// payload names in it are refused.
     pub fn is_reserved(&self, namespace: &str) -> bool {
         self.reserved.iter().any(|reserved| {
             let beneath = namespace.strip_prefix(reserved.as_str());
@@ -316,13 +317,14 @@ impl Schemas {
         }
     }
 
-    /// Returns the parts of a payload that a native call can express only as XML, or not at all.
+    /// Returns the parts of the payload `name` that have no JSON form. A native call can express
+    /// such a part only as XML, or cannot express it.
     pub fn gaps(&self, name: &PayloadName) -> Vec<UnsupportedPart> {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. The
-    /// caller decides whether the shape is a root of `shapes`.
+    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. Leaves
+    /// the roots of `shapes` to the caller.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

@@ -87,8 +87,8 @@ pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
 }
 
 /// Returns a usual text of a built-in type that fits the facets of the type. Returns `None` if no
-/// usual text fits. Also returns `None` for a boolean, number or address without patterns, because
-/// the caller then generates a text in another way.
+/// usual text fits. For a boolean, number or address without patterns, always returns `None`,
+/// because the caller then generates a text in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],

@@ -186,7 +186,7 @@ fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     Some((local, Some(sign * (60 * hours + minutes))))
 }
 
-/// A duration. A month has no fixed number of seconds.
+/// A duration, as months and seconds, because a month has no fixed number of seconds.
 struct MonthsAndSeconds {
     months: f64,
     seconds: f64,

@@ -77,7 +77,7 @@ impl Drop for CompileChild {
     }
 }
 
-/// Why a compilation has no verdict.
+/// Reason why a trial compilation ended without showing whether the schema is valid.
 enum CompileFailure {
     /// The compilation exceeded its time limit.
     Slow,
@@ -88,7 +88,7 @@ enum CompileFailure {
 }
 
 impl SchemaCompiler {
-    /// Returns a compiler of schemas that may also import from these folders.
+    /// Returns a compiler for schemas that may import from the folders of `catalogue`.
     pub fn with_catalogue(catalogue: Vec<PathBuf>) -> Self {
         Self { catalogue, ..Self::default() }
     }

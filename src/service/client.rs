@@ -340,7 +340,7 @@ impl ServiceClient {
 
     /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
     /// journal, with the partition and the position of the last journal record. Returns when
-    /// `on_recorded` breaks or the organism ends. While the organism accepts no more followers,
+    /// `on_recorded` breaks or the organism ends. While the organism refuses further followers,
     /// repeats the request for a limited time.
     pub async fn follow(
         &self,
@@ -384,8 +384,8 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the only response to a request. Also returns whether a response to an earlier
-    /// attempt may have been lost.
+    /// Returns the only response to a request, and whether a response to an earlier attempt of the
+    /// request may have been lost.
     async fn response(
         &self,
         partition: u32,
@@ -395,8 +395,8 @@ impl ServiceClient {
         responses.pop().map(|response| (response, is_unsure)).ok_or(Error::Lost)
     }
 
-    /// Returns all responses to a request. Also returns whether responses to an earlier attempt may
-    /// have been lost.
+    /// Returns all responses to a request, and whether responses to an earlier attempt of the
+    /// request may have been lost.
     async fn responses(
         &self,
         partition: u32,

@@ -86,8 +86,8 @@ fn advice(owner: &Path) -> String {
         .to_owned()
 }
 
-/// Whether the config file of a project exists. Also true if this process cannot determine whether
-/// the file exists.
+/// Whether the config file of a project exists. True if this process cannot determine whether the
+/// file exists.
 pub fn is_config_present(project: &Path) -> bool {
     project.try_exists().unwrap_or(true)
 }

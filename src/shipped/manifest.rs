@@ -49,7 +49,8 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether `text` is valid TOML but not a manifest of this program. Another program may use the
+    /// Whether `text` is valid TOML but lacks one of the keys `name`, `version` and `files`, which
+    /// every manifest of this program has. Such a file belongs to another program that uses the
     /// same file name.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);

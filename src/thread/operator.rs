@@ -152,7 +152,7 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// Returns the loss that this action accepts, or `None` if this action accepts no loss.
+    /// Returns the loss of records that this action accepts; `None` for any other action.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
             return None;

@@ -176,8 +176,8 @@ impl Tree {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
-    /// Returns two sums of the reservations in the tree, without the reservation of this attempt:
-    /// of all agents, and of `agent`.
+    /// Returns two sums of reservations in the tree: the reservations of all agents, and those of
+    /// `agent`. Both sums leave out the reservation of this attempt.
     pub fn reserved_beside(
         &self,
         call: CallId,

@@ -1,9 +1,9 @@
-//! Trees and client keys as text: the form in which they wait outside memory, and in which a
-//! snapshot holds them.
+//! Converts trees and client keys to text and back. They have this form in a snapshot, and while
+//! they are outside memory.
 //!
-//! A tree is at rest when nothing in it is open. The tree may then leave memory until an event
-//! names the tree or one of its threads, because no other event can concern it. The journal remains
-//! the only lasting record: every text can be derived from it again.
+//! A tree without open work is at rest. Only an event that names the tree or one of its threads can
+//! concern a tree at rest, so the tree may leave memory until such an event comes. The texts are
+//! derived data: all of them can be made again from the journal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl State {
 }
 
 impl Tree {
-    /// Whether nothing in the tree is open.
+    /// Whether the tree is at rest, which means that it has no open work.
     pub fn is_at_rest(&self) -> bool {
         let Self {
             calls,

@@ -43,7 +43,7 @@ pub struct ScheduledRun {
 }
 
 impl State {
-    /// Whether a run has not ended: its request is not sent yet, or a call of its tree is open.
+    /// Whether a run is open: its request is not sent yet, or a call of its tree is open.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
         // A tree that has left memory has no open call.
         let tree = self.trees.resident(&run.thread);

@@ -34,7 +34,7 @@ pub struct State {
     /// Core version of the last boot.
     pub core_version: u32,
     pub config: Digest,
-    /// The trees in memory. A tree at rest may have left.
+    /// The trees in memory. A tree at rest may have left memory.
     pub trees: ResidentMap<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
@@ -50,7 +50,7 @@ pub struct State {
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
-    /// Sum of the clock's forward steps, as far as they moved the times of trees at rest.
+    /// Sum of the forward steps of the clock that have moved the times of trees at rest.
     pub stepped: Duration,
 }
 
@@ -81,11 +81,12 @@ impl State {
 /// The serialised form leaves out empty parts, of which a tree at rest has many.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// All threads of the tree. Each is boxed, because most trees have one thread and a map node
-    /// has room for eleven.
+    /// All threads of the tree. Each thread is boxed, because a map node has room for eleven
+    /// threads and most trees have only one.
     #[serde(rename = "threads")]
     pub threads: BTreeMap<ThreadId, Box<Thread>>,
-    /// The open calls of the tree. Each is boxed, because the smallest map has room for four.
+    /// The open calls of the tree. Each call is boxed, because even the smallest map has room for
+    /// four calls.
     #[serde(rename = "calls", default, skip_serializing_if = "Map::is_empty")]
     pub calls: Map<CallId, Box<Call>>,
     /// Messages without a disposition, each with the open call that it belongs to, if any.
@@ -157,7 +158,8 @@ pub struct KeptFault {
     /// How the leg ended; `None` until its call is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
-    /// The faults of the leg. There is one, unless the leg passed on the faults of its own group.
+    /// The faults of the leg: a single fault, or all faults of a group that the leg itself has
+    /// opened and passed on.
     #[serde(
         rename = "faults",
         default,
@@ -364,7 +366,7 @@ pub struct Call {
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Time since which a pause keeps the call back, so that no time counts against it.
+    /// Time since which a pause keeps the call back. From then on, no time counts against the call.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
     /// The preview of a call that was held for an approval, once the preview has come or failed. It

@@ -19,7 +19,7 @@ use crate::limits;
 /// A listening socket with its rules.
 pub(super) struct HttpListener {
     pub listener: TcpListener,
-    /// Maximum open connections.
+    /// Maximum open connections of the server.
     pub connections_max: usize,
     /// Makes the TLS sessions, if the server uses TLS.
     pub tls: Option<TlsAcceptor>,

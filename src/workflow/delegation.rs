@@ -108,10 +108,9 @@ const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
 /// Computes the outcome of a delivery of a delegation.
 ///
-/// # Errors
-/// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if they hold no goal with
-/// the roles of the delegation. Returns [`AttemptFailure::TooLarge`] if the reply that reports the
-/// failure of the delegation was refused, too.
+/// # Errors Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if they hold no
+/// goal with the roles of the delegation. Returns [`AttemptFailure::TooLarge`] if even the reply
+/// that reports the failure of the delegation was refused.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,

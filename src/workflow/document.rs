@@ -7,12 +7,11 @@ use std::fmt::Write as _;
 
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// The document of a goal of a workflow.
+/// The context document of one goal, which the agent gets as its request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals. The output of a goal comes after the outputs of the goals on which
-    /// this goal depends.
+    /// Outputs of earlier goals. Each output comes after the outputs on which its goal depends.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that the goal is in, including the present one.
     pub iterations: Vec<IterationEntry>,
@@ -36,7 +35,7 @@ pub struct ContextEntry {
 /// The outputs of one pass of a loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IterationEntry {
-    /// Number of the pass, from 1.
+    /// Number of the pass, counted from 1.
     pub number: u32,
     pub entries: Vec<ContextEntry>,
 }
@@ -46,7 +45,7 @@ pub struct IterationEntry {
 pub struct LoopPass {
     /// Id of the loop.
     pub name: String,
-    /// Number of the pass, from 1.
+    /// Number of the pass, counted from 1.
     pub iteration: u32,
 }
 
@@ -160,7 +159,7 @@ fn write_correction(out: &mut String, corrections: &[String]) {
     out.push_str("</correction>");
 }
 
-/// Writes a body without indentation, or nothing if the body is empty.
+/// Writes a body without indentation. Writes no line if the body is empty.
 fn write_body(out: &mut String, body: &str) {
     let body = trimmed(body);
     if !body.is_empty() {

@@ -54,7 +54,7 @@ pub struct SecondMembership<'a> {
 }
 
 impl<'a> GoalGraph<'a> {
-    /// Creates the graph of a definition. Also returns every goal that two lists name.
+    /// Creates the graph of a definition. Returns the graph with every goal that two lists name.
     pub fn new(definition: &'a WorkflowDefinition) -> (Self, Vec<SecondMembership<'a>>) {
         let mut numbers = HashMap::new();
         for (number, goal) in definition.goals.iter().enumerate() {
@@ -271,7 +271,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`], or nothing if lists contain each other.
+    /// Returns the result of [`GoalGraph::direct_needs`]. If the lists around the goal contain each
+    /// other, returns an empty list, because `direct_needs` would never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);

@@ -184,8 +184,8 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Replaces a refused reply by a short failure. Fails the call if the short failure was
-    /// refused, too. `refused` is the number of refused replies.
+    /// Replaces a refused reply by a short failure. If the short failure itself was refused, fails
+    /// the call. `refused` is the number of refused replies.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,

@@ -29,10 +29,10 @@ use super::view::ViewValue;
 pub struct GoalRun {
     /// Number of the goal in the definition.
     pub goal: usize,
-    /// Pass of the loop that the goal is in, from 1; 0 outside of a loop.
+    /// Pass of the loop that the goal is in, counted from 1; 0 outside of a loop.
     pub iteration: u32,
     pub part: RunPart,
-    /// Number of the attempt, from 1; rises with each retry.
+    /// Number of the attempt, counted from 1; rises with each retry.
     pub attempt: u32,
     pub kind: RunKind,
 }
@@ -57,7 +57,7 @@ pub enum RunPart {
     Whole,
     /// An agent of `all` or `first`, by its position.
     Agent(usize),
-    /// An item of `each`, by its position from 0.
+    /// The item of `each` at this position, counted from 0.
     Item(usize),
 }
 

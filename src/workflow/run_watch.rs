@@ -16,10 +16,10 @@ use super::run_state::{GoalPhase, RunStep};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
-    /// Number of lists around the goal.
+    /// Number of lists, one within another, that contain the goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of the goal's loop, from 1; 0 outside of a loop.
+    /// Pass of the goal's loop, counted from 1; 0 outside of a loop.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. (0, 0) for a goal with one
     /// run.

@@ -307,7 +307,7 @@ struct UndoQueue {
     current: Option<LeftCall>,
     /// Thread of the current undo, and the message that requested the thread.
     thread: Option<(ThreadId, Option<MessageId>)>,
-    /// Whether a wait was refused since the current undo was requested.
+    /// Whether the core has refused a `wait` of the workflow since the current undo was requested.
     was_idle: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct RunView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEntry {
     pub name: String,
-    /// Position of an item in its list, from 0; `None` if the output belongs to no item.
+    /// Position of an item in its list, counted from 0; `None` if the output belongs to no item.
     pub item: Option<usize>,
     pub value: ViewValue,
 }

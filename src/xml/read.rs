@@ -22,8 +22,10 @@ impl Element {
         TreeReader::new(text).tree()
     }
 
-    /// Parses as [`Element::read`] does. Also records the position of each element, and turns each
-    /// line end into `\n`, as XML 1.0 requires.
+    /// Parses as [`Element::read`] does. In addition, records the position of each element, and
+    /// turns each line end into `
+    ///
+    /// `, as XML 1.0 requires.
     pub fn read_document(text: &str) -> Option<Self> {
         TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }

@@ -103,8 +103,8 @@ impl ElementWriter {
         }
     }
 
-    /// Writes verbatim content and repeats the bindings that the content depends on, so that its
-    /// meaning does not change.
+    /// Writes an element with verbatim content. Declares on this element every namespace binding on
+    /// which the content depends, so that the content keeps its meaning.
     fn write_verbatim(&mut self, element: &Element, inner: &Verbatim, default: &str) {
         let name = inner.written.as_deref().unwrap_or(&element.name.local);
         let _ = write!(self.out, "<{name}");

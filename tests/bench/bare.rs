@@ -27,7 +27,7 @@ pub struct Bare {
     pub micros: f64,
 }
 
-/// A child process that is killed when this value is dropped.
+/// A child process. Dropping this value kills the process.
 pub struct Program(Child);
 
 impl Program {

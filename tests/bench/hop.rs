@@ -1,8 +1,8 @@
 //! Processor time and journal bytes of one hop: `bench hop native|process SECONDS`.
 //!
-//! To compare two builds, alternate runs of both, so that changes of the machine affect both. The
-//! index follower is stopped, because its work is no part of the message path. Processor time is
-//! user and system time, including that of listener processes.
+//! To compare two builds, alternate runs of the first and the second build, so that changes of the
+//! machine affect the two alike. The index follower is stopped, because its work is no part of the
+//! message path. Processor time is user and system time, including that of listener processes.
 
 use std::path::Path;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A child process that is killed when this value is dropped.
+/// A child process. Dropping this value kills the process.
 pub struct ModeProcess {
     pub process: Child,
     lines: BufReader<ChildStdout>,

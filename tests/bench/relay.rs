@@ -61,7 +61,7 @@ pub fn process_t64(bench: &mut Bench) {
 }
 
 /// Speed while the follower of the index is at full load, compared with the speed without it. Runs
-/// of both kinds alternate.
+/// with and without the follower alternate.
 pub fn indexed(bench: &mut Bench) {
     let runs: Vec<[f64; 2]> = (0..bench.runs)
         .map(|_| {

@@ -1,6 +1,6 @@
 //! The cost of clients that wait for the result of one call: processor time and memory of the
-//! organism, with a separate connection for each client. Both are read from `/proc`, so these
-//! figures exist on Linux alone.
+//! organism, with a separate connection for each client. These figures are read from `/proc`, so
+//! they exist on Linux alone.
 
 use std::path::Path;
 use std::process::Child;

@@ -50,7 +50,7 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     Err(format!("`{program} {}`: {}", arguments.join(" "), said.trim()))
 }
 
-/// A file system for one test, which is unmounted when this value is dropped.
+/// A file system for one test. Dropping this value unmounts the file system.
 struct Mounted {
     at: PathBuf,
 }

@@ -666,9 +666,9 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Lists the guards to run, each with its mutant. A short run leaves out a campaign if the mutant
-/// also has a cheaper guard. With `ORGANISM_TORTURE`, the list is complete and also has each guard
-/// without a mutant; in a short run, the suite itself shows that the guards pass.
+/// Returns the guards to run, each with its mutant. A short run leaves out a campaign if the mutant
+/// has a cheaper guard. With `ORGANISM_TORTURE`, returns all guards, and each of them once more
+/// without a mutant; in a short run, the suite itself shows that the guards pass without mutants.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     let broken = GUARDS.iter().map(|(mutant, guard)| (*guard, Some(*mutant)));
     if torture() {

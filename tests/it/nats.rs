@@ -51,7 +51,7 @@ pub struct Settings {
     pub more: &'static str,
 }
 
-/// A server that is killed when this value is dropped.
+/// A running NATS server. Dropping this value kills the server.
 pub struct Server {
     home: TempDir,
     settings: Settings,

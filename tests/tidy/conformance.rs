@@ -1,5 +1,5 @@
-//! Tests that start an organism or play its pump run on both kinds of journal. Each exception is
-//! listed with its reason.
+//! Tests that start an organism or play its pump run on an embedded journal and on a stream. Each
+//! exception is listed with its reason.
 
 use std::path::Path;
 

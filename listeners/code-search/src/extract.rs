@@ -12,9 +12,9 @@ use crate::tree::{self, SearchTree};
 enum ExtractTarget {
     Whole,
     Symbol(String),
-    /// One line, from 1, with its surroundings.
+    /// The line with this number, counted from 1, and its surroundings.
     Around(usize),
-    /// First and last line, from 1.
+    /// The lines from the first number to the last number, both counted from 1.
     Range(usize, usize),
 }
 

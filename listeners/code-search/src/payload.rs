@@ -48,10 +48,10 @@ pub struct QueryResults {
 pub struct QueryMatch {
     #[serde(rename = "@file")]
     pub file: String,
-    /// First line, from 1.
+    /// First line, counted from 1.
     #[serde(rename = "@line")]
     pub line: usize,
-    /// Last line, from 1.
+    /// Last line, counted from 1.
     #[serde(rename = "@end_line")]
     pub end_line: usize,
     #[serde(rename = "$text", default)]
@@ -64,7 +64,7 @@ pub struct Extract {
     pub file_path: String,
     #[serde(rename = "line", default, deserialize_with = "number")]
     pub line: Option<usize>,
-    /// Last line, from 1.
+    /// Last line, counted from 1.
     #[serde(rename = "end_line", default, deserialize_with = "number")]
     pub end_line: Option<usize>,
 }
@@ -89,10 +89,10 @@ pub struct SearchResults {
 pub struct LineMatch {
     #[serde(rename = "@file")]
     pub file: String,
-    /// Line, from 1.
+    /// Line, counted from 1.
     #[serde(rename = "@line")]
     pub line: u64,
-    /// Column in characters, from 1.
+    /// Column in characters, counted from 1.
     #[serde(rename = "@column")]
     pub column: usize,
     #[serde(rename = "$text", default)]
@@ -105,7 +105,7 @@ pub struct ExtractResult {
     pub file_path: String,
     #[serde(rename = "line")]
     pub line: usize,
-    /// Last line, from 1.
+    /// Last line, counted from 1.
     #[serde(rename = "end_line")]
     pub end_line: usize,
     #[serde(rename = "symbol", skip_serializing_if = "Option::is_none", default)]

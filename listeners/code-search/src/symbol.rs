@@ -11,7 +11,8 @@ use grep_regex::RegexMatcher;
 
 use crate::block::{self, BlockShape};
 
-/// First and last line, from 0, of a definition with the comments and attributes above it.
+/// First and last line of a definition, including the comments and attributes above the definition.
+/// Line numbers count from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionLines {
     pub first: usize,

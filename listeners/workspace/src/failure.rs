@@ -13,7 +13,8 @@ pub enum FailureCode {
     /// No agent may write the file: it is in git's own directory, or a temporary file of this
     /// listener.
     Protected,
-    /// Other programs execute the file on their own, and no person has approved the change.
+    /// A person must approve the change and has not, because other programs execute the file on
+    /// their own.
     Dangerous,
     /// A symbolic link is part of the path.
     Link,

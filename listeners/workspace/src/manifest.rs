@@ -7,7 +7,7 @@ use crate::root::FileOwner;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetManifest {
-    /// Number of the set, from 1.
+    /// Number of the set, counted from 1.
     #[serde(rename = "set")]
     pub set: u64,
     /// Id of the message that requested the set.

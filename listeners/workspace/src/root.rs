@@ -156,7 +156,7 @@ impl WorkspaceRoot {
     }
 }
 
-/// Reads a regular file in an open directory. Messages name the file by `place`.
+/// Reads a regular file in an open directory. Error messages name the file `place`.
 pub fn read_in(
     dir: &OwnedFd,
     name: &str,

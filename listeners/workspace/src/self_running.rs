@@ -181,8 +181,8 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// Whether writing a file with this name is held for approval. The names of held directories count,
-/// too, because some programs read a file in place of such a directory.
+/// Whether writing a file with this name is held for approval. Includes the names of held
+/// directories, because some programs read a file in place of such a directory.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)

@@ -76,7 +76,7 @@ pub struct AgentMemories {
     /// History of the threads from which forks were made.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
-    /// Turns in the sources of forks. The key is the agent and the thread of the fork.
+    /// Turns in the sources of forks, by the agent and the thread of the fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 

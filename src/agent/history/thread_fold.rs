@@ -33,12 +33,11 @@ pub struct ThreadFold {
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
-    /// The agent's own calls. The key of a call is the message that opened it.
+    /// The agent's own calls, each under the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Turn and index of each native call. The key is the message that is the result of the native
-    /// call.
+    /// Turn and index of each native call, under the message with the result of the native call.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Turn and index of refused actions. The key is the message that reports the refusal.
+    /// Turn and index of each refused action, under the message that reports the refusal.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by stubs.
     pub(super) left_out: HashSet<MessageId>,

@@ -107,7 +107,8 @@ impl AgentProtocol {
         }
     }
 
-    /// Returns the notice of one turn. Later prompts do not contain it.
+    /// Returns the notice of the turn that `turn` describes. Only the prompt of this turn contains
+    /// the notice; later prompts do not.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.prompt_input, &self.tools, turn, slots)
     }

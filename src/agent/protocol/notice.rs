@@ -12,7 +12,7 @@ use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 /// Progress of a call at one of its turns.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnProgress {
-    /// Number of the turn within its call, from 1.
+    /// Number of the turn within its call, counted from 1.
     pub iteration: u32,
     /// Whether the context window is full, so that this is the last turn.
     pub window_full: bool,

@@ -68,7 +68,8 @@ impl ForkedNames {
     }
 
     /// Returns the message as it stands in the source's prompt. Opaque blocks are not changed:
-    /// their provider has signed them, so they are the same in both prompts.
+    /// their provider has signed them, so they are the same in the prompt of the source and in the
+    /// prompt of the fork.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),

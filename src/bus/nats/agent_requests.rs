@@ -1,5 +1,6 @@
 //! Codec of requests that an agent host sends to the pump during a delivery, and of their
-//! responses. Each request and each response is one message. Both sides use this codec.
+//! responses. Each request and each response is one message. The host and the pump use this same
+//! codec.
 
 use serde::{Deserialize, Serialize};
 

@@ -23,7 +23,7 @@ pub(super) struct DeniedOperations {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DenialReport {
     pub operations: String,
-    /// Number of reports.
+    /// Number of reports of denied operations in the interval.
     pub count: u64,
 }
 

@@ -62,8 +62,9 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     EncodedDelivery { headers, body }
 }
 
-/// Whether the body of the NATS message is the payload without a frame. A request for a preview
-/// always has a frame. The name of the frame distinguishes such a request from a call.
+/// Whether the body of the NATS message is the payload without a frame. True for the request of a
+/// call that has not been delivered before. False for a request for a preview, which only the name
+/// of its frame distinguishes from a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -1,5 +1,5 @@
-//! Names of the protocol's headers (docs/PROTOCOL.md, section 12). Also the name of the environment
-//! variable that makes a program serve listeners on NATS.
+//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and of the environment variable
+//! that makes a program serve listeners on NATS.
 
 /// Environment variable with the address of a NATS server. If the variable is set, the kits serve
 /// listeners on NATS. Child processes never inherit the variable.

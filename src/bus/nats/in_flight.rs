@@ -58,8 +58,8 @@ struct InFlightAttempt {
 /// The form in which a delivery was published.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// Memory mark of the replica after its answer. From the answer on, the replica remembers the
-    /// call up to this mark.
+    /// Memory mark of the attempt. The replica that answers the attempt remembers the messages of
+    /// the call up to this mark.
     pub mark: Option<MemoryMark>,
     /// The complete delivery, if only its new messages were published.
     pub partial: Option<Box<Delivery>>,
@@ -256,8 +256,8 @@ impl InFlightTable {
         }
     }
 
-    /// Returns the memory mark of this attempt's replica. After the replica has answered the call,
-    /// it remembers the call up to this mark.
+    /// Returns the memory mark of the attempt `token`. The replica that answers this attempt
+    /// remembers the messages of the call up to the mark.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }

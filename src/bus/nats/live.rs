@@ -110,8 +110,8 @@ pub(super) struct HostTexts {
 
 #[derive(Debug, Default)]
 struct TextWatchers {
-    /// For each pump, the time of its last request for texts. The key is the token that the pump
-    /// has in its reply subjects.
+    /// For each pump, the time of its last request for texts. A pump is named by the token in its
+    /// reply subjects.
     pumps: HashMap<String, Instant>,
     /// The relay that a task serves; `None` if no pump watches.
     relay: Option<Arc<LiveRelay>>,

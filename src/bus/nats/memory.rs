@@ -40,7 +40,8 @@ struct ReplicaDenial {
 }
 
 impl ReplicaDenial {
-    /// Whether this pump must still assume that the permission is missing.
+    /// Whether this pump must still assume that it lacks the permission to publish to the subjects
+    /// of replicas on `connection`.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)

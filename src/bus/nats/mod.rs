@@ -5,8 +5,8 @@
 //! permissions enforce this name. An unguessable token in the subject names the attempt. The module
 //! `in_flight` is the table of attempts, and the module `host` drives this table.
 //!
-//! An agent may run on another machine, too (section 13): `agent_host` is the side of the agent,
-//! `remote_agents` the side of the pump.
+//! Agents on other machines are connected the same way (section 13): `agent_host` is the side of
+//! the agent, and `remote_agents` is the side of the pump.
 //!
 //! This module must not know the contents of payloads: it counts elements and moves bytes.
 

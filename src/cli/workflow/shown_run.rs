@@ -21,8 +21,9 @@ use super::super::decision;
 use super::super::exit::CommandExit;
 use super::progress::{ProgressForm, RunProgress};
 
-/// Submits a request to a workflow, and shows the run that the request opens. `earlier` contains
-/// the previous messages of the thread for a retry, and is empty otherwise.
+/// Submits a request to a workflow, and shows the run that the request opens. If the request
+/// retries a run, `earlier` contains the messages of the thread before the retry. Otherwise
+/// `earlier` is empty.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,

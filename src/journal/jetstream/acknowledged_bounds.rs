@@ -125,8 +125,8 @@ struct StreamBound {
     seq: Option<u64>,
 }
 
-/// Lower bounds of one stream from every source that answered. Also names the sources that did not
-/// answer.
+/// Lower bounds of one stream from every source that answered, with the names of the sources that
+/// did not answer.
 #[derive(Debug, Default)]
 pub(super) struct StreamBounds {
     stream: String,

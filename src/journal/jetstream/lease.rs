@@ -175,7 +175,7 @@ pub enum LeaseAvailability {
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The last holder released the lease and chose another process as its heir.
+    /// The last holder released the lease for an heir, and this process is not that heir.
     Left,
 }
 

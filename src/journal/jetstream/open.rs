@@ -59,9 +59,9 @@ impl StreamJournal {
         Self::open_recovering(servers, options, member, &mut EveryRecord(visit))
     }
 
-    /// Opens the journal as [`StreamJournal::open_as`] does. If `recovery` can restore the snapshot
-    /// of the projection, and the operator accepts no damage, begins with the snapshot; the records
-    /// before the snapshot are then proved while the pump runs.
+    /// Opens the journal as [`StreamJournal::open_as`] does, but continues from the snapshot of the
+    /// projection if `recovery` can restore it. The records before the snapshot are then proved
+    /// while the pump runs. If the operator accepts damage, the snapshot is ignored.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,

@@ -1,5 +1,6 @@
-//! The number of partitions of a journal, and the organism to which the journal belongs. Both are
-//! written once: in the bucket of the leases, and permanently in the first message of each stream.
+//! The number of partitions of a journal, and the organism to which the journal belongs. This
+//! number and the name of the organism are written once: in the bucket of the leases, and
+//! permanently in the first message of each stream.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -70,8 +71,8 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// Returns the sequence number of the entry in the bucket. Also returns the id of the journal, if
-/// the journal has begun and this host takes part in it.
+/// Returns the sequence number of the entry in the bucket. If the journal has begun and this host
+/// takes part in the journal, returns the id of the journal with that number.
 fn look(
     api: &JetStreamApi,
     options: &Options,
@@ -131,7 +132,7 @@ fn journal_of(
     Ok(None)
 }
 
-/// Whether no journal has begun in the stream of `options`.
+/// Whether the stream of `options` is missing or holds no journal yet.
 pub fn is_empty(api: &JetStreamApi, options: &Options) -> Result<bool, Error> {
     match api.info(&options.stream()) {
         Ok(info) => Ok(info.state.last_seq == 0),

@@ -19,8 +19,9 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which a projection continues to read, and the last record that the
-/// stream may repeat after that message. The projection already has the repeated records.
+/// Returns the message of the stream after which a projection continues to read, and a position.
+/// Later messages may repeat records up to this position, which the projection already has. The
+/// position is 0 if no record is repeated.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,

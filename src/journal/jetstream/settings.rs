@@ -66,7 +66,7 @@ pub fn of(options: &Options) -> Value {
     config.into()
 }
 
-/// Lists the settings of a stream that differ from what a journal needs.
+/// Returns the settings of a stream that differ from the settings that a journal needs.
 pub fn differences(options: &Options, config: &Value) -> Vec<String> {
     let required = required(options);
     let found = |key: &str| config.get(key).cloned().unwrap_or(Value::Null);

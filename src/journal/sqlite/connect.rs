@@ -7,8 +7,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::journal::Error;
 use crate::limits;
 
-/// Maps an error of SQLite. Reports a file that is no database, or another database, as no journal
-/// rather than as a broken journal.
+/// Maps an error of SQLite. Distinguishes a file that is no journal (no database, or another
+/// program's database) from a broken journal.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if no_room_for_shared_memory(&error) {

@@ -1,7 +1,7 @@
 //! Heads of trees outside memory: in a working file of a pump, or in the file of a snapshot.
 //!
-//! Each read is checked, so that damage of the disk cannot reach a record: a head against its
-//! checksum here, the leaves of a chunk against the Merkle tree by the caller.
+//! Each read is checked, so that damage of the disk cannot reach a record. This module checks a
+//! head against its checksum. The caller checks the leaves of a chunk against the Merkle tree.
 
 use std::path::Path;
 
@@ -96,8 +96,8 @@ impl HeadStore {
         Ok(Self { names, ..copy })
     }
 
-    /// Stores all of the heads and the leaves of all of the chunks, or none of them. Each replaces
-    /// an earlier one.
+    /// Stores all of the heads and the leaves of all of the chunks, or none of them. A head
+    /// replaces the earlier head of its tree, and the leaves of a chunk replace its earlier leaves.
     pub fn put<'h>(
         &mut self,
         heads: impl Iterator<Item = &'h TreeHead> + Clone,
@@ -165,7 +165,7 @@ impl HeadStore {
         rows.next().map_err(unreadable())?.map(head_in).transpose()
     }
 
-    /// Returns the leaves of a chunk; no leaf if the store has none.
+    /// Returns the leaves of a chunk; an empty list if the store has none.
     pub fn leaves(&self, chunk: usize) -> Result<Vec<Digest>, Error> {
         let sql = "SELECT digests FROM leaves WHERE chunk = ?1";
         let mut select = self.db.prepare_cached(sql).map_err(unreadable())?;

@@ -290,7 +290,7 @@ pub(super) struct VerifiedJournal {
 pub struct FoundJournal {
     /// Public key of the pump that last wrote the journal.
     pub key: String,
-    /// Whether no record of the journal has a MAC.
+    /// Whether all records of the journal lack a MAC.
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
@@ -347,9 +347,9 @@ impl SqliteJournal {
         Self::open_recovering(data, state, copies, accept, &mut EveryRecord(visit))
     }
 
-    /// Opens the journal as [`SqliteJournal::open_with_copies`] does. Begins with the snapshot, if
-    /// there is one that `recovery` can restore and the operator accepts no damage. The records
-    /// before the snapshot are then proved while the pump runs.
+    /// Opens the journal as [`SqliteJournal::open_with_copies`] does, but continues from the
+    /// snapshot if `recovery` can restore it. The records before the snapshot are then proved while
+    /// the pump runs. If the operator accepts damage, the snapshot is deleted instead.
     pub fn open_recovering(
         data: &Path,
         state: &Path,

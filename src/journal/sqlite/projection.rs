@@ -33,8 +33,9 @@ pub struct CatchingUp {
 
 impl LockedJournalDir {
     /// Verifies the file and prepares to catch up. If `recovery` can restore the snapshot of the
-    /// projection, and the operator accepts no `damage`, begins with the snapshot; the records
-    /// before the snapshot are then proved while the projection catches up.
+    /// projection, continues from the snapshot, and the records before the snapshot are proved
+    /// while the projection catches up. If the operator accepts `damage`, the snapshot is deleted
+    /// instead.
     pub fn follow(
         mut self,
         damage: OperatorAcceptance,
@@ -133,8 +134,8 @@ pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
     pub last: Position,
-    /// Whether this host has acknowledged no record of the journal, so that the journal may be
-    /// older than MACs.
+    /// Whether the journal may be older than MACs. True while this host has not acknowledged any
+    /// record of the journal.
     pub is_old: bool,
 }
 

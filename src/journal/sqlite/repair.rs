@@ -19,7 +19,8 @@ use super::{JournalReader, scan, write};
 /// the changes.
 #[derive(Debug, Default)]
 pub struct TableRepair {
-    /// Position of the first record to remove. All records after it are removed, too.
+    /// Position of the first record to remove. The repair removes this record and all later
+    /// records.
     pub cut: Option<Position>,
     /// Checkpoints that the file lacks, restored from a file outside the journal.
     pub put_back: Vec<Checkpoint>,
@@ -39,13 +40,14 @@ impl TableRepair {
     }
 }
 
-/// Removes the checkpoints of a projection after `last`. The projection's stream still has them.
-/// Must run within a transaction.
+/// Removes the checkpoints after position `last` from the file of a projection. They are not lost,
+/// because the stream still has them. Must run within a transaction.
 pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Result<()> {
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
 
-/// Renames a file that is not a journal, with its log, to an unused name. Returns that name.
+/// Renames a file that stands in the place of the journal in `data` and is not a journal, with its
+/// write-ahead log, to an unused name. Returns the new path of the file.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;

@@ -1,7 +1,7 @@
-//! Texts of trees and client keys that are outside the memory of a pump.
+//! Stores the texts of trees and client keys that are outside the memory of a pump.
 //!
-//! They are in a working file of the pump. A snapshot contains such a file that is kept; a start
-//! works on a copy of that file.
+//! The texts are in a working file of the pump. A snapshot contains a file of the same form, and a
+//! start works on a copy of that file.
 
 use std::path::{Path, PathBuf};
 
@@ -60,15 +60,15 @@ impl RestingStore {
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
     }
 
-    /// Writes the filter of its names into its file, so that the next one who opens the file need
-    /// not read all names.
+    /// Writes the filter of the store's names into the store's file, so that opening the file again
+    /// need not read all names.
     pub(super) fn write_filter(&self) -> rusqlite::Result<()> {
         let Some(OpenStore { db, names }) = &self.open else { return Ok(()) };
         db.execute("DELETE FROM filter", [])?;
         db.execute("INSERT INTO filter(names) VALUES (?1)", [names.to_bytes()]).map(drop)
     }
 
-    /// Returns the connection to its file, if the store was opened.
+    /// Returns the connection to the store's file, if the store was opened.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| &open.db)
     }

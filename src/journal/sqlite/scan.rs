@@ -17,8 +17,8 @@ use super::row;
 
 type RowChunk = Result<Vec<HashedRecord>, Error>;
 
-/// Passes every record after the last one of `heads`, up to `last`, to `visit`. `visit` also gets
-/// the heads after each record.
+/// Passes to `visit` every record after the last record of `heads`, up to `last`, each with the
+/// heads after this record.
 pub fn scan(
     data: &Path,
     last: Position,

@@ -1,11 +1,11 @@
 //! Snapshots: the state of a pump at a checkpoint, so that a start need not read every record.
 //!
 //! A snapshot is three files in the state directory, beside the host's key: a database with the
-//! texts of all trees and client keys, a database with the heads of all trees, and a header that the
-//! key signs. The header names the digests of both databases, and is written last. A start works on
-//! copies of the databases, and reads of them only what it needs. All of it is in the state
-//! directory, because write access to the journal's directory alone must not suffice to change what
-//! the key signs or has signed.
+//! texts of all trees and client keys, a database with the heads of all trees, and a header that
+//! the key signs. The header names the digests of the two databases, and is written last. A start
+//! works on copies of the databases, and reads only the parts that it needs. The snapshot is in the
+//! state directory, because write access to the journal's directory alone must not suffice to
+//! change anything that the key signs or has signed.
 //!
 //! Snapshots are derived data. If a snapshot is missing, damaged, of another version, or bound to
 //! no checkpoint of the journal, the start ignores it and reads every record.
@@ -127,9 +127,9 @@ impl SnapshotPlace<'_> {
         header.map(|header| header.checkpoint.position).unwrap_or_default()
     }
 
-    /// Reads the snapshot. If the snapshot cannot be used now, logs why and returns `None`. Also
-    /// deletes the snapshot if it can never be used. `is_known` states whether the journal has this
-    /// checkpoint, and a record with this hash at its position.
+    /// Reads the snapshot. If the snapshot cannot be used now, logs the reason and returns `None`.
+    /// Deletes a snapshot that can never be used. `is_known` states whether the journal has the
+    /// given checkpoint, and a record with the given hash at the checkpoint's position.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
         let copies = SnapshotFiles { state: self.path(COPY), heads: self.path(HEADS_COPY) };

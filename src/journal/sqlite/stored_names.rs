@@ -41,7 +41,7 @@ impl StoredNames {
         }
     }
 
-    /// Whether the name may have been added. If this returns false, it was not.
+    /// Whether the name may have been added. If false, the name was certainly not added.
     pub fn may_have(&self, name: &str) -> bool {
         let is_set = |(index, mask): (usize, u64)| {
             self.words.get(index).is_some_and(|word| word & mask != 0)

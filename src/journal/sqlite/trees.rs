@@ -120,11 +120,11 @@ impl JournalReader {
     }
 
     /// Returns the position up to which the table of trees agrees with `heads`; 0 if it must be
-    /// written anew. Returns an error for a table whose structure is damaged, because it cannot be
-    /// written.
+    /// written anew. Returns an error if the structure of the table is damaged, because such a
+    /// table cannot be written anew.
     ///
     /// With the position of a `snapshot`, from which `heads` continue, compares only the trees that
-    /// have later records. [`JournalReader::agrees_about_older`] compares the others.
+    /// have later records. [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
         heads: &TreeHeads,

@@ -12,8 +12,8 @@ use uuid::Uuid;
 use crate::journal::Error;
 use crate::limits;
 
-/// Creates a working file in a directory. `kind` begins its name, which no one sees unless the
-/// process is killed while it creates the file.
+/// Creates a working file in a directory. The name of the file begins with `kind`. The name becomes
+/// visible only if the process is killed while it creates the file.
 pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
     let db = Connection::open(&path).map_err(failed())?;

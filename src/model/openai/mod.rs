@@ -1,4 +1,4 @@
-//! Wire format of OpenAI's chat completions API, which many other providers use, too.
+//! Wire format of OpenAI's chat completions API, which many other providers have adopted.
 
 mod calls;
 mod read;

@@ -91,7 +91,7 @@ fn local_name(tag: &str) -> Option<&str> {
 
 struct PathStep<'a> {
     name: &'a str,
-    /// Index among siblings of the same name, from 0.
+    /// Index among siblings of the same name, counted from 0.
     index: usize,
 }
 

@@ -34,12 +34,12 @@ struct ClientSocket {
     inode: u64,
 }
 
-/// Whether the client end of the connection from `peer` to `server` belongs to a hosted process,
-/// that is, a process started by a pump whose journal is in `data`. Reads the files of all
+/// Whether a hosted process owns the client's socket of the connection from `peer` to `server`. A
+/// hosted process is one that a pump with a journal in `data` has started. Reads the files of all
 /// processes, which takes milliseconds.
 ///
-/// A process may hide its open files, or keep a socket out of them. If no process shows the socket,
-/// a hosted process that could have the socket counts as its owner.
+/// A process can hide its sockets. If no process shows the socket of the client, returns true if a
+/// hosted process could own it.
 pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool {
     if mutant("trust-the-browser") || !cfg!(target_os = "linux") {
         return false;
@@ -207,18 +207,18 @@ fn owners_of(inode: u64) -> SocketOwners {
     owners
 }
 
-/// Whether the open files of a process, or of one of its threads, include a socket.
+/// Whether the process `pid`, or one of its threads, has opened the socket with the number `inode`.
 fn has_socket(pid: i32, inode: u64) -> bool {
     let socket = file_name(inode);
     has_open(&files_of(pid), &socket).unwrap_or(false) || has_open_in_thread(pid, &socket)
 }
 
-/// Returns the name that a socket has in a directory of open files.
+/// Returns the text by which the system shows the socket `inode` among the open files of a process.
 fn file_name(inode: u64) -> String {
     format!("socket:[{inode}]")
 }
 
-/// Returns the directory of the open files of a process.
+/// Returns the path of the directory in which the system shows the open files of the process `pid`.
 fn files_of(pid: i32) -> String {
     format!("/proc/{pid}/fd")
 }
@@ -230,7 +230,7 @@ fn processes() -> Vec<i32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
-/// Whether a directory of open files contains the file with this name.
+/// Whether a link in `directory`, which shows open files, points to `name`.
 fn has_open(directory: &str, name: &str) -> std::io::Result<bool> {
     let mut files = std::fs::read_dir(directory)?;
     Ok(files.any(|file| {

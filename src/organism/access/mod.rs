@@ -433,8 +433,9 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
 }
 
 /// Refuses to start a pump in a hosted process, that is, a process that a pump of this organism has
-/// started. The control socket would refuse such a process, too. Relies on the environment of the
-/// process: a process that hides its environment could also write to the journal's files directly.
+/// started. The control socket refuses such a process for the same reason. Relies on the
+/// environment of the process: a process that hides its environment could also write to the
+/// journal's files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };

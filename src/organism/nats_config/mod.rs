@@ -148,7 +148,7 @@ fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lists all users with their public keys and permissions.
+/// Returns all users of the NATS servers, with their permissions.
 fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
     let journal = match &config.storage {
         StorageConfig::JetStream { journal, .. } => Some(journal),

@@ -52,8 +52,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one partition. Subscribes again when the partition has moved. Also
-    /// subscribes again after an error, unless this is the only partition. Ends with this process.
+    /// Queues the events of one partition until this process ends. Subscribes again after the
+    /// partition has moved and, if the organism has several partitions, after an error.
     async fn follow_partition(
         &self,
         request: LiveRequest,

@@ -25,7 +25,7 @@ use crate::organism::health::PumpHealth;
 /// are due.
 pub(super) struct GroupMembership {
     table: Arc<PartitionMap>,
-    /// Name of this process, used in messages.
+    /// Name of this process, for log and error messages.
     holder: String,
     /// The config in force. Partitions are handed over only to processes with the same config.
     config: watch::Receiver<Arc<Config>>,
@@ -44,7 +44,7 @@ pub(super) struct GroupMembership {
 /// The process to which a partition is handed over.
 pub(super) struct PartitionHeir {
     pub id: MemberId,
-    /// Name of the process that gets the partition, used in messages.
+    /// Name of the process that gets the partition, for log and error messages.
     pub holder: String,
 }
 

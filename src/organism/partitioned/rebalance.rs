@@ -17,7 +17,7 @@ use crate::journal::jetstream::MemberId;
 pub struct MemberAnnouncement {
     #[serde(rename = "id")]
     pub id: MemberId,
-    /// Name of the process, used in messages.
+    /// Name of the process, for log and error messages.
     #[serde(rename = "holder")]
     pub holder: String,
     /// Digest of the process's config.

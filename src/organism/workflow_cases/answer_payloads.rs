@@ -2,7 +2,7 @@
 //!
 //! An element without a namespace gets the namespace of the payload name with the same local name,
 //! if the sender may write that payload. The schema decides whether the children of the element get
-//! the namespace, too.
+//! this namespace.
 
 use crate::config::Config;
 use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};

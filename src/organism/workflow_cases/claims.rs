@@ -10,7 +10,8 @@ use crate::pump::driver::CallCompletion;
 use crate::workflow::{GoalPhase, called_once, failed_name, output_name};
 use crate::xml::element::{Element, Node};
 
-/// Maximum number of characters that a message quotes from one line, around the first difference.
+/// Maximum number of characters that an error message quotes from one line, around the first
+/// difference.
 const QUOTED_CHARS: usize = 160;
 /// Maximum characters quoted before the first difference.
 const QUOTED_BEFORE: usize = 40;
@@ -252,9 +253,9 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `step` is `whole` or names a further run of `whole`. If `whole` is a goal, its
-/// passes, items and members count, too. A label of another goal whose id begins with `whole` does
-/// not count.
+/// Whether the label `step` is `whole` or names a further run of `whole`. If `whole` is a goal,
+/// labels of its passes, items and members count as runs. A label of another goal whose id begins
+/// with `whole` does not count.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

@@ -1,5 +1,5 @@
-//! Absent listeners, which take no deliveries for now. A delivery that no listener took does not
-//! count as an attempt.
+//! Absent listeners: no process takes their deliveries for now. A delivery that no process took
+//! does not count as an attempt.
 //!
 //! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
 //! backoff. The listener's other calls wait. A call whose listener stays absent until the call's
@@ -97,8 +97,8 @@ impl AbsentListeners {
         (absence.probe_at, is_news)
     }
 
-    /// Records that the delivery of `call` is the probe. Returns the time after which the listener
-    /// counts as present, unless the probe is returned before.
+    /// Records that the delivery of `call` is the probe. Returns the time at which the listener
+    /// will count as present if the probe has not been returned by then.
     pub fn start_probe(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -122,7 +122,7 @@ impl AbsentListeners {
         absence.due.get(&call).copied()
     }
 
-    /// Removes the deadline of a waiting call. Returns whether it had one.
+    /// Removes the deadline of a waiting call. Returns whether the call had a deadline.
     fn forget_deadline(&mut self, listener: &ListenerName, call: CallId) -> bool {
         self.0.get_mut(listener).is_some_and(|absence| absence.due.remove(&call).is_some())
     }
@@ -135,13 +135,13 @@ impl AbsentListeners {
         }
     }
 
-    /// Ends the absence of `listener`. Returns whether it was absent.
+    /// Ends the absence of `listener`. Returns whether `listener` was absent.
     pub fn end(&mut self, listener: &ListenerName) -> bool {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Returns a time for each probe in flight. At this time, the listener counts as present,
-    /// unless the probe is returned before.
+    /// Returns, for each probe in flight, the time at which its listener will count as present if
+    /// the probe has not been returned by then.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
@@ -166,8 +166,8 @@ impl AbsentListeners {
 }
 
 impl Core {
-    /// Queues a call for its listener. If the listener is absent, the call fails after its
-    /// time-out.
+    /// Queues a call for its listener. If the listener is absent, sets the deadline after which the
+    /// call fails.
     pub(super) fn enqueue(
         &mut self,
         step: &mut Step,
@@ -316,8 +316,8 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
 
-    /// Marks the listener as present after any report from it, so that its waiting calls are
-    /// delivered.
+    /// Marks the listener as present, because it has reported something. Its waiting calls can then
+    /// be delivered.
     pub(super) fn record_presence(&mut self, listener: &ListenerName) {
         if self.scheduler.absences.end(listener) {
             self.scheduler.mark_runnable(listener);

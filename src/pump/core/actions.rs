@@ -61,8 +61,8 @@ impl Core {
         self.accept(step, message.in_call(context.call));
     }
 
-    /// Opens a call in `thread` to each peer that accepts the payload, or to the sender itself if
-    /// the payload is a message to itself.
+    /// Opens a call in `thread` to each peer that accepts the payload. If the payload is a message
+    /// of an agent to itself, opens a call to the agent instead.
     ///
     /// # Errors
     ///

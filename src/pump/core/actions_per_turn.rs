@@ -1,5 +1,5 @@
-//! The maximum number of actions in one turn, `max_actions_per_turn`. Each further action is
-//! refused separately, and so is each call in the same turn as a final.
+//! Applies `max_actions_per_turn`, the maximum number of actions in one turn. Each further action
+//! is refused separately. In a turn with a final, each call is refused separately.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::Meaning;
@@ -9,8 +9,8 @@ use crate::pump::gate::Checked;
 pub(super) const CALL_BESIDE_REPLY: &str =
     "an outcome that replies may not call: reply first, or call first";
 
-/// Checks the actions of one turn, in order: at most a maximum number of actions, and no calls
-/// beside a final.
+/// Checks the actions of one turn, in order. Refuses actions beyond the maximum number of the turn,
+/// and calls in a turn with a final.
 pub(super) struct TurnActions {
     room: u32,
     has_final: bool,

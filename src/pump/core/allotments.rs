@@ -3,8 +3,8 @@
 //! are bound to the run.
 //!
 //! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, the calls that other threads opened in it or in its subthreads time out. The time also
-//! runs while a call is held for a person.
+//! over, the calls that other threads opened in it or in its subthreads time out. The time of a
+//! thread runs even while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -144,8 +144,8 @@ impl Core {
     }
 
     /// Returns the time at which the time limit of the call's thread ends the call. Returns `None`
-    /// if no time limit runs. Also returns `None` if the call was opened from its own thread,
-    /// because such a call ends with its opener.
+    /// if no time limit runs, or if the call was opened from its own thread, because such a call
+    /// ends with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);

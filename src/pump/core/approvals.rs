@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Returns the operator who made a decision. Checks the signature only if the call is held,
-    /// because any other decision changes nothing.
+    /// because a decision on any other call changes nothing.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -168,7 +168,8 @@ impl Core {
     }
 
     /// Returns a description of the caller's budget that was used up while the call was held.
-    /// Returns `None` if every budget has room. A caller without budget could not use the result.
+    /// Returns `None` if every budget has room. An approval checks this, because a caller without
+    /// budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -263,7 +264,8 @@ impl Core {
 }
 
 /// Returns the reason why an approval does not match the recorded preview of a call, or `None` if
-/// it matches. If no preview is recorded, the approval must name none and covers only the payload.
+/// it matches. If the call has no recorded preview, the approval covers only the payload, and must
+/// not name a preview.
 fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> {
     let note = call.recorded_preview();
     let is_whole =
@@ -293,8 +295,8 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Adds the signed answer to the refusal of its signature, so that the refusal's record contains
-/// the whole answer.
+/// Adds the answer to `refusal`, the refusal of the signature on this answer, so that the record of
+/// the refusal contains the whole answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),

@@ -1,5 +1,5 @@
-//! Threads that the core cancels: threads bound to a call that has closed, and threads that a
-//! listener of a thread above cancels.
+//! Cancels threads: those that are bound to a closed call, and those that a listener of a thread
+//! above has cancelled.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Opener};
 
-/// Reason recorded when the closing of a call ends the threads bound to it.
+/// Reason recorded in a thread that is cancelled because the call to which it is bound has closed.
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
@@ -38,8 +38,8 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels the given calls in threads that are bound to a closed call, because the closed call
-    /// cannot use their results.
+    /// Cancels the calls that [`Core::bound_calls`] returned for a call that is now closed, because
+    /// a closed call cannot use the results. Records a note in each of their bound threads.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;

@@ -103,7 +103,7 @@ impl CallTable {
     }
 }
 
-/// Changes that concern both the call table and other parts of the core, each in one method.
+/// Methods that change the call table together with other parts of the core.
 impl Core {
     /// Whether a call is in flight or queued.
     pub(super) fn is_busy_with(&self, call: CallId) -> bool {

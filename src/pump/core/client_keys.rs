@@ -1,5 +1,5 @@
-//! Repeated client keys: a submission that repeats the key and the payload of an earlier one gets the
-//! receipt of the earlier one, and starts nothing.
+//! Repeated client keys: if a submission repeats the client key and the payload of an earlier
+//! submission, it starts nothing and gets the receipt of the earlier submission.
 
 use super::Core;
 use super::event::{Receipt, Submission};
@@ -11,8 +11,8 @@ use crate::mutant::mutant;
 use crate::thread::KeyUse;
 
 impl Core {
-    /// Returns the receipt of an earlier submission with the same client key, if there is one that
-    /// has not expired.
+    /// Returns the receipt of the earlier submission with the same client key. Returns `None` if no
+    /// earlier submission has the key, or if the key has expired.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, message, checked))
     }
 
-    /// The earlier submission with the same client key.
+    /// Returns the earlier submission with the client key of `submission`.
     pub(super) fn use_of_key(&self, submission: &Submission) -> Option<&KeyUse> {
         let key = submission.key.clone().filter(|_| !mutant("forget-the-key"))?;
         self.state.keys.get(&(submission.client.clone(), key))

@@ -157,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Closes one call. If its result completes the call of a forwarder, returns that call and its
-    /// result. The caller must then close that call, too.
+    /// Closes one call. If its result completes the call of a forwarder, returns the forwarder's
+    /// call and the result of that call, which must be closed next.
     fn close_one(
         &mut self,
         step: &mut Step,

@@ -16,8 +16,8 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues `call` if its listener can continue it: no delivery of the call is in flight, and the
-    /// listener awaits no result.
+    /// Queues the call `id` if its listener can continue it. This is so if no delivery of the call
+    /// is in flight and the listener does not await a result.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -142,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Ends the `wait` of an agent in a thread that has received a message.
+    /// Ends the `wait` of an agent in `thread`, because the thread has received a message.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
         // A waiting agent has taken at least one turn, so its call occupies the thread.
         let holder = self.scheduler.holder(listener, thread);

@@ -19,11 +19,11 @@ const NO_TURN: &str = "the edit of a turn is a call to a peer of its agent, or t
     this payload is neither";
 
 impl Core {
-    /// Whether a payload can take the place of a turn of `agent`.
+    /// Checks whether a payload can take the place of a turn of `agent`.
     ///
     /// # Errors
     ///
-    /// Returns the refusal if it cannot.
+    /// Returns the refusal if the payload cannot take the place of a turn.
     pub(super) fn check_edited_turn(
         &self,
         agent: &ListenerName,

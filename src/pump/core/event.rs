@@ -213,7 +213,7 @@ pub struct CoreConfig {
     pub digest: Digest,
 }
 
-/// Time that counts for no deadline. Both parts may be non-zero.
+/// Time that counts for no deadline: the sum of a standstill and of a forward step of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
     /// Duration for which the pump was frozen or blocked, or the machine was suspended.

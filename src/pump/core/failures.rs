@@ -154,8 +154,8 @@ impl Core {
         true
     }
 
-    /// Returns the number of consecutive failed rounds of the call, or 0 if the bound does not
-    /// apply to it.
+    /// Returns the number of consecutive failed rounds of the call, or 0 if the call has no bound
+    /// on failed rounds.
     fn failed_rounds(&self, open: &Call) -> u32 {
         let failed = open.rounds_failed();
         if failed == 0 {
@@ -211,8 +211,8 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call if the config no longer has its listener, or no longer has the previews that
-    /// the call's approval presumes.
+    /// Fails a call if the config no longer has its listener, or if the call was approved with a
+    /// preview and its listener no longer declares previews.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -235,8 +235,8 @@ impl Core {
 /// Detail of the failure recorded for a delivery whose outcome was lost.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
-/// Returns a description of a failure for callers. It names the kind of the failure, without
-/// details of the listener.
+/// Returns a description of a failure for callers. The description names the kind of the failure,
+/// without details of the listener.
 pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
     match failure {
         AttemptFailure::Crashed { .. } => "it ended without an answer",
@@ -250,8 +250,8 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
     }
 }
 
-/// Returns the delay before a retry, doubled with each failure. Its jitter is derived from the
-/// call's id, so that the step stays pure.
+/// Returns the delay before a retry. The delay doubles with each failure. Its jitter is derived
+/// from the call's id, so that the step stays pure.
 fn backoff(call: CallId, failures: u32) -> Duration {
     let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let base = doubled.min(limits::BACKOFF_MAX);

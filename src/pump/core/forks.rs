@@ -1,10 +1,10 @@
-//! Forks: a new root continues the history of another one. Calls of a fork to listeners that are
-//! neither agent nor workflow get the recorded results of the source, so that no real effect is
-//! repeated.
+//! Forks: a new root thread continues the history of another root thread, its source. A call of a
+//! fork gets the recorded result of the source, so that no real effect is repeated. Calls to agents
+//! and workflows run again instead.
 //!
-//! A call for which the source has no result is held for an operator, unless the operator who
-//! forked named its listener. Timers fire in their order, each as soon as nothing else in the fork
-//! can continue.
+//! A call for which the source has no result goes to its listener if the operator who forked named
+//! this listener. Otherwise the call is held for an operator. Timers fire in their order, each as
+//! soon as nothing else in the fork can continue.
 
 use uuid::Uuid;
 
@@ -66,8 +66,8 @@ pub struct CallRecollection {
 }
 
 impl CallRecollection {
-    /// Whether `gate` now passes each reply, as a reply of the listener or of a listener to which
-    /// it forwards.
+    /// Whether `gate` now passes each recorded reply, as a reply of the listener or of a listener
+    /// to which this listener forwards.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {
@@ -250,8 +250,8 @@ impl Core {
         }
     }
 
-    /// Whether a call must not be delivered yet, because the search of its fork's source has not
-    /// ended.
+    /// Whether the delivery of a call must wait for the end of the search in the source of the
+    /// call's fork.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -300,9 +300,9 @@ impl Core {
         }
     }
 
-    /// Ends a call of a fork with the result that the source has for it. If the source has none,
-    /// the call goes to its listener if the operator named the listener. Otherwise it is held for a
-    /// person.
+    /// Ends a call of a fork with `found`, the result that the source has for the call. If the
+    /// source has no result, the call goes to its listener if the fork names this listener, and
+    /// otherwise is held for a person.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -367,7 +367,8 @@ impl Core {
         }
     }
 
-    /// Whether no open call of a tree can continue before a timer fires or a person decides.
+    /// Whether all open calls of a tree wait for a timer, for a decision of a person, or for the
+    /// end of a pause.
     fn is_idle(&self, tree: &Tree) -> bool {
         let is_kept = |call: &Call| !call.is_ready() || self.is_paused(call);
         let rests =

@@ -88,8 +88,8 @@ impl Core {
     }
 
     /// Reports the result of a call to its client. The legs of a `first` group complete together.
-    /// If one leg replied, the others complete without messages, so that the client still gets one
-    /// completion for each of its calls.
+    /// If one leg replied, the other legs complete without messages, so that the client still gets
+    /// one completion for each of its calls.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,

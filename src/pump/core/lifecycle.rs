@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// Records the operations that NATS servers denied to a listener, as its programs report them.
-    /// Decides nothing.
+    /// Has no other effect.
     pub(super) fn denied(
         &mut self,
         step: &mut Step,
@@ -150,13 +150,13 @@ impl Core {
         self.organism_note(step, &CorePayload::ListenerDenied { name, operations, count });
     }
 
-    /// Records a count of `busy` refusals. Decides nothing.
+    /// Records a count of `busy` refusals. Has no other effect.
     pub(super) fn record_busy(step: &mut Step, busy: BusyCount) {
         let BusyCount { client, since, count } = busy;
         step.begin_record(ThreadId::organism(), Input::Busy { client, since, count });
     }
 
-    /// Records a report about an alert. Decides nothing.
+    /// Records a report about an alert. Has no other effect.
     pub(super) fn record_alert(&mut self, step: &mut Step, ticket: Uuid, report: AlertReport) {
         step.begin_record(ThreadId::organism(), Input::Alert(report.clone()));
         self.organism_note(step, &CorePayload::Alert(report));

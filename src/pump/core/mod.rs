@@ -86,7 +86,8 @@ use timeouts::Timeouts;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Parts that are rebuilt after every boot and are never recorded.
+    /// Attempts and orphaned deliveries. This field and the next five are rebuilt after every boot,
+    /// and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
@@ -156,14 +157,14 @@ impl Core {
         &self.state
     }
 
-    /// Returns the number of deliveries in flight, including those whose call is closed, and
-    /// requests for previews.
+    /// Returns the number of deliveries in flight. Requests for previews, and deliveries whose call
+    /// is closed, count.
     pub fn handed_over(&self) -> usize {
         self.calls.handed_over() + self.previews.in_flight()
     }
 
-    /// Returns all deliveries in flight, including those whose call is closed, and requests for
-    /// previews, in no fixed order.
+    /// Returns all deliveries in flight, in no fixed order. Includes requests for previews, and
+    /// deliveries whose call is closed.
     pub fn deliveries_in_flight(&self) -> impl Iterator<Item = (CallId, Attempt, &ListenerName)> {
         self.calls.handed_over_deliveries().chain(self.previews.deliveries())
     }

@@ -19,7 +19,7 @@ pub(super) struct OrphanedDelivery {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
-    /// The goal of the call, if it has one. It decides which payload is an answer.
+    /// The goal of the call, if the call has one. The goal decides which payload is an answer.
     pub goal: Option<CalledGoal>,
 }
 

@@ -490,8 +490,8 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Removes line numbers from all positions in a message except the first, because the others count
-/// from the start of the payload.
+/// Removes the line numbers from all positions in an error message except the first position,
+/// because the other positions count from the beginning of the payload.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

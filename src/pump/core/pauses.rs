@@ -1,6 +1,6 @@
 //! Pauses. While a pause is in force, the calls that it covers are not handed over, and their
-//! timers and time limits do not fire. Work in flight ends by itself, unless the operator also
-//! cancels it.
+//! timers and time limits do not fire. Work in flight continues to its end, except if the operator
+//! cancels it together with the pause.
 //!
 //! Alarms of a paused call have no effect. The resume sets these alarms again.
 
@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    /// Returns the operator who may pause.
+    /// Checks whether a pause or a resume is permitted, and returns the operator who requested it.
     fn check_pause(
         &mut self,
         step: &mut Step,

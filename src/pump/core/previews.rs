@@ -36,7 +36,7 @@ pub(super) struct Previews {
     deadlines: Map<CallId, Time>,
 }
 
-/// A preview request that a listener works on, even if the preview is no longer needed.
+/// A preview request that a listener works on. The preview may be no longer needed.
 #[derive(Debug, Clone)]
 struct RunningPreview {
     listener: ListenerName,
@@ -65,7 +65,7 @@ impl Previews {
         self.in_flight.get(&call).is_some_and(|running| !running.is_withdrawn)
     }
 
-    /// Removes and returns the oldest queued call that `is_paused` does not name.
+    /// Removes and returns the oldest queued call for which `is_paused` returns false.
     fn pop_queued(
         &mut self,
         listener: &ListenerName,
@@ -255,7 +255,7 @@ impl Core {
         Some(running)
     }
 
-    /// Handles the passed deadline of a preview.
+    /// Handles [`Alarm::PreviewTime`]: the deadline for the preview of a call has passed.
     pub(super) fn preview_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
         let listener = open.callee.clone();
@@ -323,9 +323,9 @@ impl Core {
         }
     }
 
-    /// Whether a call must not be delivered, because its approval names a preview and its listener
-    /// no longer declares previews. Such a listener would not check that the preview is still
-    /// valid. A listener that has answered the call once has already checked it.
+    /// Whether a call cannot be delivered, because its approval names a preview and its listener no
+    /// longer declares previews. Such a listener would not check that the preview is still valid. A
+    /// listener that has answered the call once has already checked it.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

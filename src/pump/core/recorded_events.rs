@@ -1,8 +1,9 @@
-//! Recorded events of forks: results of calls, and turns, that the source of the fork has.
+//! Recorded events of forks: the results of calls and the turns of agents that the source of a fork
+//! has on record.
 //!
 //! Recorded events take effect one after another in the order of the source, each when nothing else
 //! in the fork can continue. So the results of parallel work come in the order of the source,
-//! whatever its speed. An agent that acts as in the source gets the same prompts.
+//! however fast the work is in the fork. An agent that acts as in the source gets the same prompts.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ impl RecordedEvent {
     }
 }
 
-/// The recorded events that wait for their place in the order, by fork. After a boot, the events
-/// are rebuilt, because their searches and attempts are repeated.
+/// The recorded events that wait for their place in the order, by fork. A boot rebuilds these
+/// events by repeating the searches and attempts that lead to them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// The waiting events of each fork, by their position in the source and their call in the fork.
@@ -146,9 +147,9 @@ impl Core {
         }
     }
 
-    /// Whether no open call of a fork can continue before the next recorded event. A call can
-    /// continue if it is handed over and no event waits for it, or if the search for its result
-    /// still runs.
+    /// Whether the next recorded event must take effect before any open call of a fork can
+    /// continue. A call can continue if it is handed over and no event waits for it, or if the
+    /// search for its result still runs.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

@@ -72,9 +72,10 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Fails the calls without a delivery in flight whose listener is removed or lacks an approved
-    /// preview, as a start with this config would. Requests the missing previews of the others.
-    /// Queued calls stay in their queues.
+    /// Picks up the calls without a delivery in flight, as a start with this config would. Fails
+    /// those whose listener is removed, and those that were approved with a preview that the
+    /// listener no longer declares. Requests the missing previews of the other calls. Queued calls
+    /// stay in their queues.
     fn pick_up_queued_calls(&mut self, step: &mut Step) {
         let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
         let idle = calls.filter(|call| call.handed_over.is_none());
@@ -92,7 +93,7 @@ impl Core {
         }
     }
 
-    /// Returns the call of a removed listener, if the event ends a delivery of that call.
+    /// If `event` ends a delivery to a removed listener, returns the call of that delivery.
     pub(super) fn removed_listeners_call(&self, event: &Event) -> Option<CallId> {
         if self.removed.0.is_empty() || mutant("wait-for-a-removed-listener") {
             return None;

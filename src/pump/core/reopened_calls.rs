@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Starts a reopened call from its request, unless the config no longer has its listener.
+    /// Starts a reopened call from its request, if the config still has the listener of the call.
     fn start_again(&mut self, step: &mut Step, call: CallId) {
         let callee = self.state.call(call).map(|open| open.callee.clone());
         if callee.is_some_and(|callee| self.contracts.get(&callee).is_some()) {

@@ -259,11 +259,11 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Yields the payloads of a record in the order of its input.
+/// Rebuilds the payloads of the input of a record, from the messages and refusals in the record.
 struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,
-    /// Recorded refusals of whole payloads that are not assigned to a verdict yet.
+    /// Recorded refusals of whole payloads, except those that a verdict has already used.
     refusals: Vec<&'a Refusal>,
 }
 

@@ -314,7 +314,7 @@ impl Core {
 }
 
 /// Returns the event for the missed times, or `None` if no time was missed. If several times have
-/// passed, all except the latest are missed even if the latest is run.
+/// passed, only the latest can be run; all earlier times are missed.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

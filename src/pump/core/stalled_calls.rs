@@ -11,7 +11,7 @@ use crate::thread::{Call, Pause, PauseTarget};
 pub enum StallReason {
     /// This pause covers the call.
     Paused(PauseTarget),
-    /// No process of the listener takes calls. The call fails at this time.
+    /// No process of the listener takes calls. The call fails at the time `until`.
     Absent { until: Time },
 }
 

@@ -30,8 +30,9 @@ impl Core {
     }
 }
 
-/// A label for the child of a thread that has `number` children. It depends on the labels above it
-/// and not on the root, so that a fork or a repeated run of the same course has the same labels.
+/// Returns a label for a new child of a thread that has `number` children. The label depends on the
+/// labels of `parent` and not on the root, so that a fork or a repeated run of the same course has
+/// the same labels.
 fn generated_label(parent: &ThreadId, number: usize) -> String {
     let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
     let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();

@@ -86,7 +86,7 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed. Disarmed deadlines count, too.
+    /// Whether the deadline of an attempt in flight has passed, whether it is armed or disarmed.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)

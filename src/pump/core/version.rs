@@ -115,7 +115,7 @@ const CHANGES: &[(u32, &str)] = &[
     // Each version has one line. After a merge conflict, take the next version.
 ];
 
-/// The current version. Journals from before the first version record none.
+/// The current core version. Journals that are older than the first core version record no version.
 pub const CORE_VERSION: u32 = CHANGES.len() as u32;
 
 const _: () = {

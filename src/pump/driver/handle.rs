@@ -119,8 +119,7 @@ pub(in crate::pump) struct Submit {
 }
 
 impl Submit {
-    /// Refuses the submission, because the journal accepts no records. Returns the rule of the
-    /// refusal.
+    /// Refuses the submission, because the journal has failed. Returns the rule of the refusal.
     pub fn refuse(self, error: &Error) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),

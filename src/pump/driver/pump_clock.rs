@@ -1,6 +1,6 @@
-//! Clock of the pump: the system's time, but never going back and always advancing. Also measures
-//! uncounted time, in which the pump did not run or the system's clock was set. In test cases of
-//! workflows the clock is frozen, and only the case advances it.
+//! Clock of the pump: the system's time, but never going back and always advancing. The clock
+//! measures uncounted time, in which the pump did not run or the system's clock was set. In test
+//! cases of workflows the clock is frozen, and only the case advances it.
 
 use std::time::{Duration, Instant};
 
@@ -67,8 +67,8 @@ impl PumpClock {
         self.at(Time::now(), reading)
     }
 
-    /// Advances a frozen clock to `at`, unless the clock is already past `at`. The skipped time
-    /// counts for every deadline. Does nothing if the clock is not frozen.
+    /// Advances a frozen clock to `at`, if `at` is later than the time of the clock. The skipped
+    /// time counts for every deadline. Does nothing if the clock is not frozen.
     pub fn skip_to(&mut self, at: Time) {
         if self.is_frozen {
             let (time, _) = &mut self.set;

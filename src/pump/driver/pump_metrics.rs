@@ -86,7 +86,7 @@ pub enum WriteObstacle {
     Server = 2,
 }
 
-/// Reason why a pump accepts no submissions.
+/// Reason why a pump refuses submissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PumpNotReady {
     Starting,
@@ -212,7 +212,7 @@ impl PumpMetrics {
         self.life.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns all reasons why the pump accepts no submissions; empty if the pump accepts
+    /// Returns all reasons why the pump refuses submissions; an empty list if the pump accepts
     /// submissions.
     pub fn unready(&self) -> Vec<PumpNotReady> {
         let starting = !self.life.begun.load(Ordering::Relaxed);

@@ -212,7 +212,8 @@ fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Opt
     found
 }
 
-/// Merges two lists of children. Also returns whether their orders differ.
+/// Merges two lists of children. Returns the merged list, and whether the orders of the two lists
+/// differ.
 fn merge_children(
     mut known: Vec<ElementDeclaration>,
     others: Vec<ElementDeclaration>,
@@ -257,7 +258,7 @@ fn merge_children(
     (children, is_mixed_up)
 }
 
-/// Returns a type that accepts the values of both types.
+/// Returns a type that accepts the values of `a` and the values of `b`.
 fn common(a: &ValueType, b: &ValueType) -> ValueType {
     let is_number = |of: &ValueType| matches!(of.base, "integer" | "decimal");
     if a.base == b.base || b.base == UNKNOWN {

@@ -234,7 +234,8 @@ impl Losses {
     }
 }
 
-/// Makes an element name from any text. Both XML and the short form permit the name.
+/// Makes an element name from any text. The name is permitted in XML and in the short form of
+/// schemas.
 fn element_name(text: &str, path: &str, losses: &mut Losses) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut name: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(60).collect();

@@ -105,8 +105,8 @@ fn class(chars: &[char]) -> Option<(String, usize)> {
     }
 }
 
-/// Converts the first member of a character class. Also returns the number of characters that the
-/// member takes in `chars`.
+/// Converts the first member of a character class. Returns the member with the number of characters
+/// that it takes in `chars`.
 fn class_member(chars: &[char]) -> Option<(ClassMember, usize)> {
     let first = *chars.first()?;
     if first == '\\' {

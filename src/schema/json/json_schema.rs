@@ -298,7 +298,7 @@ fn add_description(schema: &mut Json, doc: Option<&str>) {
     put(schema, "description", doc.map(|doc| Json::String(doc.to_owned())));
 }
 
-/// Sets a key of the schema unless the key is already present.
+/// Adds the property `key` to the schema, if it is missing there and `value` is given.
 fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     if let (Some(object), Some(value)) = (schema.as_object_mut(), value) {
         object.entry(key).or_insert(value);

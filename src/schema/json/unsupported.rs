@@ -38,7 +38,7 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Lists the parts of a payload that JSON cannot express. Visits each element of the schema once.
+/// Returns the parts of a payload that JSON cannot express. Visits each element of the schema once.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: HashSet::new(), found: Vec::new() };

@@ -109,7 +109,7 @@ impl<'t> RecordText<'t> {
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Parses prompt tokens, answer tokens and the price of both.
+    /// Parses the prompt tokens, the answer tokens, and the price of all these tokens.
     fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
         let tokens_out = self.after(",\"tokens_out\":")?.number()?;

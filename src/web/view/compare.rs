@@ -365,7 +365,7 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
     }
 }
 
-/// Draws the totals of both threads side by side, with the differences emphasised.
+/// Draws the totals of the two compared threads side by side, with the differences emphasised.
 fn totals(sides: [&ThreadTotals; 2]) -> Markup {
     let compared = |name: &str, value: &dyn Fn(&ThreadTotals) -> Markup| {
         let [left, right] = sides.map(value);

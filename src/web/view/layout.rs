@@ -151,7 +151,7 @@ pub(super) fn shown(text: &str) -> Markup {
 }
 
 /// Draws a text on one line, isolated from the text direction around it. Draws nothing for an empty
-/// text, so that a table cell with an empty text is empty, too.
+/// text, so that the table cell around it stays empty.
 pub(super) fn inline(text: &str) -> Markup {
     if text.is_empty() {
         return html! {};

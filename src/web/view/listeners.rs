@@ -122,7 +122,8 @@ fn add_load(listeners: &mut ListenersByName, load: ListenerLoad) {
     known.queued_since = since.into_iter().flatten().min();
 }
 
-/// Returns the contracts in the config of the last recorded start or reload.
+/// Returns the contracts of the config that the latest start or reload put in force, as JSON;
+/// `null` if the journal records no start.
 fn contracts(index: &IndexReader) -> Result<Json, String> {
     let reader = index.journal();
     let history = ConfigHistory::read(reader).map_err(|error| error.to_string())?;

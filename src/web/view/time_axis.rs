@@ -35,7 +35,8 @@ pub(super) struct AxisTick {
 }
 
 impl AxisTick {
-    /// Returns how the label is aligned with its place, as the attribute `text-anchor` has it.
+    /// Returns the value of the attribute `text-anchor`, which aligns the label with the place of
+    /// the tick.
     fn anchor(&self) -> &'static str {
         match self.place {
             place if place < END => "start",
@@ -137,8 +138,8 @@ fn label(since: i64, precision: i64, end: i64) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(" ") }
 }
 
-/// Draws the axis. The labels keep their width, whatever the width of the bar. Also defines
-/// `shared` invisibly, for other drawings of the page.
+/// Draws the axis. The labels keep their width, whatever the width of the bar. Defines `shared`
+/// invisibly, for other drawings of the page.
 pub(super) fn axis(ticks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
     html! {

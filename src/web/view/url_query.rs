@@ -18,7 +18,7 @@ impl UrlQuery {
         Self(pairs.map(pair).collect())
     }
 
-    /// Whether no parameter has a value.
+    /// Whether all parameters are without a value.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, value)| value.trim().is_empty())
     }

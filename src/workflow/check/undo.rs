@@ -73,8 +73,8 @@ pub fn check_undo_rule(
 }
 
 /// Reports each listener that has an undo and can be called beneath an undoing workflow, but is no
-/// peer of that workflow. Also reports an undo that two peers accept, and a `report_to` in a
-/// workflow without an undo.
+/// peer of that workflow. Reports an undo that two peers accept, and a `report_to` in a workflow
+/// without an undo.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

@@ -43,7 +43,7 @@ impl WorkflowRun<'_> {
             && self.graph.direct_needs(number).iter().all(|need| self.goal_state(*need).has_ended())
     }
 
-    /// Starts a goal. `iteration` is the pass of its loop, from 1; 0 outside of a loop.
+    /// Starts a goal. `iteration` is the pass of its loop, counted from 1; 0 outside of a loop.
     pub(super) fn start(&mut self, number: usize, iteration: u32) {
         let progress = GoalProgress { iteration, ..GoalProgress::default() };
         self.set(number, GoalState::Running(progress));

@@ -22,8 +22,8 @@ impl<'a> WorkflowRun<'a> {
         self.start_run(GoalRun { kind: RunKind::Verify, attempt: 1, ..run.clone() });
     }
 
-    /// Handles the output of a verification: accepts the item's output, or runs the item once more
-    /// with the verification as its correction, or fails the item.
+    /// Handles `verdict`, the output of the verification of an item. Accepts the output of the
+    /// item, runs the item again with `verdict` as a correction, or fails the item.
     pub(super) fn verified(&mut self, run: &GoalRun, verdict: ViewValue) {
         let Some(check) = self.item_check(run) else { return };
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));

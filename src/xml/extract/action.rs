@@ -47,8 +47,8 @@ impl ActionReading {
 
 impl TurnWalk<'_> {
     /// Parses the element that the open tag `tag` begins. The namespaces of the tag must be in
-    /// scope. Returns the element and the offset after it. `parent` is the enclosing element; only
-    /// a text-only element uses it to find its own end.
+    /// scope. Returns the element and the offset after it. `parent` is the enclosing element, which
+    /// is needed only to find the end of a text-only element.
     fn element(
         &mut self,
         tag: &OpenTag,

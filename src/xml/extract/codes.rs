@@ -50,7 +50,7 @@ codes! {
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
     /// A closed element with an unknown name contains an action. An unknown element without an
-    /// action is refused, too, but without this finding.
+    /// action is refused without this finding.
     UnknownAction "unknown_action" error,
     /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,

@@ -10,8 +10,8 @@ use crate::mutant::mutant;
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether the value contains a close tag of an enclosing element without an open tag of the
-    /// same element before it.
+    /// Whether a close tag in the value closes an enclosing element, because no open tag in the
+    /// value matches the close tag.
     is_left: bool,
     /// Whether the value opened an enclosing element after it had closed an enclosing element.
     is_reopened: bool,

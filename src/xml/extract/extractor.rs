@@ -59,7 +59,7 @@ impl Extractor {
         }
     }
 
-    /// Takes the next bytes of the turn. A chunk may end anywhere, also inside a character.
+    /// Takes the next bytes of the turn. A chunk may end anywhere, even inside a character.
     pub fn push(&mut self, chunk: &[u8]) {
         self.received = self.received.saturating_add(chunk.len());
         let room = self.grammar.limits.max_turn_bytes.saturating_sub(self.turn.len());

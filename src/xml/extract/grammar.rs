@@ -1,5 +1,5 @@
-//! The names that one agent may write (actions, reasoning, reserved names), and the limits. Both
-//! are built once for each agent.
+//! The grammar of one agent: the names that the agent may write (actions, reasoning, reserved
+//! names), and the limits of its turns. Built once for each agent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -17,14 +17,14 @@ const ALLOWANCE_BYTES: usize = 4 << 10;
 const SHARE: usize = 4;
 
 impl RescanLimiter {
-    /// Records a scan after which the last `undecided` bytes were still undecided.
+    /// Records a scan that left the last `undecided` bytes of the turn undecided.
     pub fn record_scan(&mut self, undecided: usize) {
         self.spent += undecided;
     }
 
-    /// Whether another scan is worth its cost. Earlier scans must have been cheap enough, and the
-    /// bytes of `turn` from `old` on must contain a `>`, a backtick or a line break. The bytes
-    /// before `decided` are already decided.
+    /// Whether another scan of `turn` is worth its cost. It is worth its cost if the earlier scans
+    /// were cheap enough, and if the new bytes, from `old` on, contain a `>`, a backtick or a line
+    /// break. The bytes before `decided` are not scanned again.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();

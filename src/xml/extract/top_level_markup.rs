@@ -1,6 +1,6 @@
-//! Finds one piece of top-level markup and its extent, for searches that must skip code,
-//! quotations, reasoning and the values of actions. The scanner decides which item the piece
-//! becomes.
+//! Finds the kind and the end of one piece of top-level markup. Searches use this to skip code,
+//! quotations, reasoning and the values of actions. The scanner, not this module, turns pieces into
+//! items.
 
 use std::ops::Range;
 

@@ -189,9 +189,9 @@ fn near(
     found.or_else(|| far(rest.get(NEAR..)?).map(|at| NEAR + at))
 }
 
-/// Returns the length of the section at the beginning of `rest`, with both delimiters. A text may
-/// contain hundreds of thousands of sections, so a short section is found without a vectorised
-/// search.
+/// Returns the length of the section at the beginning of `rest`, including its opening and closing
+/// delimiters. A text may contain hundreds of thousands of sections, so a short section is found
+/// without a vectorised search.
 pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
     rest: &[u8],
     _open: &[u8; OPEN],

@@ -129,7 +129,7 @@ fn utf8(text: &[u8]) -> Result<&str, ScanViolation> {
     })
 }
 
-/// Shortens and quotes a name or value of the text, for a message.
+/// Shortens and quotes a name or value of the text, for an error message.
 fn quoted(text: &str) -> String {
     let mut chars = text.chars();
     let head: String = chars.by_ref().take(limits::ID_ECHO_CHARS_MAX).collect();

@@ -26,8 +26,8 @@ accepts = ["look"]
 replies = ["found"]
 "#;
 
-/// Thread ids of equal length. The first belongs to another client. The others do not exist, and
-/// most are not even valid.
+/// Thread ids of equal length. The first is the id of a thread of another client. The other ids
+/// name no thread, and most of them are invalid.
 const IDS: [&str; 12] = [
     "sess-foreign0",
     "sess-nothere0",

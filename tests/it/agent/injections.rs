@@ -26,7 +26,7 @@ struct Injection {
     /// Raw content of the listener's payload, if the content is not the escaped text.
     #[serde(default)]
     raw: Option<String>,
-    /// Whether no payload can contain the text.
+    /// Whether every payload with the text is refused.
     #[serde(default)]
     refused: bool,
 }

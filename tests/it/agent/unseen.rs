@@ -1,4 +1,5 @@
-//! Messages of a thread that an agent did not see, with the reasons.
+//! Tests the list of messages that the prompt of an agent leaves out, with the reason for each
+//! message.
 
 use expect_test::{Expect, expect};
 use organism::agent::history::{self, UnseenReason, Viewpoint};

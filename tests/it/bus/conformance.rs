@@ -308,7 +308,7 @@ fn a_time_has_a_unit_and_a_wrong_one_is_explained() {
     }
 }
 
-/// A program that does not flush fails, even if a variable of the author's shell makes it flush:
+/// A program that only flushes because of a variable in its author's shell fails the check, because
 /// the organism does not set that variable.
 #[test]
 fn a_program_that_flushes_in_its_authors_shell_alone_fails() {

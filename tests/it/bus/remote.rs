@@ -133,7 +133,7 @@ impl TestSubscription {
     }
 }
 
-/// A listener of a kit in a separate process, which is killed when this value is dropped.
+/// A listener of a kit in a separate process. Dropping this value kills the process.
 pub struct Kit(Child);
 
 impl Kit {

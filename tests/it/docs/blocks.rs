@@ -20,7 +20,7 @@ use std::path::Path;
 /// A code block, fenced or indented, without its indent.
 #[derive(Debug)]
 pub struct Block {
-    /// Number of the block's first line on the page, from 1.
+    /// Number of the block's first line on the page, counted from 1.
     pub line: usize,
     pub text: String,
     /// The comment in the line above the block, without `<!--` and `-->`.

@@ -18,7 +18,7 @@ use super::form::Comparison;
 pub struct Step {
     /// The heading of level 2 above the step.
     pub chapter: String,
-    /// Number of the step's first line on the page, from 1.
+    /// Number of the step's first line on the page, counted from 1.
     pub line: usize,
     pub kind: StepKind,
 }
@@ -46,7 +46,7 @@ pub struct ShownCommand {
     /// The command; empty where a fence holds the rest of an output.
     pub command: String,
     pub output: String,
-    /// Number of the first line of the output on the page, from 1.
+    /// Number of the first line of the output on the page, counted from 1.
     pub line: usize,
     pub lines: usize,
 }

@@ -124,7 +124,8 @@ impl Drop for Ended {
     }
 }
 
-/// Starts `fakellm`, an independent server for both formats, with rules for its answers.
+/// Starts `fakellm`, an independent server for the wire formats of Anthropic and OpenAI, with rules
+/// for its answers.
 async fn elsewhere(directory: &Path) -> (Ended, u16) {
     let rules = json!({ "rules": [
         { "name": "found", "when": { "tool_result_contains": "found \"it\" <here>" },
@@ -158,8 +159,8 @@ async fn elsewhere(directory: &Path) -> (Ended, u16) {
     (child, port)
 }
 
-/// An independent server understands text, parallel calls and their results in both formats. It
-/// returns results only if it can parse the request.
+/// An independent server understands text, parallel calls and their results in the wire formats of
+/// Anthropic and OpenAI. It returns results only if it can parse the request.
 #[tokio::test]
 async fn a_foreign_server_supports_both_formats() {
     let directory = tempfile::tempdir().unwrap();

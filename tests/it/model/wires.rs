@@ -1,4 +1,4 @@
-//! Equal answers in both wire formats, in the form that real servers send.
+//! Equal answers in the wire formats of Anthropic and OpenAI, in the form that real servers send.
 
 use serde_json::{Value as Json, json};
 

@@ -276,8 +276,8 @@ fn a_command_that_does_not_do_its_work_blocks_nothing() {
     }
 }
 
-/// Issue 18, part 6: an approval that waits for too long raises one alert, even if the organism
-/// restarts meanwhile.
+/// Issue 18, 6: an approval that waits for too long raises one alert, even if the organism restarts
+/// meanwhile.
 #[test]
 fn an_approval_that_waits_raises_one_alert_until_somebody_decides() {
     let house = house("waiting = \"1500ms\"");

@@ -293,8 +293,8 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
     ));
 }
 
-/// Runs all work to its end and judges the result. Asserts that a host which knows only the stream
-/// can verify the stream, too.
+/// Runs all work to its end and judges the result. Asserts that a host without any local data can
+/// verify the stream.
 fn end(stage: Stage, clients: Clients) -> u64 {
     let Stage { house, mut running, replicas, cluster, .. } = stage;
     running.child.kill().unwrap();

@@ -115,7 +115,7 @@ pub fn house(server: &Server) -> House {
     house_with(server, &[])
 }
 
-/// A running `organism host`, which is killed when this value is dropped.
+/// A running `organism host`. Dropping this value kills the process.
 pub struct Hosting {
     child: Child,
     log: std::path::PathBuf,

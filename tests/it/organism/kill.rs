@@ -217,7 +217,7 @@ pub fn choices() -> Choices {
     Choices(seed)
 }
 
-/// Whether long tests run, too.
+/// Whether `ORGANISM_TORTURE` is set, so that long tests run in addition to the short ones.
 pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }

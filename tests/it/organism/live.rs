@@ -79,7 +79,7 @@ impl OutputLines {
     }
 }
 
-/// A running `organism tail --live`, which is killed when this value is dropped.
+/// A running `organism tail --live`. Dropping this value kills the process.
 pub struct LiveTail {
     pub child: Child,
     lines: OutputLines,

@@ -433,8 +433,8 @@ fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// Starts an organism that cannot determine the origin of its callers. Also returns a call that the
-/// organism holds.
+/// Starts an organism that cannot determine the origin of its callers. Returns the organism with a
+/// call that it holds.
 fn blind(signing: &Signing) -> (Running, String, String) {
     let mut command = signing.house.command(&["run"]);
     let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();

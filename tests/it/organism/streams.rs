@@ -28,7 +28,7 @@ fn ask(house: &House, number: &str) -> String {
     sent.out
 }
 
-/// Asserts that a start is refused without sending anything, and that the message names both
+/// Asserts that a start is refused without sending anything, and that the error message names both
 /// projects.
 #[track_caller]
 fn is_refused(house: &House, stream: &str, journal: &str) {

@@ -278,7 +278,8 @@ fn a_killed_run_resumes_from_its_record_and_ends_with_the_same_output() {
     assert!(deaths >= 5, "it died {deaths} times before the run was over");
 }
 
-/// Runs the tour from the command line with three units.
+/// Runs the workflow `tour` with three units from the command line, with the further arguments
+/// `more`.
 fn run(house: &House, more: &[&str]) -> CommandOutput {
     let inputs = ["topic=light", "unit=3", "unit=1", "unit=2"];
     let inputs = inputs.iter().flat_map(|input| ["--input", input]);

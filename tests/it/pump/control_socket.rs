@@ -140,7 +140,7 @@ async fn first_line(connection: &mut UnixStream) -> String {
 }
 
 /// A client that disconnects frees its place, and queries need no place. Clients may wait for weeks
-/// for a person's decision, and must not block that person.
+/// for a person's decision, so the person must be able to decide while all places are taken.
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     let (running, server, path) = never_answering();

@@ -66,8 +66,8 @@ fn conversation(world: &mut World) -> (ThreadId, Position) {
     (thread, last(world))
 }
 
-/// 1.6: a call that the source has gets its recorded result, even a fault, and is not delivered to
-/// its listener.
+/// Issue 18, 1.6: a call that the source has gets its recorded result, even a fault, and is not
+/// delivered to its listener.
 #[test]
 fn a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls() {
     let mut world = world();
@@ -90,8 +90,8 @@ fn a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls() {
     world.check_replay();
 }
 
-/// 1.6: a call that the source does not have is held for an operator, also over a restart. The
-/// approved call goes to its listener.
+/// Issue 18, 1.6: a call that the source does not have is held for an operator, also over a
+/// restart. The approved call goes to its listener.
 #[test]
 fn a_call_that_the_source_does_not_have_is_held() {
     let mut world = world();
@@ -118,8 +118,8 @@ fn a_call_that_the_source_does_not_have_is_held() {
     world.check_replay();
 }
 
-/// 1.6: a listener that `--live` names gets the calls that the source does not have. Calls that the
-/// source has are answered from the record.
+/// Issue 18, 1.6: a listener that `--live` names gets the calls that the source does not have.
+/// Calls that the source has are answered from the record.
 #[test]
 fn a_live_listener_gets_what_the_source_does_not_have() {
     let mut world = world();
@@ -132,8 +132,8 @@ fn a_live_listener_gets_what_the_source_does_not_have() {
     assert_eq!(world.result(call.unwrap()), "completed: found(n)");
 }
 
-/// 1.6: a question that the source has is answered from the record. A question that the source does
-/// not have waits for its person and needs no approval.
+/// Issue 18, 1.6: a question that the source has is answered from the record. A question that the
+/// source does not have waits for its person and needs no approval.
 #[test]
 fn a_question_that_the_source_does_not_have_waits_for_its_person() {
     let mut world = world();
@@ -148,8 +148,8 @@ fn a_question_that_the_source_does_not_have_waits_for_its_person() {
     assert_eq!(fresh(&world.delivery("thinker")), ["report(yes)", "report(no)"]);
 }
 
-/// 1.2: a fork has the same threads as its source, with the same numbers and labels. The fork's
-/// budgets start unused (1.7), and the source does not change.
+/// Issue 18, 1.2: a fork has the same threads as its source, with the same numbers and labels. The
+/// fork's budgets start unused (1.7), and the source does not change.
 #[test]
 fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     let mut world = world();
@@ -181,8 +181,8 @@ fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     assert_eq!(world.result(call), "none");
 }
 
-/// 1.6: as soon as no other work in the fork can go on, the timers of the fork fire in order and
-/// without delay.
+/// Issue 18, 1.6: as soon as no other work in the fork can go on, the timers of the fork fire in
+/// order and without delay.
 #[test]
 fn timers_of_a_fork_fire_in_order_when_nothing_else_can_go_on() {
     let mut world = world();
@@ -209,8 +209,8 @@ fn fired(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::TimerEnded { .. })).count()
 }
 
-/// 1.6: a timer of the source that is due when the fork begins fires only after all other work in
-/// the fork.
+/// Issue 18, 1.6: a timer of the source that is due when the fork begins fires only after all other
+/// work in the fork.
 #[test]
 fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
     for restarts in [false, true] {
@@ -240,8 +240,8 @@ fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
     }
 }
 
-/// 4.2: a paused thread of a fork keeps its timers, and the timers of other threads fire without
-/// waiting for the paused thread.
+/// Issue 18, 4.2: a paused thread of a fork keeps its timers, and the timers of other threads fire
+/// without waiting for the paused thread.
 #[test]
 fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     let mut world = world();
@@ -268,8 +268,8 @@ fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
     world.check_replay();
 }
 
-/// 1.7 and design 5.23: a spawned thread has the same limits in the fork as in the source, and
-/// starts in the fork with none of them used.
+/// Issue 18, 1.7, and design 5.23: a spawned thread has the same limits in the fork as in the
+/// source, and starts in the fork with none of them used.
 #[test]
 fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
     let mut contracts = contracts();
@@ -310,8 +310,8 @@ fn recalled(world: &World) -> Vec<String> {
     found
 }
 
-/// 1.6: recorded results arrive in the order of the source. Each result arrives when nothing else
-/// in the fork can go on.
+/// Issue 18, 1.6: recorded results arrive in the order of the source. Each result arrives when
+/// nothing else in the fork can go on.
 #[test]
 fn results_on_record_come_in_the_order_of_the_source() {
     for ends in [false, true] {
@@ -389,8 +389,8 @@ fn prompt_of(world: &World, who: &str) -> (CallId, Position) {
     (next.call, next.position)
 }
 
-/// 1.5: a fork at a turn opens the agent's call again with everything that the agent has handled,
-/// and the turn runs anew. A restart of the pump does not change this.
+/// Issue 18, 1.5: a fork at a turn opens the agent's call again with everything that the agent has
+/// handled, and the turn runs anew. A restart of the pump does not change this.
 #[test]
 fn a_fork_at_a_turn_goes_on_from_there() {
     for restarts in [false, true] {
@@ -429,8 +429,8 @@ fn a_fork_at_a_turn_goes_on_from_there() {
     }
 }
 
-/// 1.5, 1.6: a call that was open at the fork point gets its recorded result, or is held if no
-/// result is recorded.
+/// Issue 18, 1.5 and 1.6: a call that was open at the fork point gets its recorded result, or is
+/// held if no result is recorded.
 #[test]
 fn an_open_call_to_a_listener_gets_its_recorded_result() {
     for is_recorded in [true, false] {
@@ -458,8 +458,9 @@ fn an_open_call_to_a_listener_gets_its_recorded_result() {
     }
 }
 
-/// 1.5: if a spawned thread was running at the fork point, it ends in the fork, and its opener gets
-/// the reason. If the fork begins at a turn of the spawned thread, the thread goes on instead.
+/// Issue 18, 1.5: if a spawned thread was running at the fork point, it ends in the fork, and its
+/// opener gets the reason. If the fork begins at a turn of the spawned thread, the thread goes on
+/// instead.
 #[test]
 fn a_spawned_thread_that_still_ran_ends_in_the_fork() {
     let mut world = world();

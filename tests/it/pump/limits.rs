@@ -26,7 +26,8 @@ fn spawn(inner: &str) -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// O11: a tree whose budget is spent accepts no further message, and the sender gets the reason.
+/// O11: further messages in a tree whose budget is spent are refused, and the sender gets the
+/// reason.
 #[test]
 fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     let mut world = limited(TreeLimits { messages: 4, ..Default::default() });

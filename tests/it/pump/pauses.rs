@@ -77,7 +77,7 @@ fn spawn(limits: &str) -> String {
     core("spawn-thread", &format!("suggested_sub_id=\"child\" {limits}"), &inner)
 }
 
-/// 4.2: work in flight finishes, and no new delivery is handed over, whatever is paused.
+/// Issue 18, 4.2: work in flight finishes, and no new delivery is handed over, whatever is paused.
 #[test]
 fn work_in_flight_finishes_and_nothing_new_is_handed_over() {
     for case in ["all", "finder", "thread"] {
@@ -106,7 +106,7 @@ fn work_in_flight_finishes_and_nothing_new_is_handed_over() {
     }
 }
 
-/// 4.1: a pause covers a thread with everything beneath it, and nothing beside it.
+/// Issue 18, 4.1: a pause covers a thread with everything beneath it, and nothing beside it.
 #[test]
 fn what_a_pause_does_not_cover_goes_on() {
     let mut world = world();
@@ -126,7 +126,8 @@ fn what_a_pause_does_not_cover_goes_on() {
     assert_eq!(world.result(till), "completed: counted(1)");
 }
 
-/// 4.2: no time counts against a paused call that is not delivered, even if its listener is absent.
+/// Issue 18, 4.2: while a pause keeps back a call, no time counts against the call. This holds for
+/// a call whose listener is absent, as well.
 #[test]
 fn no_time_counts_against_a_call_that_waits_for_an_absent_listener() {
     let mut world = world();
@@ -154,7 +155,7 @@ fn no_time_counts_against_a_call_that_waits_for_an_absent_listener() {
     assert_eq!(world.result(call), "failed: system-error undeliverable");
 }
 
-/// 4.2: a failed attempt in flight is tried again after the resume.
+/// Issue 18, 4.2: a failed attempt in flight is tried again after the resume.
 #[test]
 fn a_retry_waits_for_the_resume() {
     let mut world = world();
@@ -181,7 +182,7 @@ fn an_attempt_in_flight_keeps_its_own_time_out() {
     assert_eq!(world.result(call), "failed: system-error timeout");
 }
 
-/// 4.2: timers that fall due fire at the resume, in the order of their times.
+/// Issue 18, 4.2: timers that fall due fire at the resume, in the order of their times.
 #[test]
 fn timers_that_fall_due_fire_at_the_resume_in_order() {
     let mut world = world();
@@ -210,7 +211,7 @@ fn timers_that_fall_due_fire_at_the_resume_in_order() {
     assert_eq!(woken[woken.len() - 3..], expected);
 }
 
-/// 4.2: wall time stands still while all work that could continue is paused.
+/// Issue 18, 4.2: wall time stands still while all work that could continue is paused.
 #[test]
 fn no_wall_time_counts_during_a_pause() {
     let limits = TreeLimits { wall_time: HOUR, ..TreeLimits::default() };
@@ -233,8 +234,8 @@ fn no_wall_time_counts_during_a_pause() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// 4.2: while a pause keeps back a call in a spawned thread, the time of the thread stands still.
-/// The time runs again after the resume.
+/// Issue 18, 4.2: while a pause keeps back a call in a spawned thread, the time of the thread
+/// stands still. The time runs again after the resume.
 #[test]
 fn the_time_of_a_thread_stands_still_during_a_pause() {
     let mut world = world();
@@ -275,7 +276,7 @@ fn the_time_of_a_thread_runs_when_nothing_of_it_is_kept_back() {
     assert!(woken.iter().any(|text| text.contains("thread-result")), "{woken:?}");
 }
 
-/// 4.2: submissions are accepted and wait.
+/// Issue 18, 4.2: submissions are accepted and wait.
 #[test]
 fn submissions_are_accepted_and_wait() {
     let mut world = world();
@@ -293,8 +294,8 @@ fn submissions_are_accepted_and_wait() {
     }
 }
 
-/// 4.2: during a pause, approvals may be decided and do not time out. A call that an approval
-/// releases waits for the resume.
+/// Issue 18, 4.2: during a pause, approvals may be decided and do not time out. A call that an
+/// approval releases waits for the resume.
 #[test]
 fn approvals_may_be_decided_and_do_not_time_out() {
     let mut world = world();
@@ -370,7 +371,7 @@ fn the_run_of_a_schedule_waits_for_the_resume() {
     assert!(world.deliveries.is_empty());
 }
 
-/// 4.1: a call that two pauses cover waits until both are resumed.
+/// Issue 18, 4.1: a call that two pauses cover waits until both are resumed.
 #[test]
 fn a_call_that_two_pauses_cover_waits_for_both() {
     let mut world = world();
@@ -526,8 +527,8 @@ fn a_pause_is_recorded_by_the_operator_whom_its_signature_proves() {
     assert!(signature.holds_for(&record.input, "as agreed"));
 }
 
-/// 4.3: after the kill switch no work is in flight. The calls in flight end as cancelled, so that
-/// no listener gets one of them twice; all other calls wait for the resume.
+/// Issue 18, 4.3: after the kill switch no work is in flight. The calls in flight end as cancelled,
+/// so that no listener gets one of them twice; all other calls wait for the resume.
 #[test]
 pub(super) fn after_the_kill_switch_nothing_is_in_flight_and_nothing_is_handed_over_twice() {
     let mut world = world();
@@ -562,8 +563,8 @@ pub(super) fn after_the_kill_switch_nothing_is_in_flight_and_nothing_is_handed_o
     assert!(world.deliveries.is_empty(), "no call is handed over a second time");
 }
 
-/// 4.3: if a pump dies between the kill switch and the cancellations, the attempts in flight are
-/// lost. A listener with one attempt does not get its call again.
+/// Issue 18, 4.3: if a pump dies between the kill switch and the cancellations, the attempts in
+/// flight are lost. A listener with one attempt does not get its call again.
 #[test]
 fn a_crash_in_the_midst_of_a_kill_switch_hands_nothing_over_twice() {
     let mut world = world();
@@ -579,7 +580,7 @@ fn a_crash_in_the_midst_of_a_kill_switch_hands_nothing_over_twice() {
     assert!(world.deliveries.is_empty());
 }
 
-/// 4.3: the kill switch cancels work in flight even if everything is paused already.
+/// Issue 18, 4.3: the kill switch cancels work in flight even if everything is paused already.
 #[test]
 fn the_kill_switch_also_cancels_after_a_pause() {
     let mut world = world();

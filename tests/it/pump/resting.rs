@@ -1,6 +1,5 @@
 //! Trees at rest and client keys that have left the memory of a pump. [`World`] lets everything at
-//! rest leave memory before each step, so all other tests that use a world cover resting trees,
-//! too.
+//! rest leave memory before each step, so every test that uses a world covers resting trees.
 
 use std::sync::Arc;
 

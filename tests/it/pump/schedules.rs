@@ -317,8 +317,8 @@ fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
     assert!(world.core.state().schedules.is_empty());
 }
 
-/// A world whose record states that a run is due, and does not contain the request of the run yet.
-/// Also returns the time of the first start.
+/// Returns a world whose record states that a run is due, and does not contain the request of the
+/// run yet. Returns the world with the time of the first start.
 fn begun(schedule: Schedule) -> (World, Time) {
     let mut world = running(schedule);
     let start = world.now;

@@ -242,7 +242,7 @@ fn a_result_too_large_for_a_thread_result_stays_in_its_thread_with_a_statement()
 }
 
 /// A result that would be too deeply nested within a `thread-result` stays in its thread, because
-/// payloads of the core must pass the gate, too.
+/// the gate checks the payloads of the core as well.
 #[test]
 fn a_result_too_deep_for_a_thread_result_stays_in_its_thread_with_a_statement() {
     let mut all = contracts();

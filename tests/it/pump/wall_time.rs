@@ -11,8 +11,8 @@ use super::world::{World, agent, client, core, listener, name, names, word};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A world in which `thinker` may call three listeners: a person, `counter` and `runner`. Calls to
-/// `runner` need an approval.
+/// A world whose trees may take `wall_time`. The agent `thinker` may call the person `boss` and the
+/// listeners `counter` and `runner`. Calls to `runner` need an approval.
 fn world_with(wall_time: Duration) -> World {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));

@@ -74,8 +74,8 @@ struct InHand {
     delivery: Delivery,
     /// Number of the pump start after which the delivery was handed over.
     run: usize,
-    /// Whether the call was withdrawn while its handler continues. The host reports the end of a
-    /// withdrawn call, too.
+    /// Whether the call was withdrawn while its handler continues. The host reports the end of the
+    /// handler all the same.
     withdrawn: bool,
     /// Cost of the agent's model call so far; `None` if no reservation was granted.
     stream: Option<Spending>,

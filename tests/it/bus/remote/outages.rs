@@ -87,7 +87,7 @@ fn listener(language: KitLanguage, address: &str) -> Command {
     command
 }
 
-/// A process that is killed when this value is dropped, if the process still runs then.
+/// A process of a test. Dropping this value kills the process if it still runs.
 struct Waiting(Child);
 
 impl Drop for Waiting {

@@ -110,7 +110,7 @@ impl Place {
         self.home.reader()
     }
 
-    /// Copies all files in their present state, as after a power cut. Also expires the lease of the
+    /// Copies all files in their present state, as after a power cut, and expires the lease of the
     /// pump.
     pub fn copy(&self) -> Self {
         self.let_lapse();

@@ -14,7 +14,7 @@ fn host(house: &House, log: &str) -> Hosting {
     Hosting::start(house, log, &["--only", "writer"])
 }
 
-/// Design 5.29, over NATS: a cancelled call closes its stream, and is charged for the part that it
+/// Design 5.29: over NATS, a cancelled call closes its stream, and is charged for the part that it
 /// received.
 #[test]
 fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_it_received() {
@@ -62,7 +62,7 @@ fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     house.verified();
 }
 
-/// Design 4.24, over NATS: a stream that makes progress is not cut at the agent's time-out.
+/// Design 4.24: over NATS, a stream that makes progress is not cut at the agent's time-out.
 #[test]
 fn a_live_stream_of_a_hosted_agent_is_not_cut_at_its_time_out() {
     let server = server();

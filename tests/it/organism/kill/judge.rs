@@ -183,7 +183,7 @@ impl Evidence {
         }
     }
 
-    /// Checks that a client opened every thread, or an ancestor of it.
+    /// Checks for each thread that a client opened the thread or one of its ancestors.
     fn threads(&self, defects: &mut Vec<String>) {
         let sent = self.messages.iter().filter(|message| message["from"] == "desk");
         let opened: HashSet<&str> = sent.map(|message| text(message, "thread")).collect();
@@ -247,7 +247,8 @@ impl Evidence {
 /// One way to falsify the evidence.
 type Break<'a> = (&'a str, &'a dyn Fn(&mut Evidence));
 
-/// Tests the judge: makes up each kind of loss, which the judge must find.
+/// Tests the judge: falsifies the evidence in one way after another, and asserts that the judge
+/// finds a defect each time.
 pub fn assert_each_defect_would_show(evidence: &Evidence) {
     let first = |kind: &str, to: &str| {
         let found = |message: &Json| message["kind"] == kind && message["to"] == to;

@@ -1,4 +1,5 @@
-//! `durability = "synced"`: the sync settings that servers report, and the messages about them.
+//! `durability = "synced"`: the sync settings that servers report, and the error messages about
+//! these settings.
 
 use super::super::{House, Running, numbered, say, talk_reply, until};
 use super::lacking::refused;

@@ -65,8 +65,8 @@ impl Echo {
     }
 }
 
-/// The process of a listener `solo` that is written with the Python kit or the TypeScript kit. The
-/// process is killed when this value is dropped.
+/// The process of the listener `solo`, which is written with the Python kit or the TypeScript kit.
+/// Dropping this value kills the process.
 pub struct Solo(Child);
 
 impl Solo {

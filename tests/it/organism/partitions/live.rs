@@ -39,7 +39,7 @@ fn houses(server: &Server, provider: &Provider) -> [House; 3] {
     houses
 }
 
-/// Adds the keys of two hosts to the configs of both.
+/// Adds the key of each of two hosts to the configs of the two hosts.
 fn introduce(houses: [&House; 2]) {
     let keys = houses.map(|house| house.organism(&["key", "show"]).out.trim().to_owned());
     for house in houses {

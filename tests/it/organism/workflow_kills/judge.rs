@@ -143,12 +143,13 @@ impl RunHistory {
         self.calls.values().filter(|call| AGENTS.contains(&&*call.callee))
     }
 
-    /// Number of agents' turns whose results were lost.
+    /// Number of turns of agents that were repeated because the result of the earlier attempt was
+    /// lost.
     pub fn repeated_turns(&self) -> usize {
         self.of_agents().map(|call| call.lost.len()).sum()
     }
 
-    /// Number of model calls that were charged because their results were lost.
+    /// Number of model calls that were charged although their results were lost.
     pub fn charged_turns(&self) -> usize {
         self.of_agents().map(|call| call.charged.len()).sum()
     }

@@ -494,8 +494,8 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A fork with an amount of money is refused for a model without a price, because the amount would
-/// bound nothing. `organism fork` refuses it, too.
+/// A fork with a money budget is refused for a model without a price, because the budget would
+/// bound nothing. Both the web view and `organism fork` refuse it.
 #[test]
 fn a_fork_with_an_amount_of_money_is_refused_for_a_model_without_a_price() {
     let provider = Provider::start(Vec::new());
