@@ -429,6 +429,9 @@ pub const INDEX_NEAR_RECORDS: u64 = 5_000;
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of one kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
+/// Maximum rows of one kind that a writer of an index keeps in memory between commits while it
+/// follows a pump closely.
+pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 /// Maximum names of a tree that a writer of an index keeps in memory, so that it writes each name
 /// only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
@@ -442,6 +445,12 @@ pub const INDEX_RARE_MATCHES: u64 = 10_000;
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
+/// Maximum number of records that an index adds in one commit while it follows a pump closely.
+/// Fewer than [`INDEX_COMMIT_RECORDS`], because the words of these records are in memory until the
+/// commit.
+pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
+/// Page cache of the writer of an index while it follows a pump closely, in KiB.
+pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// Time limit for the exact alignment of two threads. After this time, the remaining messages are
@@ -694,6 +703,10 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum threads of the trees at rest that a pump keeps in memory.
 pub const RESTING_THREADS_MAX: usize = 16_384;
+/// Maximum trees that a pump keeps in memory although their open calls wait for persons or timers
+/// alone. Far more than of trees at rest, because a list of all held calls reads each tree that is
+/// not in memory from the working file.
+pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, beyond the limit at which an eviction begins, so that many

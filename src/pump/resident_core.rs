@@ -1,9 +1,10 @@
-//! The core of a pump together with the trees at rest and client keys that have left its memory.
+//! The core of a pump together with the trees and client keys that have left its memory: trees at
+//! rest, and trees whose open calls wait for persons or timers alone.
 //!
 //! The step is pure and sees only memory. So the trees and keys that an event names are brought
 //! back before its step, and none leaves memory between a step and its effects.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::path::PathBuf;
 
@@ -14,9 +15,9 @@ use crate::journal::sqlite::{RestingStore, StoredState};
 use crate::journal::{Error, HashedRecord, StateRecovery};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::thread::{ClientKey, Fact, Record, State};
+use crate::thread::{Call, ClientKey, Fact, Record, State};
 
-/// A core whose trees at rest leave memory if they exceed a limit.
+/// A core whose trees at rest, and trees that wait, leave memory if they exceed a limit.
 #[derive(Debug)]
 pub struct ResidentCore {
     core: Core,
@@ -30,6 +31,8 @@ pub struct ResidencyLimits {
     pub trees: usize,
     /// Maximum number of threads in all trees at rest together.
     pub threads: usize,
+    /// Maximum number of trees whose open calls wait for persons or timers alone.
+    pub waiting: usize,
     pub keys: usize,
     /// Number of trees or keys by which a limit must be exceeded before the surplus leaves memory
     /// together.
@@ -41,6 +44,7 @@ impl Default for ResidencyLimits {
         Self {
             trees: limits::RESTING_TREES_MAX,
             threads: limits::RESTING_THREADS_MAX,
+            waiting: limits::WAITING_TREES_MAX,
             keys: limits::RESTING_KEYS_MAX,
             batch: limits::RESTING_BATCH,
         }
@@ -57,10 +61,25 @@ struct RestingTrees {
     trees: VecDeque<RestingEntry>,
     /// Sum of the threads in `trees`.
     threads: usize,
+    waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
     /// Number of entries at which the next attempt to write begins. Above 0 if some tree could not
     /// leave memory at the last attempt.
     retry_at: usize,
+}
+
+/// The trees in memory whose open calls wait for persons or timers alone, in the order in which
+/// they leave.
+#[derive(Debug, Default)]
+struct WaitingTrees {
+    /// One entry for each time that a tree began to wait. An entry is outdated if the tree has a
+    /// later record.
+    trees: VecDeque<RestingEntry>,
+    /// Number of entries at which the next attempt to write begins. Above 0 if some tree could not
+    /// leave memory at the last attempt.
+    retry_at: usize,
+    /// Whether any tree left since the trees outside memory were last brought back together.
+    has_left: bool,
 }
 
 #[derive(Debug)]
@@ -98,6 +117,7 @@ impl ResidentCore {
             limits,
             trees: VecDeque::new(),
             threads: 0,
+            waiting: WaitingTrees::default(),
             keys: VecDeque::new(),
             retry_at: 0,
         };
@@ -116,6 +136,7 @@ impl ResidentCore {
                 let detail = "the snapshot does not hold it".to_owned();
                 return Err(Error::Resting { name: format!("the tree {root}"), detail });
             }
+            core.evict_waiting();
         }
 
         Ok(core)
@@ -123,9 +144,11 @@ impl ResidentCore {
 
     /// Writes everything that is in memory into the store, and returns the state for a snapshot.
     pub fn into_stored(self) -> Result<StoredState, Error> {
+        let outside = self.core.waiting_outside();
         let store = self.resting.map(|resting| resting.store);
         let mut store = store.unwrap_or_else(RestingStore::in_memory);
         let state = self.core.state();
+        renew_texts(state, &mut store, &outside)?;
         let trees = state.trees.iter().filter_map(|(root, _)| {
             let text = state.tree_text(root)?;
             Some((root.as_str().to_owned(), text))
@@ -147,7 +170,8 @@ impl ResidentCore {
         store.put(&round)?;
 
         let roots = state.trees.iter().map(|(root, _)| root);
-        let live = roots.filter(|root| !state.may_leave(root)).cloned().collect();
+        let live = roots.filter(|root| !state.may_leave(root)).cloned();
+        let live = live.chain(outside).collect();
         Ok(StoredState { common: state.common(), live, store })
     }
 
@@ -169,7 +193,15 @@ impl ResidentCore {
 
     /// Replays a record as [`Core::replay`] does.
     pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
+        if Core::reads_all_trees(record) {
+            self.recall_waiting()?;
+        }
+
         self.recall_tree(&record.tree)?;
+        for root in self.core.trees_of_hand_overs(record) {
+            self.recall_tree(&root)?;
+        }
+
         for key in keys_in(&record.facts) {
             self.recall_key(&key)?;
         }
@@ -182,14 +214,18 @@ impl ResidentCore {
 
     /// Brings back what the event names, then processes the event as [`Core::step`] does.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Result<Step, Error> {
+        if Core::reads_all_calls(&event) {
+            self.recall_waiting()?;
+        }
+        // Ordering rule: the use of a key names a tree.
+        if let Some(key) = self.core.missing_key(&event) {
+            self.recall_key(&key)?;
+        }
+
         while let Some(root) = self.core.missing_tree(&event) {
             if !self.recall_tree(&root)? {
                 break;
             }
-        }
-
-        if let Some(key) = self.core.missing_key(&event) {
-            self.recall_key(&key)?;
         }
 
         let step = self.core.step(position, now, event);
@@ -223,6 +259,37 @@ impl ResidentCore {
             .map_err(|detail| Error::Resting { name: format!("the tree {root}"), detail })?;
         self.note_rest(root, &[]);
         Ok(true)
+    }
+
+    /// Brings back all trees with open calls.
+    fn recall_waiting(&mut self) -> Result<(), Error> {
+        let Some(resting) = &mut self.resting else { return Ok(()) };
+        if !std::mem::take(&mut resting.waiting.has_left) {
+            return Ok(());
+        }
+
+        for root in self.core.waiting_outside() {
+            self.recall_tree(&root)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the open calls of the trees that wait outside memory, and leaves these trees there.
+    pub fn calls_outside(&self) -> Result<Vec<Call>, Error> {
+        let Some(resting) = self.resting.as_ref().filter(|own| own.waiting.has_left) else {
+            return Ok(Vec::new());
+        };
+
+        let mut calls = Vec::new();
+        for root in self.core.waiting_outside() {
+            let Some(text) = resting.store.get(root.as_str())? else { continue };
+            let tree = self.core.state().tree_of_text(&text).map_err(|error| Error::Resting {
+                name: format!("the tree {root}"),
+                detail: error.to_string(),
+            })?;
+            calls.extend(tree.open_calls().cloned());
+        }
+        Ok(calls)
     }
 
     fn recall_key(&mut self, key: &ClientKey) -> Result<(), Error> {
@@ -275,18 +342,74 @@ impl ResidentCore {
             return;
         }
 
-        let tree = self.core.state().trees.resident(root).filter(|tree| tree.is_at_rest());
-        if let Some(tree) = tree {
-            let entry =
-                RestingEntry { root: root.clone(), head: tree.head, threads: tree.threads.len() };
+        let Some(tree) = self.core.state().trees.resident(root) else { return };
+        let is_at_rest = tree.is_at_rest();
+        if !is_at_rest && !tree.only_waits() {
+            return;
+        }
+
+        let entry =
+            RestingEntry { root: root.clone(), head: tree.head, threads: tree.threads.len() };
+        if is_at_rest {
             resting.push(entry);
+        } else {
+            resting.waiting.trees.push_back(entry);
         }
     }
 
-    /// Evicts trees at rest and client keys beyond the memory limits; trees longest at rest go
-    /// first. Call only after a step's effects are done, because effects read the state. Evicts
-    /// nothing if the working file cannot be written.
+    /// Evicts trees and client keys beyond the memory limits; the trees that have been at rest or
+    /// have waited longest go first. Call only after a step's effects are done, because effects read
+    /// the state. Evicts nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
+        self.evict_resting();
+        self.evict_waiting();
+    }
+
+    /// Evicts trees that wait beyond the memory limit.
+    fn evict_waiting(&mut self) {
+        let Some(resting) = &mut self.resting else { return };
+        let limits = resting.limits;
+        let waiting = &mut resting.waiting;
+        let state = self.core.state();
+        if !waiting.is_full(limits) || !state.pauses.is_empty() {
+            return;
+        }
+
+        let mut texts = Vec::new();
+        let mut leaving = Vec::new();
+        let mut staying = Vec::new();
+        while waiting.trees.len() + staying.len() > limits.waiting
+            && leaving.len() < limits::RESTING_ROUND_MAX
+        {
+            let Some(entry) = waiting.trees.pop_front() else { break };
+            let tree = state.trees.resident(&entry.root);
+            if tree.is_none_or(|tree| tree.head != entry.head || !tree.only_waits()) {
+                continue;
+            }
+
+            let text = state.waiting_tree(&entry.root);
+            match text.filter(|_| self.core.may_wait_outside(&entry.root)) {
+                Some(text) => {
+                    texts.push((entry.root.as_str().to_owned(), text));
+                    leaving.push(entry);
+                }
+                None => staying.push(entry),
+            }
+        }
+
+        let stored = if texts.is_empty() { Ok(()) } else { resting.store.put(&texts) };
+        if let Err(error) = &stored {
+            tracing::warn!("trees that wait stay in memory; retrying later: {error}");
+            staying.append(&mut leaving);
+        }
+
+        leaving.iter().for_each(|entry| self.core.release_tree(&entry.root));
+        resting.waiting.has_left |= !leaving.is_empty();
+        resting.waiting.stay(staying, limits);
+    }
+
+    /// Evicts trees at rest and client keys beyond the memory limits.
+    fn evict_resting(&mut self) {
         let Some(resting) = &mut self.resting else { return };
         if !resting.is_full() {
             return;
@@ -367,7 +490,7 @@ impl RestingTrees {
 
     /// Whether enough trees or keys exceed the limits to be written.
     fn is_full(&self) -> bool {
-        let ResidencyLimits { trees, threads, keys, batch } = self.limits;
+        let ResidencyLimits { trees, threads, keys, batch, waiting: _ } = self.limits;
         let is_full = self.trees.len() > trees + batch
             || self.threads > threads
             || self.keys.len() > keys + batch;
@@ -389,9 +512,52 @@ impl RestingTrees {
     }
 }
 
+impl WaitingTrees {
+    /// Whether enough trees exceed the limit to be written.
+    fn is_full(&self, limits: ResidencyLimits) -> bool {
+        let waiting = self.trees.len();
+        waiting > limits.waiting + limits.batch && waiting >= self.retry_at
+    }
+
+    /// Puts back trees that cannot leave yet. If there are any, delays the next attempt as
+    /// [`RestingTrees::stay`] does.
+    fn stay(&mut self, trees: Vec<RestingEntry>, limits: ResidencyLimits) {
+        let is_done = trees.is_empty();
+        self.trees.extend(trees);
+        let entries = self.trees.len();
+        self.retry_at = if is_done { 0 } else { entries + limits.batch.max(entries / 2) };
+    }
+}
+
 /// Returns the name of a client key in the store. No id of a thread contains a zero byte.
 fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
+}
+
+/// Writes the texts of trees outside memory anew, so that each has the times of this moment.
+fn renew_texts(
+    state: &State,
+    store: &mut RestingStore,
+    outside: &BTreeSet<ThreadId>,
+) -> Result<(), Error> {
+    let mut round = Vec::new();
+    for root in outside {
+        let name = root.as_str();
+        let Some(text) = store.get(name)? else { continue };
+        let renewed = state.renewed_text(&text).map_err(|error| Error::Resting {
+            name: format!("the tree {root}"),
+            detail: error.to_string(),
+        })?;
+        if let Some(renewed) = renewed {
+            round.push((name.to_owned(), renewed));
+        }
+
+        if round.len() >= limits::RESTING_ROUND_MAX {
+            store.put(&round)?;
+            round.clear();
+        }
+    }
+    store.put(&round)
 }
 
 /// Returns the client keys of the calls that these facts open.
@@ -412,7 +578,7 @@ mod tests {
 
     #[test]
     fn trees_that_cannot_leave_are_looked_at_again_when_there_is_a_batch_more() {
-        let limits = ResidencyLimits { trees: 2, threads: 100, keys: 2, batch: 3 };
+        let limits = ResidencyLimits { trees: 2, threads: 100, waiting: 2, keys: 2, batch: 3 };
         let core = Core::new(Default::default(), Default::default(), Default::default());
         let core = ResidentCore::with_store(core, RestingStore::in_memory(), limits);
         let mut resting = core.resting.unwrap();

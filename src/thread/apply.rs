@@ -17,7 +17,7 @@ use crate::system::{self, WaitFor};
 
 /// First core version in which a forward step of the clock also moves the times of trees without
 /// open calls.
-const AT_REST_SINCE: u32 = 29;
+pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
     /// Applies a fact that was recorded in `tree` at `time`.
@@ -216,6 +216,9 @@ impl State {
             self.stepped += stepped;
         }
 
+        // So is a tree that waits outside memory, by both.
+        self.stood.0 += stood;
+
         let trees = self.trees.values_mut();
         for tree in trees.filter(|tree| also_at_rest || !tree.calls.is_empty()) {
             tree.pass_over(stood, stepped);
@@ -332,7 +335,7 @@ impl Tree {
             still_since: None,
         });
         let thread = Thread { bound, allotted: allotted.map(Box::new), ..Thread::new(by.clone()) };
-        self.threads.insert(id.clone(), thread.into());
+        self.threads.insert(id.clone(), thread);
         if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
             parent.children.insert(id.label().to_owned());
         }
@@ -384,7 +387,7 @@ impl Tree {
             failed_rounds: 0,
             delegations: 0,
             handed_over: None,
-            requests: Vec::new(),
+            requests: Default::default(),
             offered_since: None,
             unrecorded: false,
             held: None,
@@ -423,7 +426,6 @@ impl Tree {
 
     fn dispose(&mut self, message: MessageId, how: Disposition) {
         let waited_in = self.in_flight.remove(&message);
-        self.rest();
         let Some(Some(call)) = waited_in else { return };
         let Some(call) = self.calls.get_mut(&call) else { return };
         let Some(at) = call.pending.iter().position(|p| p.message.id == message) else { return };
@@ -450,7 +452,7 @@ impl Tree {
             call.failures = 0;
             call.handed_over = None;
             call.offered_since = None;
-            call.requests = Vec::new();
+            call.requests = Default::default();
             call.next_slot = 0;
             call.waiting = None;
             // None of the messages that were pending before this outcome answers it.
@@ -493,7 +495,6 @@ impl Tree {
             self.in_flight.insert(pending.message.id, None);
         }
 
-        self.rest();
         if let Some(thread) = self.threads.get_mut(&call.thread) {
             thread.open_calls = thread.open_calls.saturating_sub(1);
             let nested = matches!(&call.opening.opener,
@@ -511,16 +512,8 @@ impl Tree {
         }
     }
 
-    /// Frees the memory of the call tables if the tree has no open call. Most trees have none.
-    fn rest(&mut self) {
-        if self.calls.is_empty() && self.in_flight.is_empty() {
-            self.calls.shrink_to_fit();
-            self.in_flight.shrink_to_fit();
-        }
-    }
-
-    /// Records a failed attempt. If the failure does not state what the attempt used, the attempt's
-    /// reservation stays in place until a later fact charges it.
+    /// Records a failed attempt. A failure that does not state what the attempt used leaves the
+    /// attempt's reservation in place until the reservation is charged.
     fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::record::{Record, Verdict};
+use super::small_map::SmallSet;
 use super::state::{ByListener, State, Thread, Tree};
 use super::{
     Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, InheritedAllotment, ReopenedCall,
@@ -186,7 +187,7 @@ impl State {
             let allotted = thread.allotted.as_deref().filter(|_| !id.is_root());
             Some(InheritedAllotment::of(allotted?, at))
         };
-        let threads = self.trees.get(source).into_iter().flat_map(|tree| &tree.threads);
+        let threads = self.trees.get(source).into_iter().flat_map(|tree| tree.threads.iter());
         let inherited = threads.filter_map(|(id, thread)| {
             Some(InheritedThread {
                 thread: id.under(fork)?,
@@ -220,11 +221,13 @@ impl Tree {
             own.shown = shown.clone();
             own.allotted = allotment.map(|own| Box::new(own.begun(time)));
             own.children = labels_beneath(thread, threads);
-            self.threads.insert(thread.clone(), own.into());
+            self.threads.insert(thread.clone(), own);
         }
 
-        let own = self.threads.entry(root.clone());
-        let own = own.or_insert_with(|| Thread::new(client.clone()).into());
+        if !self.threads.contains_key(root) {
+            self.threads.insert(root.clone(), Thread::new(client.clone()));
+        }
+        let Some(own) = self.threads.get_mut(root) else { return };
         own.by = client.clone();
         own.earlier_children = own.children.len();
         own.allotted = allotment.map(|limits| {
@@ -236,7 +239,7 @@ impl Tree {
 }
 
 /// Returns the labels of the threads directly beneath `parent`.
-fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> BTreeSet<String> {
+fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> SmallSet<String> {
     let children = threads.iter().filter(|own| own.thread.parent().as_ref() == Some(parent));
     children.map(|own| own.thread.label().to_owned()).collect()
 }

@@ -16,6 +16,7 @@ mod fork;
 mod message_text;
 mod operator;
 mod pauses;
+mod rare_list;
 mod record;
 mod reopened;
 mod request_counts;
@@ -26,6 +27,7 @@ mod result;
 mod retry;
 mod schedules;
 mod signature;
+mod small_map;
 mod state;
 pub mod text;
 mod wall_time;
@@ -39,6 +41,7 @@ pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
 pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
+pub use rare_list::RareList;
 pub use record::{Input, RecalledResult, Record, Verdict};
 pub use reopened::{
     ReopenedCall, ReopenedCalls, ReopenedKind, ReopenedMessage, ReopenedNames, reopened_id,
@@ -51,7 +54,8 @@ pub use result::client_result;
 pub use retry::{RetryAction, retry_text};
 pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
+pub use small_map::{SmallMap, SmallSet};
 pub use state::{
-    ByListener, Call, CallPreview, ClientKey, Held, KeptFault, KeyUse, Map, State, Thread, Timer,
-    Tree, Usage,
+    ByListener, Call, CallPreview, ClientKey, Held, KeptFault, KeyUse, Map, StandstillTime, State,
+    Thread, Timer, Tree, Usage,
 };

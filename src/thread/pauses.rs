@@ -250,7 +250,7 @@ impl Tree {
         let kept = self.calls.values().filter(|call| call.kept_since.is_some());
         let still: std::collections::HashSet<_> =
             kept.flat_map(|call| with_ancestors(&call.thread)).collect();
-        for (id, thread) in &mut self.threads {
+        for (id, thread) in self.threads.iter_mut() {
             let Some(allotted) = thread.allotted.as_mut() else { continue };
             let is_still = still.contains(id);
             match allotted.still_since {

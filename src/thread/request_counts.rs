@@ -56,7 +56,12 @@ impl Tree {
         let threads = self.threads.len().saturating_sub(1);
         self.renewal = Some(Box::new(Renewal { usage, threads }));
         self.started = time;
-        self.warned.retain(|budget| !RENEWED.contains(&budget.as_str()));
+        self.warned = self
+            .warned
+            .iter()
+            .filter(|budget| !RENEWED.contains(&budget.as_str()))
+            .cloned()
+            .collect();
         for thread in self.threads.values_mut() {
             thread.earlier_children = thread.children.len();
         }

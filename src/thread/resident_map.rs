@@ -10,7 +10,8 @@ use super::state::Map;
 /// values have left, and panic at such a lookup.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
-    values: Map<K, V>,
+    /// Boxed, because a hash map has room for up to twice its entries.
+    values: Map<K, Box<V>>,
     /// Keys of the values that have left memory. Always empty without debug assertions.
     absent: HashSet<K, foldhash::fast::RandomState>,
 }
@@ -33,7 +34,7 @@ impl<K: Eq + Hash, V: Eq> Eq for ResidentMap<K, V> {}
 impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
     pub fn get(&self, key: &K) -> Option<&V> {
         self.check(key);
-        self.values.get(key)
+        self.resident(key)
     }
 
     pub fn contains_key(&self, key: &K) -> bool {
@@ -42,17 +43,17 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
 
     /// Returns the value if it is in memory. `None` also stands for a value that has left memory.
     pub fn resident(&self, key: &K) -> Option<&V> {
-        self.values.get(key)
+        self.values.get(key).map(|value| &**value)
     }
 
     /// Returns the values in memory.
     pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.values.values()
+        self.values.values().map(|value| &**value)
     }
 
     /// Returns the values in memory, with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.values.iter()
+        self.values.iter().map(|(key, value)| (key, &**value))
     }
 
     /// Returns the number of values in memory.
@@ -66,16 +67,16 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
 
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.check(key);
-        self.values.get_mut(key)
+        self.values.get_mut(key).map(|value| &mut **value)
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.values.values_mut()
+        self.values.values_mut().map(|value| &mut **value)
     }
 
     pub(super) fn entry_or(&mut self, key: K, value: V) -> &mut V {
         self.check(&key);
-        self.values.entry(key).or_insert(value)
+        self.values.entry(key).or_insert_with(|| Box::new(value))
     }
 
     /// Removes a value for good.
@@ -94,7 +95,7 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
     /// Puts back a value that has left memory.
     pub(super) fn restore(&mut self, key: K, value: V) {
         self.absent.remove(&key);
-        self.values.insert(key, value);
+        self.values.insert(key, Box::new(value));
     }
 
     fn check(&self, key: &K) {

@@ -1,9 +1,10 @@
 //! Converts trees and client keys to text and back. They have this form in a snapshot, and while
 //! they are outside memory.
 //!
-//! A tree without open work is at rest. Only an event that names the tree or one of its threads can
-//! concern a tree at rest, so the tree may leave memory until such an event comes. The texts are
-//! derived data: all of them can be made again from the journal.
+//! A tree is at rest when nothing in it is open. The tree may then leave memory until an event
+//! names the tree or one of its threads, because no other event can concern it. A tree whose open
+//! calls wait for persons or timers alone may leave memory, too, until an event names one of these
+//! calls. The journal remains the only lasting record: every text can be derived from it again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::apply::AT_REST_SINCE;
 use super::state::{ClientKey, KeyUse, State, Tree};
 use super::{Pauses, PlannedSchedule};
 use crate::clock::Time;
@@ -22,6 +24,10 @@ struct LeavingTree<'a> {
     /// Value of [`State::stepped`] when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
+    /// Value of [`State::stood`] when the text was written. Zero in a tree at rest and in a
+    /// snapshot.
+    #[serde(rename = "stood", skip_serializing_if = "Duration::is_zero")]
+    stood: Duration,
     #[serde(rename = "tree")]
     tree: &'a Tree,
 }
@@ -31,6 +37,8 @@ struct LeavingTree<'a> {
 struct ReturningTree {
     #[serde(rename = "stepped")]
     stepped: Duration,
+    #[serde(rename = "stood", default)]
+    stood: Duration,
     #[serde(rename = "tree")]
     tree: Tree,
 }
@@ -111,11 +119,33 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Returns the text of a tree; `None` if the tree is not in memory.
+    /// Whether the open calls of the tree wait for persons or timers alone, so that the tree may
+    /// wait outside memory. The caller must know that none of the calls is queued.
+    pub fn only_waits(&self, root: &ThreadId) -> bool {
+        // A pause reads the calls of all trees, and so does its end. Whether a run of a schedule has
+        // ended is read at each of its times.
+        let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
+        let is_run = runs.any(|run| run.thread == *root);
+        let tree = self.trees.resident(root).filter(|tree| tree.only_waits());
+        // Earlier versions do not sum the forward steps of the clock.
+        let is_summed = self.core_version >= AT_REST_SINCE;
+        let is_free = self.pauses.is_empty() && !is_run && root.as_str() != ThreadId::ORGANISM;
+        is_free && is_summed && tree.is_some_and(|tree| !tree.has_time_to_come(self))
+    }
+
+    /// Returns the text of a tree for a snapshot; `None` if it is not in memory.
     pub fn tree_text(&self, root: &ThreadId) -> Option<String> {
+        let stood = Duration::ZERO;
         let tree = self.trees.resident(root)?;
-        let leaving = LeavingTree { stepped: self.stepped, tree };
-        serde_json::to_string(&leaving).ok()
+        serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
+    }
+
+    /// Returns the text of a tree that leaves memory although calls of it are open; `None` if it is
+    /// not in memory.
+    pub fn waiting_tree(&self, root: &ThreadId) -> Option<String> {
+        let stood = self.stood.0;
+        let tree = self.trees.resident(root)?;
+        serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
     /// Returns the text of a tree that may leave memory. Returns `None` if the tree must stay or is
@@ -135,15 +165,52 @@ impl State {
     ///
     /// Returns why `text` is not the text of a tree.
     pub fn restore_tree(&mut self, root: ThreadId, text: &str) -> serde_json::Result<()> {
-        let ReturningTree { stepped, mut tree } = serde_json::from_str(text)?;
-        tree.pass_over(Duration::ZERO, self.stepped.saturating_sub(stepped));
-        self.in_flight += tree.in_flight.len();
-        self.calls.extend(tree.calls.keys().map(|call| (*call, root.clone())));
+        let tree = self.tree_of_text(text)?;
+        if !self.counts_calls_of(&tree) {
+            self.in_flight += tree.in_flight.len();
+            self.calls.extend(tree.calls.keys().map(|call| (*call, root.clone())));
+        }
         self.trees.restore(root, tree);
         Ok(())
     }
 
-    /// Returns the use of a client key as text; `None` if the key is not in memory.
+    /// Returns the tree of a text, with its times moved by the time that was passed over since the
+    /// text was written.
+    ///
+    /// # Errors
+    ///
+    /// Returns why `text` is not the text of a tree.
+    pub fn tree_of_text(&self, text: &str) -> serde_json::Result<Tree> {
+        let ReturningTree { stepped, stood, mut tree } = serde_json::from_str(text)?;
+        let is_waiting = self.counts_calls_of(&tree);
+        let stood = if is_waiting { self.stood.0.saturating_sub(stood) } else { Duration::ZERO };
+        tree.pass_over(stood, self.stepped.saturating_sub(stepped));
+        Ok(tree)
+    }
+
+    /// Returns the text for a snapshot of a tree that waits outside memory; `None` if it is `text`
+    /// itself.
+    ///
+    /// # Errors
+    ///
+    /// Returns why `text` is not the text of a tree.
+    pub fn renewed_text(&self, text: &str) -> serde_json::Result<Option<String>> {
+        if self.stood.0.is_zero() {
+            return Ok(None);
+        }
+
+        let stood = Duration::ZERO;
+        let tree = self.tree_of_text(text)?;
+        serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree: &tree }).map(Some)
+    }
+
+    /// Whether the tables of calls and of messages in flight include the open calls of this tree. A
+    /// tree of a snapshot is not included before it is in memory.
+    fn counts_calls_of(&self, tree: &Tree) -> bool {
+        tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
+    }
+
+    /// Returns the text of the use of a client key; `None` if the key is not in memory.
     pub fn resting_key(&self, key: &ClientKey) -> Option<String> {
         serde_json::to_string(self.keys.resident(key)?).ok()
     }
@@ -191,6 +258,17 @@ impl Tree {
         let is_idle = calls.is_empty() && in_flight.is_empty() && timers.is_empty();
         let owes_nothing = reserved.is_none() && kept_faults.is_empty();
         is_idle && owes_nothing && *held == 0 && still_since.is_none()
+    }
+
+    /// Whether the tree has open calls, and none of them can continue without a person or a timer,
+    /// as far as the tree shows.
+    pub fn only_waits(&self) -> bool {
+        // Other trees and the order of the source determine how a fork continues.
+        let is_plain =
+            self.lineage.is_none() && self.reserved.is_none() && self.kept_faults.is_empty();
+        (self.held > 0 || !self.timers.is_empty())
+            && is_plain
+            && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
     /// Whether any thread has a time limit that is not reached yet.

@@ -45,7 +45,7 @@ pub struct ScheduledRun {
 impl State {
     /// Whether a run is open: its request is not sent yet, or a call of its tree is open.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
-        // A tree that has left memory has no open call.
+        // A run whose tree has left memory has no open call: the tree of an open run stays.
         let tree = self.trees.resident(&run.thread);
         !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
     }

@@ -1,6 +1,6 @@
 //! The current state: thread trees, open calls, timers and usage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,11 @@ use uuid::Uuid;
 use super::allotments::AllotmentUsage;
 use super::awaited_answers::{AwaitedAction, PendingMessage};
 use super::message_text;
+use super::rare_list::RareList;
 use super::request_counts::Renewal;
 use super::reservations::TreeReservations;
 use super::resident_map::ResidentMap;
+use super::small_map::{SmallMap, SmallSet};
 use super::{Closing, Hold, Opening, Pauses, PlannedSchedule, TreeLineage};
 use crate::clock::Time;
 use crate::envelope::{Message, Money, Spending};
@@ -52,7 +54,23 @@ pub struct State {
     pub time: Time,
     /// Sum of the forward steps of the clock that have moved the times of trees at rest.
     pub stepped: Duration,
+    /// Sum of the time in which the pump did not run or could not continue.
+    pub stood: StandstillTime,
 }
+
+/// The time by which the deadlines of a tree that waits outside memory are extended when it comes
+/// back. It counts from the start of the process and is no part of the recorded state, so all values
+/// are equal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StandstillTime(pub Duration);
+
+impl PartialEq for StandstillTime {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for StandstillTime {}
 
 /// A client, with a key that it sent with a submission.
 pub type ClientKey = (ListenerName, String);
@@ -63,7 +81,7 @@ impl State {
     }
 
     pub fn thread(&self, thread: &ThreadId) -> Option<&Thread> {
-        self.tree(thread)?.threads.get(thread).map(|thread| &**thread)
+        self.tree(thread)?.threads.get(thread)
     }
 
     /// Returns the time since a client key was used, without the clock's forward steps.
@@ -81,19 +99,17 @@ impl State {
 /// The serialised form leaves out empty parts, of which a tree at rest has many.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// All threads of the tree. Each thread is boxed, because a map node has room for eleven
-    /// threads and most trees have only one.
+    /// All threads of the tree.
     #[serde(rename = "threads")]
-    pub threads: BTreeMap<ThreadId, Box<Thread>>,
-    /// The open calls of the tree. Each call is boxed, because even the smallest map has room for
-    /// four calls.
-    #[serde(rename = "calls", default, skip_serializing_if = "Map::is_empty")]
-    pub calls: Map<CallId, Box<Call>>,
+    pub threads: SmallMap<ThreadId, Thread>,
+    /// The open calls of the tree. Each is boxed, because changes of the map move its entries.
+    #[serde(rename = "calls", default, skip_serializing_if = "SmallMap::is_empty")]
+    pub calls: SmallMap<CallId, Box<Call>>,
     /// Messages without a disposition, each with the open call that it belongs to, if any.
-    #[serde(rename = "in_flight", default, skip_serializing_if = "Map::is_empty")]
-    pub in_flight: Map<MessageId, Option<CallId>>,
-    #[serde(rename = "timers", default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub timers: BTreeMap<TimerId, Timer>,
+    #[serde(rename = "in_flight", default, skip_serializing_if = "SmallMap::is_empty")]
+    pub in_flight: SmallMap<MessageId, Option<CallId>>,
+    #[serde(rename = "timers", default, skip_serializing_if = "SmallMap::is_empty")]
+    pub timers: SmallMap<TimerId, Timer>,
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
     /// Usage of the tree when its counts were last reset. Boxed, because most trees have a single
@@ -106,11 +122,11 @@ pub struct Tree {
     /// Reservations of running model calls. Boxed, because most trees have none.
     #[serde(rename = "reserved", default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Box<TreeReservations>>,
-    #[serde(rename = "warned", default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub warned: BTreeSet<String>,
+    #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
+    pub warned: SmallSet<String>,
     /// Faults of `first` groups that the openers have not received yet, in order.
-    #[serde(rename = "kept_faults", default, skip_serializing_if = "Vec::is_empty")]
-    pub kept_faults: Vec<KeptFault>,
+    #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
+    pub kept_faults: RareList<KeptFault>,
     /// Time at which the wall time of the tree last started.
     #[serde(rename = "started")]
     pub started: Time,
@@ -127,8 +143,8 @@ pub struct Tree {
     #[serde(rename = "lineage", default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Box<TreeLineage>>,
     /// The messages that operators have retried, with the new message of each.
-    #[serde(rename = "retried", default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub retried: BTreeMap<MessageId, MessageId>,
+    #[serde(rename = "retried", default, skip_serializing_if = "SmallMap::is_empty")]
+    pub retried: SmallMap<MessageId, MessageId>,
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Box<TraceParent>>,
@@ -215,8 +231,8 @@ pub struct Thread {
     #[serde(rename = "seq")]
     pub seq: u64,
     /// Labels of all children, including closed ones.
-    #[serde(rename = "children", default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub children: BTreeSet<String>,
+    #[serde(rename = "children", default, skip_serializing_if = "SmallSet::is_empty")]
+    pub children: SmallSet<String>,
     /// Number of children when the tree's counts were last reset.
     #[serde(rename = "earlier_children", default, skip_serializing_if = "is_default")]
     pub earlier_children: usize,
@@ -239,7 +255,7 @@ pub struct Thread {
 
 impl Thread {
     pub(super) fn new(by: ListenerName) -> Self {
-        let children = BTreeSet::new();
+        let children = SmallSet::default();
         let shown = ByListener::default();
         Self {
             by,
@@ -262,7 +278,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// A map from listeners to values, for few listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ByListener<T>(Vec<(ListenerName, T)>);
+pub struct ByListener<T>(Box<[(ListenerName, T)]>);
 
 impl<T: Default> ByListener<T> {
     pub fn get(&self, listener: &ListenerName) -> Option<&T> {
@@ -276,8 +292,10 @@ impl<T: Default> ByListener<T> {
     /// Returns the value of `listener`. Inserts the default value if there is none.
     pub(super) fn of(&mut self, listener: &ListenerName) -> &mut T {
         let at = self.0.iter().position(|(name, _)| name == listener).unwrap_or_else(|| {
-            self.0.reserve_exact(1);
-            self.0.push((listener.clone(), T::default()));
+            let mut values = std::mem::take(&mut self.0).into_vec();
+            values.reserve_exact(1);
+            values.push((listener.clone(), T::default()));
+            self.0 = values.into_boxed_slice();
             self.0.len() - 1
         });
         let (_, own) = self.0.get_mut(at).expect("it was found or just put there");
@@ -329,8 +347,8 @@ pub struct Call {
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
-    #[serde(rename = "remote_calls", default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub remote_calls: BTreeSet<CallId>,
+    #[serde(rename = "remote_calls", default, skip_serializing_if = "SmallSet::is_empty")]
+    pub remote_calls: SmallSet<CallId>,
     /// Whether any thread is bound to this call.
     #[serde(rename = "has_bound", default, skip_serializing_if = "is_default")]
     pub has_bound: bool,
@@ -359,8 +377,8 @@ pub struct Call {
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
     /// Number of model requests since the last outcome, by route.
-    #[serde(rename = "requests", default, skip_serializing_if = "Vec::is_empty")]
-    pub requests: Vec<(String, u32)>,
+    #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
+    pub requests: RareList<(String, u32)>,
     /// Time of the first hand-over since the last outcome or failed attempt of the call.
     #[serde(rename = "offered_since", default, skip_serializing_if = "Option::is_none")]
     pub offered_since: Option<Time>,

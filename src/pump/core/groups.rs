@@ -83,7 +83,7 @@ impl Core {
     /// ended.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
-        let kept = tree.into_iter().flat_map(|tree| &tree.kept_faults);
+        let kept = tree.into_iter().flat_map(|tree| tree.kept_faults.iter());
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 

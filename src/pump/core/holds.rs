@@ -2,6 +2,7 @@
 //! call does not run.
 
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -21,8 +22,9 @@ use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
 /// for zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holds {
-    by_call: Map<CallId, HoldKey>,
-    counts: Map<HoldKey, usize>,
+    /// The keys are shared with `counts`, because there may be a million held calls.
+    by_call: Map<CallId, Arc<HoldKey>>,
+    counts: Map<Arc<HoldKey>, usize>,
 }
 
 /// Key of the bound on held calls: a client and a listener. A held call stays until a person
@@ -38,7 +40,9 @@ pub(super) struct HoldKey {
 impl Holds {
     fn insert(&mut self, call: CallId, key: HoldKey) {
         if let Entry::Vacant(place) = self.by_call.entry(call) {
-            *self.counts.entry(key.clone()).or_default() += 1;
+            let shared = self.counts.get_key_value(&key).map(|(shared, _)| Arc::clone(shared));
+            let key = shared.unwrap_or_else(|| Arc::new(key));
+            *self.counts.entry(Arc::clone(&key)).or_default() += 1;
             place.insert(key);
         }
     }
@@ -55,7 +59,7 @@ impl Holds {
     }
 
     /// Returns the number of held calls.
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.by_call.len()
     }
 

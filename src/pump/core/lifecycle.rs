@@ -102,7 +102,7 @@ impl Core {
 
         self.set_thread_alarms(step);
         self.look_for_unsettled(step);
-        let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
+        let timers = self.state.trees.values().flat_map(|tree| tree.timers.iter());
         for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };
             step.effect(Effect::Alarm { at: set.fires_at, alarm });

@@ -15,16 +15,20 @@ pub struct OpenWork {
     pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
     /// Number of held calls.
     pub held: usize,
+    /// Number of timers of the trees in memory.
     pub timers: usize,
+    /// Number of open calls whose trees wait outside memory.
+    pub outside: usize,
 }
 
 impl Core {
     pub fn left_open(&self) -> OpenWork {
-        let mut left = OpenWork::default();
+        let in_memory = self.state.trees.values().map(|tree| tree.calls.len()).sum();
+        let outside = self.state.calls.len().saturating_sub(in_memory);
+        let mut left = OpenWork { held: self.holds.len(), outside, ..OpenWork::default() };
         for tree in self.state.trees.values() {
             left.timers += tree.timers.len();
             for call in tree.calls.values() {
-                left.held += usize::from(call.held.is_some());
                 let callees = left.threads.entry(call.thread.clone()).or_default();
                 *callees.entry(call.callee.clone()).or_default() += 1;
             }
@@ -36,7 +40,7 @@ impl Core {
 
 impl OpenWork {
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.timers == 0
+        self.threads.is_empty() && self.timers == 0 && self.outside == 0
     }
 }
 
@@ -44,7 +48,8 @@ impl OpenWork {
 /// timer`.
 impl fmt::Display for OpenWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let calls: usize = self.threads.values().flat_map(BTreeMap::values).sum();
+        let in_memory: usize = self.threads.values().flat_map(BTreeMap::values).sum();
+        let calls = in_memory + self.outside;
         let shown = self.threads.iter().take(limits::LEFT_OPEN_SHOWN).map(|(thread, callees)| {
             let callees = callees.iter().map(|(name, calls)| match calls {
                 1 => name.to_string(),

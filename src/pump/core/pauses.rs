@@ -203,7 +203,7 @@ impl Core {
         }
 
         let trees = self.state.trees.values();
-        let mut timers: Vec<_> = trees.flat_map(|tree| &tree.timers).collect();
+        let mut timers: Vec<_> = trees.flat_map(|tree| tree.timers.iter()).collect();
         let is_freed: HashSet<_> = freed.iter().collect();
         timers.retain(|(_, set)| is_freed.contains(&set.call));
         timers.sort_by_key(|(timer, set)| (set.fires_at, **timer));

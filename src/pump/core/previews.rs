@@ -84,6 +84,11 @@ impl Previews {
         self.is_queued(listener, call) || self.in_flight.contains_key(&call)
     }
 
+    /// Whether a preview of this call is requested or queued.
+    pub fn concerns(&self, call: &Call) -> bool {
+        self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
+    }
+
     /// Extends the deadline of every preview by uncounted time.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {

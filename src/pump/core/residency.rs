@@ -1,15 +1,18 @@
-//! Finds the trees at rest and client keys that an event reads and that may have left memory.
-//!
-//! A tree with an open call never leaves memory, so an event about an open call misses nothing.
+//! Finds the trees and client keys that an event reads and that may have left memory: trees at rest,
+//! and trees whose open calls wait for persons or timers alone.
+
+use std::collections::BTreeSet;
 
 use super::Core;
 use super::event::{Alarm, Cancellation, Event, Submission, Target};
 use crate::ids::{Attempt, CallId, MessageId, ThreadId};
-use crate::thread::ClientKey;
+use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
-    /// Returns the next tree that `event` may read and that is not in memory, because it is at rest
-    /// or does not exist. If it is at rest, the caller must restore it and call this method again.
+    /// Returns the next tree that `event` may read and that is not in memory, because it has left
+    /// memory or does not exist. If it has left, the caller must restore it and call this method
+    /// again. A client key that the event names must be in memory if it exists. Events that read all trees with open calls are the matter of
+    /// [`Core::reads_all_calls`].
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -20,15 +23,14 @@ impl Core {
             Event::Outcome { call, attempt, .. }
             | Event::Failed { call, attempt, .. }
             | Event::NotTaken { call, attempt, .. } => self.tree_of_delivery(*call, *attempt),
-            Event::SendScheduled { request, .. }
-            | Event::Alarm(Alarm::ScheduledRun { request }) => self.tree_of_run(*request),
+            Event::Heartbeat { call, .. }
+            | Event::Reserve { call, .. }
+            | Event::Recalled { call, .. } => self.tree_of_open(*call),
+            Event::Decide(decision) => self.tree_of_open(CallId(decision.message)),
+            Event::Alarm(alarm) => self.tree_of_alarm(alarm),
+            Event::SendScheduled { request, .. } => self.tree_of_run(*request),
             Event::Boot { .. }
             | Event::Stray { .. }
-            | Event::Heartbeat { .. }
-            | Event::Reserve { .. }
-            | Event::Recalled { .. }
-            | Event::Alarm(_)
-            | Event::Decide(_)
             | Event::Joined { .. }
             | Event::Left { .. }
             | Event::Denied { .. }
@@ -40,18 +42,66 @@ impl Core {
             | Event::Reload(_) => None,
         };
 
-        named.filter(|root| self.state.trees.resident(root).is_none())
+        let of_key = Self::key_of(event).and_then(|key| self.tree_of_key(&key));
+        // The tree of a key comes first: it exists, unlike the tree that a submission may open.
+        of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
+    }
+
+    /// Whether `event` reads the trees of all open calls.
+    pub fn reads_all_calls(event: &Event) -> bool {
+        matches!(event, Event::Boot { .. } | Event::Pause(_) | Event::Reload(_))
+    }
+
+    /// Whether the facts of a record change the trees of all open calls in another way than by time
+    /// that is passed over.
+    pub fn reads_all_trees(record: &Record) -> bool {
+        let is_pause = |fact: &Fact| matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. });
+        record.facts.iter().any(is_pause)
+    }
+
+    /// Returns the trees of the calls that a record hands over. They may be other trees than that of
+    /// the record.
+    pub fn trees_of_hand_overs(&self, record: &Record) -> Vec<ThreadId> {
+        let calls = record.facts.iter().filter_map(|fact| match fact {
+            Fact::HandedOver { call, .. } => Some(*call),
+            _ => None,
+        });
+        let roots = calls.filter_map(|call| self.tree_of_open(call));
+        roots.filter(|root| *root != record.tree).collect()
+    }
+
+    /// Whether a tree in memory may leave it although calls of it are open.
+    pub fn may_wait_outside(&self, root: &ThreadId) -> bool {
+        let tree = self.state.trees.resident(root).filter(|_| self.state.only_waits(root));
+        let is_idle = |call: &Call| !self.is_busy_with(call.id) && !self.previews.concerns(call);
+        tree.is_some_and(|tree| tree.open_calls().all(is_idle))
+    }
+
+    /// Returns the trees with open calls that wait outside memory.
+    pub fn waiting_outside(&self) -> BTreeSet<ThreadId> {
+        let roots = self.state.calls.values();
+        roots.filter(|root| self.state.trees.resident(root).is_none()).cloned().collect()
     }
 
     /// Returns the client key that `event` names, if it is not in memory.
     pub fn missing_key(&self, event: &Event) -> Option<ClientKey> {
+        Self::key_of(event).filter(|key| self.state.keys.resident(key).is_none())
+    }
+
+    fn key_of(event: &Event) -> Option<ClientKey> {
         let (client, key) = match event {
             Event::Submit(submission) => (&submission.client, &submission.key),
             Event::RetryMessage(order) => (&order.action.sender, &order.action.key),
             _ => return None,
         };
-        let key = (client.clone(), key.clone()?);
-        self.state.keys.resident(&key).is_none().then_some(key)
+        Some((client.clone(), key.clone()?))
+    }
+
+    /// Returns the tree of the open calls for which a client key was used, because the receipt of a
+    /// repeated submission states whether they are held.
+    fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
+        let used = self.state.keys.resident(key)?;
+        used.calls.iter().find_map(|call| self.tree_of_open(*call))
     }
 
     /// Puts back a tree that has left memory.
@@ -95,14 +145,43 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery that a listener still works on after its call was closed.
+    /// Returns the tree of a delivery, also of one that a listener still works on after its call was
+    /// closed.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
+        // The tree of a call that a listener works on is in memory.
+        if self.calls.running(call).is_some() {
+            return None;
+        }
+
         let thread = if attempt.is_preview() {
             self.previews.thread_of(call)
         } else {
             self.calls.thread_of_orphan(call, attempt)
         };
-        thread.map(ThreadId::root)
+        thread.map(ThreadId::root).or_else(|| self.tree_of_open(call))
+    }
+
+    fn tree_of_open(&self, call: CallId) -> Option<ThreadId> {
+        self.state.calls.get(&call).cloned()
+    }
+
+    fn tree_of_alarm(&self, alarm: &Alarm) -> Option<ThreadId> {
+        match alarm {
+            Alarm::Deadline { call, .. }
+            | Alarm::Retry { call }
+            | Alarm::Untaken { call }
+            | Alarm::Lost { call, .. }
+            | Alarm::Timer { call, .. }
+            | Alarm::Gone { call }
+            | Alarm::ThreadTime { call }
+            | Alarm::Held { call }
+            | Alarm::PreviewTime { call }
+            | Alarm::Unsettled { call, .. }
+            | Alarm::Stop { call, .. }
+            | Alarm::Recorded { call } => self.tree_of_open(*call),
+            Alarm::ScheduledRun { request } => self.tree_of_run(*request),
+            Alarm::Probe | Alarm::Schedule { .. } => None,
+        }
     }
 
     fn tree_of_run(&self, request: MessageId) -> Option<ThreadId> {

@@ -1,10 +1,9 @@
 //! Labels of subthreads: the suggested label, with a number if it is taken, or a generated label.
 
-use std::collections::BTreeSet;
-
 use super::Core;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
+use crate::thread::SmallSet;
 
 const SHORT_LABEL_CHARS: usize = 6;
 
@@ -13,8 +12,8 @@ impl Core {
     /// none is suggested. A taken label gets the lowest free suffix, as in `label-1`.
     pub(super) fn free_label(&self, parent: &ThreadId, label: Option<String>) -> String {
         let children = self.state.thread(parent).map(|thread| &thread.children);
-        let taken = |label: &str| children.is_some_and(|labels| labels.contains(label));
-        let number = children.map_or(0, BTreeSet::len);
+        let taken = |label: &String| children.is_some_and(|labels| labels.contains(label));
+        let number = children.map_or(0, SmallSet::len);
         let base = label.unwrap_or_else(|| generated_label(parent, number));
         if !taken(&base) {
             return base;

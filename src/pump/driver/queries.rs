@@ -192,7 +192,16 @@ impl Pump {
             if let Some(thread) = query.thread() {
                 self.core.recall_tree(&thread.root())?;
             }
-            self.answer_query(query);
+            match query {
+                PumpQuery::HeldCalls { answer } => {
+                    // Sending an answer fails if the client has left.
+                    answer.send(self.held_calls()?).ok();
+                }
+                PumpQuery::HeldThread { message, answer } => {
+                    answer.send(self.held_thread(CallId(message))?).ok();
+                }
+                query => self.answer_query(query),
+            }
         }
         Ok(())
     }
@@ -223,13 +232,8 @@ impl Pump {
             PumpQuery::TreeRest { thread, answer } => {
                 answer.send(state.tree(&thread).is_none_or(|tree| tree.calls.is_empty())).ok();
             }
-            PumpQuery::HeldThread { message, answer } => {
-                let call = state.call(CallId(message)).filter(|call| call.held.is_some());
-                answer.send(call.map(|call| call.thread.clone())).ok();
-            }
-            PumpQuery::HeldCalls { answer } => {
-                answer.send(self.held_calls()).ok();
-            }
+            // Answered by the caller of this method.
+            PumpQuery::HeldThread { .. } | PumpQuery::HeldCalls { .. } => {}
             PumpQuery::TreeHead { thread, answer } => {
                 let is_known = state.thread(&thread).is_some();
                 let tree = state.tree(&thread).filter(|_| is_known);
@@ -270,12 +274,22 @@ impl Pump {
         TimePassage::Passed
     }
 
-    fn held_calls(&self) -> Vec<HeldRequest> {
+    fn held_calls(&self) -> Result<Vec<HeldRequest>, Error> {
+        let outside = self.core.calls_outside()?;
         let trees = self.core.state().trees.values().filter(|tree| tree.held > 0);
-        trees
-            .flat_map(|tree| tree.calls.values())
-            .filter_map(|call| self.held_request(call))
-            .collect()
+        let in_memory = trees.flat_map(|tree| tree.open_calls());
+        Ok(in_memory.chain(&outside).filter_map(|call| self.held_request(call)).collect())
+    }
+
+    /// Returns the thread of a call if it is held.
+    fn held_thread(&mut self, call: CallId) -> Result<Option<ThreadId>, Error> {
+        let root = self.core.state().calls.get(&call).cloned();
+        if let Some(root) = root {
+            self.core.recall_tree(&root)?;
+        }
+
+        let held = self.core.state().call(call).filter(|call| call.held.is_some());
+        Ok(held.map(|call| call.thread.clone()))
     }
 
     fn held_request(&self, call: &Call) -> Option<HeldRequest> {

@@ -185,7 +185,7 @@ fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
     let results = fresh(&woken).into_iter().filter(|own| own.starts_with("thread-result"));
     assert_eq!(results.collect::<Vec<_>>(), ["thread-result completed"]);
     let tree = world.core.state().tree(&woken.thread).unwrap();
-    assert_eq!(tree.kept_faults, []);
+    assert_eq!(*tree.kept_faults, []);
 }
 
 /// A spawner waits for a timer, and for a spawned thread that calls a group. The spawner gets the
@@ -304,7 +304,7 @@ fn a_client_gets_the_first_reply_of_a_group_and_no_fault_beside_it() {
     group.world.answer(&cid, &[word("ballot", "c")]);
     assert_eq!(group.results(), ["Failed", "Completed ballot(b)", "Cancelled"]);
     let tree = group.world.core.state().tree(&group.thread).unwrap();
-    assert_eq!(tree.kept_faults, []);
+    assert_eq!(*tree.kept_faults, []);
     expect![[r#"
         1 call shop>ann vote(?) [failed]
         2 call shop>bob vote(?) [handled]

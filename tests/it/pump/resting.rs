@@ -1,22 +1,24 @@
-//! Trees at rest and client keys that have left the memory of a pump. [`World`] lets everything at
-//! rest leave memory before each step, so every test that uses a world covers resting trees.
+//! Trees at rest, trees that wait, and client keys that have left the memory of a pump. [`World`]
+//! lets all of these leave memory before each step, so all other tests with a world cover them, too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use organism::bus::native_host::InlineHost;
 use organism::bus::{Delivery, Outcome};
-use organism::contract::TreeLimits;
+use organism::contract::{Contract, Role, TreeLimits};
 use organism::envelope::AttemptFailure;
-use organism::ids::{Digest, ThreadId};
+use organism::ids::{CallId, Digest, Position, ThreadId};
 use organism::journal::sqlite::RestingStore;
-use organism::pump::core::{Core, Receipt, Target};
+use organism::pump::core::{Core, Event, Receipt, Standstill, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::pump::{ResidencyLimits, ResidentCore};
 
-use super::world::{World, agent, client, listener, name, word};
+use super::world::{World, agent, client, listener, name, names, word};
 use crate::journal::substrate::Kept;
 
-const NOTHING_STAYS: ResidencyLimits = ResidencyLimits { trees: 0, threads: 0, keys: 0, batch: 0 };
+const NOTHING_STAYS: ResidencyLimits =
+    ResidencyLimits { trees: 0, threads: 0, waiting: 0, keys: 0, batch: 0 };
 
 fn world() -> World {
     World::new(vec![
@@ -48,7 +50,7 @@ fn finished(trees: usize) -> World {
 #[test]
 fn a_start_keeps_a_bounded_number_of_finished_trees_and_keys_in_memory() {
     let world = finished(60);
-    let limits = ResidencyLimits { trees: 10, threads: 1_000, keys: 7, batch: 3 };
+    let limits = ResidencyLimits { trees: 10, threads: 1_000, waiting: 0, keys: 7, batch: 3 };
     let mut bounded = ResidentCore::with_store(empty(&world), RestingStore::in_memory(), limits);
     let mut whole = empty(&world);
     for record in &world.records {
@@ -75,7 +77,7 @@ fn trees_with_many_threads_leave_before_there_are_many_of_them() {
         world.play("thinker", &[word("answer", "1")]);
     }
 
-    let limits = ResidencyLimits { trees: 100, threads: 7, keys: 100, batch: 0 };
+    let limits = ResidencyLimits { trees: 100, threads: 7, waiting: 0, keys: 100, batch: 0 };
     let mut bounded = ResidentCore::with_store(empty(&world), RestingStore::in_memory(), limits);
     for record in &world.records {
         bounded.replay(record).unwrap();
@@ -98,7 +100,79 @@ fn trees_stay_in_memory_if_their_working_file_cannot_be_written() {
     assert_eq!(staying.state(), whole.state());
 }
 
-/// Starts a pump that lets everything at rest leave its memory.
+/// A world in which this number of requests wait for a person, each in its own tree.
+fn waiting_for_a_person(patience: Option<Duration>, requests: usize) -> (World, Vec<CallId>) {
+    let mut person = Contract::new(name("ana"), Role::Human);
+    person.accepts = names(&["ask"]);
+    person.replies = names(&["report"]);
+    person.patience = patience;
+    let mut world = World::new(vec![client("desk", &["ana"]), person]);
+    let calls = (0..requests).map(|_| world.open("desk", &word("ask", "q")).1).collect();
+    (world, calls)
+}
+
+#[test]
+fn trees_that_wait_for_a_person_leave_memory_and_each_answer_brings_its_own_back() {
+    let (mut world, calls) = waiting_for_a_person(None, 5);
+    world.core.let_rest();
+    let trees = |world: &World| world.core.state().trees.len();
+    assert_eq!(trees(&world), 1, "the tree of the organism");
+    let mut outside: Vec<_> =
+        world.core.calls_outside().unwrap().iter().map(|call| call.id).collect();
+    outside.sort_unstable();
+    let mut expected = calls.clone();
+    expected.sort_unstable();
+    assert_eq!(outside, expected);
+    assert_eq!(trees(&world), 1, "a list of the calls brings nothing back");
+    assert_eq!(world.core.left_open().held, 5);
+    assert_eq!(world.core.left_open().outside, 5);
+
+    for call in calls {
+        assert_eq!(world.answer_question(call, "ana", &word("report", "r")), Ok(()));
+        assert_eq!(world.result(call), "completed: report(r)");
+    }
+    assert_eq!(world.core.state().in_flight, 0);
+    assert!(world.core.state().calls.is_empty());
+}
+
+#[test]
+fn time_that_does_not_count_extends_the_deadlines_of_trees_outside_memory() {
+    let (mut world, calls) = waiting_for_a_person(Some(Duration::from_secs(60)), 2);
+    for _ in 0..2 {
+        let stood = Duration::from_secs(50);
+        world.step(Event::Standstill(Standstill { stood, stepped: Duration::ZERO }));
+    }
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.result(calls[0]), "none", "a hundred seconds do not count");
+    world.pass(Duration::from_secs(100));
+    assert_ne!(world.result(calls[0]), "none");
+}
+
+#[test]
+fn a_pump_keeps_a_bounded_number_of_trees_that_wait_in_memory() {
+    let (world, _) = waiting_for_a_person(None, 40);
+    let limits = ResidencyLimits { trees: 0, threads: 0, waiting: 10, keys: 0, batch: 3 };
+    let config = Digest::of(b"config");
+    let core = Core::new(world.gate.contracts.clone(), TreeLimits::default(), config);
+    let mut bounded = ResidentCore::with_store(core, RestingStore::in_memory(), limits);
+    for record in &world.records {
+        bounded.replay(record).unwrap();
+        bounded.let_rest();
+    }
+    let trees = bounded.state().trees.len();
+    assert!(trees <= 10 + 3 + 1, "{trees} trees, with that of the organism");
+
+    let epoch = bounded.state().epoch + 1;
+    let journal = bounded.state().journal;
+    let boot = Event::Boot { journal, epoch, detail: "test".to_owned(), blobs: Vec::new() };
+    let position = Position(world.records.len() as u64 + 1);
+    bounded.step(position, world.now, boot).unwrap();
+    bounded.let_rest();
+    assert_eq!(bounded.state().trees.len(), 11);
+    assert_eq!(bounded.state().calls.len(), 40);
+}
+
+/// Starts a pump that keeps nothing in memory that is at rest.
 fn started(kept: &Kept, store: RestingStore) -> (Handle, std::thread::JoinHandle<()>) {
     let world = world();
     let mut core = ResidentCore::with_store(empty(&world), store, NOTHING_STAYS);

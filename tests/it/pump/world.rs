@@ -456,11 +456,11 @@ impl World {
             call.pending.iter().map(move |pending| (pending.message.id, *id))
         });
         let pending: HashSet<(MessageId, CallId)> = pending.collect();
-        for (message, call) in &tree.in_flight {
+        for (message, call) in tree.in_flight.iter() {
             let waits = call.is_some_and(|call| pending.contains(&(*message, call)));
             assert!(waits, "{message} waits for nobody");
         }
-        for (id, call) in &tree.calls {
+        for (id, call) in tree.calls.iter() {
             let timers = tree.timers.values().filter(|timer| timer.call == *id).count();
             assert_eq!(call.timers, timers, "timers of {id}");
         }
@@ -874,9 +874,9 @@ impl World {
     }
 }
 
-/// Wraps a core so that everything at rest leaves its memory.
+/// A core that keeps nothing in memory that may leave it.
 pub fn resident(core: Core) -> ResidentCore {
-    let limits = ResidencyLimits { trees: 0, threads: 0, keys: 0, batch: 0 };
+    let limits = ResidencyLimits { trees: 0, threads: 0, waiting: 0, keys: 0, batch: 0 };
     ResidentCore::with_store(core, RestingStore::in_memory(), limits)
 }
 

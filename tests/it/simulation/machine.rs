@@ -107,9 +107,11 @@ impl Machine {
     }
 
     pub fn held(&self) -> Vec<(CallId, Hold, Digest)> {
+        let outside = self.core.calls_outside().unwrap();
         let trees = self.core.state().trees.values();
         let held = trees
-            .flat_map(|tree| tree.calls.values())
+            .flat_map(|tree| tree.open_calls())
+            .chain(&outside)
             .filter_map(|call| Some((call.id, call.held?.hold, call.request()?.payload.digest)));
         let mut held: Vec<_> = held.collect();
         held.sort_by_key(|(call, ..)| *call);
@@ -118,8 +120,9 @@ impl Machine {
 
     /// The open work, for the message of a failed test.
     pub fn open(&self) -> String {
+        let outside = self.core.calls_outside().unwrap();
         let trees = self.core.state().trees.values();
-        let calls: Vec<_> = trees.flat_map(|tree| tree.calls.values()).collect();
+        let calls: Vec<_> = trees.flat_map(|tree| tree.open_calls()).chain(&outside).collect();
         format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
     }
 
@@ -297,7 +300,7 @@ impl Machine {
     }
 }
 
-/// Wraps a core. With `residency`, everything at rest leaves the core's memory when the machine
+/// Wraps a core. With `residency`, everything that may leave its memory does so when the machine
 /// permits it.
 fn in_memory(core: Core, residency: Option<&Dice>) -> ResidentCore {
     if residency.is_some() { resident(core) } else { core.into() }
