@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::ids::{Attempt, CallId};
-use crate::limits;
 
 use super::hours::{AttemptTimes, HourRows};
 
@@ -138,8 +137,9 @@ impl<'d> CallRows<'d> {
         Ok(true)
     }
 
-    /// Writes all changed rows, and removes ended calls from memory.
-    pub fn flush(&mut self) -> rusqlite::Result<()> {
+    /// Writes all changed rows. Removes ended calls from memory, and all calls if there are more
+    /// than `rows_kept`.
+    pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));
             save_delivery(self.db, (call, listener, thread), &open, end)?;
@@ -152,7 +152,7 @@ impl<'d> CallRows<'d> {
             call.is_changed = false;
         }
 
-        let is_full = self.calls.len() > limits::INDEX_ROWS_KEPT;
+        let is_full = self.calls.len() > rows_kept;
         self.calls.retain(|_, call| call.closed.is_none() && !is_full);
         Ok(())
     }

@@ -38,8 +38,16 @@ impl<'d> IndexWriter<'d> {
         Ok(Self { path, db, journal, fold, end: None, uncommitted: 0 })
     }
 
-    /// Folds and commits the records up to `last`. Reports to `progress` the number of folded
-    /// records and the total number of records.
+    /// Sets how much memory the writer may take: the page cache of its connection, and the maximum
+    /// rows of one kind between commits.
+    pub fn set_memory(&mut self, cache_kib: u32, rows_kept: usize) -> Result<(), Error> {
+        self.fold.rows_kept = rows_kept;
+        let sqlite = failed(self.path);
+        self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
+    }
+
+    /// Folds and commits the records up to `last`. Passes the number of finished records, and the
+    /// number of all records, to `progress`.
     pub fn catch_up(
         &mut self,
         last: Position,

@@ -9,6 +9,7 @@ use rusqlite::{Connection, params};
 
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::limits;
 use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Input, Opener, Opening, Record};
 use crate::xml::scan::attributes;
@@ -36,6 +37,8 @@ pub struct IndexFold<'d> {
     text: String,
     /// Number of the last message or refusal.
     last: i64,
+    /// Maximum rows of one kind that stay in memory at a flush.
+    pub rows_kept: usize,
 }
 
 impl<'d> IndexFold<'d> {
@@ -51,6 +54,7 @@ impl<'d> IndexFold<'d> {
             hours: HourRows::new(db),
             text: String::new(),
             last: db.query_row(last, [], |row| row.get(0))?,
+            rows_kept: limits::INDEX_ROWS_KEPT,
         })
     }
 
@@ -110,11 +114,11 @@ impl<'d> IndexFold<'d> {
 
     /// Writes all rows that are only in memory.
     pub fn flush(&mut self) -> rusqlite::Result<()> {
-        self.messages.flush()?;
-        self.calls.flush()?;
+        self.messages.flush(self.rows_kept)?;
+        self.calls.flush(self.rows_kept)?;
         self.hours.flush()?;
-        self.threads.flush()?;
-        self.names.trim();
+        self.threads.flush(self.rows_kept)?;
+        self.names.trim(self.rows_kept);
         Ok(())
     }
 

@@ -90,6 +90,7 @@ fn write_rounds(
 ) -> Result<RoundsEnd, Error> {
     let inode = inode(path);
     let mut writer = IndexWriter::new(path, db, journal)?;
+    let mut pace = None;
     loop {
         let reached = file::position(db).map_err(failed(path))?;
         let wanted = next(reached);
@@ -98,10 +99,53 @@ fn write_rounds(
         }
         let Some(wanted) = wanted else { return Ok(RoundsEnd::Ended) };
 
+        let next_pace = Pace::of(wanted.0.saturating_sub(reached.0));
+        if pace.replace(next_pace) != Some(next_pace) {
+            writer.set_memory(next_pace.cache_kib(), next_pace.rows_kept())?;
+        }
+
         // The number of records in a round is limited, because a stop takes effect only between
         // rounds.
-        let last = Position(wanted.0.min(reached.0 + limits::INDEX_COMMIT_RECORDS));
+        let last = Position(wanted.0.min(reached.0 + next_pace.round_records()));
         writer.catch_up(last, &mut |_, _| {})?;
+    }
+}
+
+/// How far an index is behind its journal, which decides how much memory its writer may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// The index follows a pump closely. Small caches suffice, and the process of the pump needs
+    /// its memory for other things.
+    Live,
+    /// The index lacks so many records that large commits and large caches save time.
+    Backlog,
+}
+
+impl Pace {
+    fn of(missing: u64) -> Self {
+        if missing < limits::INDEX_COMMIT_RECORDS { Self::Live } else { Self::Backlog }
+    }
+
+    fn cache_kib(self) -> u32 {
+        match self {
+            Self::Live => limits::INDEX_LIVE_CACHE_KIB,
+            Self::Backlog => limits::INDEX_CACHE_KIB,
+        }
+    }
+
+    fn rows_kept(self) -> usize {
+        match self {
+            Self::Live => limits::INDEX_LIVE_ROWS_KEPT,
+            Self::Backlog => limits::INDEX_ROWS_KEPT,
+        }
+    }
+
+    /// Maximum number of records in one round, and so in one commit.
+    fn round_records(self) -> u64 {
+        match self {
+            Self::Live => limits::INDEX_LIVE_COMMIT_RECORDS,
+            Self::Backlog => limits::INDEX_COMMIT_RECORDS,
+        }
     }
 }
 

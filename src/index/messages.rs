@@ -9,7 +9,6 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::envelope::{Disposition, Message};
 use crate::ids::{CallId, MessageId};
-use crate::limits;
 
 /// A message of the present batch.
 pub struct UnwrittenMessage {
@@ -94,10 +93,11 @@ impl<'d> MessageRows<'d> {
         find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// Writes the messages of the batch.
-    pub fn flush(&mut self) -> rusqlite::Result<()> {
+    /// Writes the messages of the batch. Removes all messages in flight from memory if there are
+    /// more than `rows_kept`.
+    pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         self.new_by_id.clear();
-        if self.in_flight.len() > limits::INDEX_ROWS_KEPT {
+        if self.in_flight.len() > rows_kept {
             self.in_flight.clear();
         }
         for row in self.new.drain(..) {

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::ids::PayloadName;
-use crate::limits;
 
 type NumberedNames<K> = HashMap<K, i64, foldhash::fast::RandomState>;
 
@@ -54,10 +53,9 @@ impl<'d> NameTable<'d> {
         insert.insert((text, local))
     }
 
-    /// Removes names from memory if there are too many. A removed name is read again when it is
-    /// used.
-    pub fn trim(&mut self) {
-        if self.texts.len() + self.payloads.len() > limits::INDEX_ROWS_KEPT {
+    /// Removes names beyond the maximum from memory. They are read again when they are used.
+    pub fn trim(&mut self, rows_kept: usize) {
+        if self.texts.len() + self.payloads.len() > rows_kept {
             self.texts.clear();
             self.payloads.clear();
         }

@@ -308,8 +308,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Writes all changed rows.
-    pub fn flush(&mut self) -> rusqlite::Result<()> {
+    /// Writes all changed rows. Removes all rows from memory if there are more than `rows_kept`.
+    pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         let changed: Vec<i64> =
             self.trees.iter().filter(|(_, row)| row.is_changed).map(|(n, _)| *n).collect();
         for n in changed {
@@ -320,7 +320,7 @@ impl<'d> ThreadRows<'d> {
             row.is_changed = false;
         }
 
-        if self.threads.len() > limits::INDEX_ROWS_KEPT {
+        if self.threads.len() > rows_kept {
             self.threads.clear();
             self.trees.clear();
             self.numbers.clear();
