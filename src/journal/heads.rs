@@ -188,6 +188,24 @@ impl TreeHeads {
         Ok(())
     }
 
+    /// Whether the working file had the head of the tree `root` at some time, or seems to have had
+    /// it, although [`TreeHeads::recall`] did not find it.
+    pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
+        let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
+        !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))
+    }
+
+    /// Makes all heads leave memory, and loses the row of the tree `root` in the working file.
+    #[cfg(test)]
+    pub(super) fn lose(&mut self, root: &ThreadId) {
+        let absent = self.absent.as_mut().expect("these heads can leave memory");
+        absent.bounds = HeadBounds { kept: 0, batch: 0 };
+        absent.full_at = 0;
+        self.let_leave();
+        let store = self.absent.as_mut().and_then(|absent| absent.store.as_mut());
+        store.expect("heads were stored").lose(root);
+    }
+
     /// Returns the number of trees.
     pub fn len(&self) -> usize {
         self.trees

@@ -37,8 +37,9 @@ pub struct EncodedRow<'r> {
 
 impl RecordBatch {
     /// Sets the position of each record, counted from the last record of `heads`, and encodes the
-    /// record. Recalls the heads of their trees, and does not change `heads` otherwise.
-    pub fn stamp(&mut self, heads: &mut TreeHeads, records: &mut [Record]) -> Result<(), Error> {
+    /// record. Does not change `heads`, which must have the heads of all trees of these records in
+    /// memory.
+    pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;
         for (expected, record) in (next..).map(Position).zip(records) {
@@ -46,7 +47,6 @@ impl RecordBatch {
                 return Err(Error::PositionMismatch { given: record.position, expected });
             }
             record.position = expected;
-            heads.recall(&record.tree)?;
             let head = || heads.resident(&record.tree).map(|head| (head.position, head.hash));
             let before = self.chains.get(&record.tree).copied().or_else(head).unwrap_or_default();
             (record.previous, record.previous_hash) = before;

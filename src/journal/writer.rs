@@ -126,12 +126,29 @@ impl<L: Log> JournalWriter<L> {
         let Some(now) = records.last().map(|record| record.time) else { return Ok(None) };
         failpoint("before-append");
         self.signer.checked_at.get_or_insert(now);
+        self.recall_heads(records).map_err(|error| self.stop(error))?;
         let mut rows = std::mem::take(&mut self.rows);
-        rows.stamp(&mut self.heads, records)?;
+        rows.stamp(&self.heads, records)?;
         let mac = self.sealer.seal(&mut self.heads, records, &rows);
         let is_due = self.signer.is_due(self.heads.last(), now);
         let checkpoint = is_due.then(|| self.signer.sign(&mut self.heads, now));
         Ok(Some(StampedGroup { rows, mac, checkpoint }))
+    }
+
+    /// Brings the heads of the trees of these records into memory.
+    fn recall_heads(&mut self, records: &[Record]) -> Result<(), Error> {
+        for record in records {
+            let tree = &record.tree;
+            self.heads.recall(tree)?;
+            // Damage can hide a row of the working file. A tree that began again would break the
+            // hash chains of the journal.
+            if self.heads.may_have_lost(tree) && self.file.has_tree(tree)? {
+                let name = format!("the head of the tree {tree}");
+                let detail = "the working file has lost it".to_owned();
+                return Err(Error::Resting { name, detail });
+            }
+        }
+        Ok(())
     }
 
     /// Updates this writer after a group of records has become durable and readable.
@@ -375,5 +392,53 @@ impl<L: Log> Journal for JournalWriter<L> {
 
     fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
         Self::close(*self, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ThreadId;
+    use crate::journal::sqlite::SqliteJournal;
+    use crate::thread::Input;
+
+    fn record(tree: &ThreadId) -> Record {
+        Record {
+            position: Position(0),
+            tree: tree.clone(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time::now(),
+            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
+            facts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_tree_whose_head_the_working_file_has_lost_does_not_begin_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, state) = (directory.path().join("data"), directory.path().join("state"));
+        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        let trees = ["sess-treeone1", "sess-treetwo2"].map(|id| ThreadId::parse(id).unwrap());
+        trees.iter().for_each(|tree| {
+            journal.append(&mut [record(tree)]).unwrap();
+        });
+        journal.file.rewrite_trees();
+        journal.append(&mut [record(&trees[1])]).unwrap();
+
+        journal.heads.lose(&trees[0]);
+        journal.append(&mut [record(&trees[1])]).unwrap();
+        let error = journal.append(&mut [record(&trees[0])]).unwrap_err();
+        assert!(error.to_string().contains("sess-treeone1"), "{error}");
+        assert!(journal.append(&mut [record(&trees[1])]).is_err(), "the journal has stopped");
+        drop(journal);
+
+        let mut records = 0;
+        let mut count = |_| {
+            records += 1;
+            Ok(())
+        };
+        SqliteJournal::open(&data, &state, &mut count).unwrap();
+        assert_eq!(records, 4);
     }
 }

@@ -153,9 +153,14 @@ impl HeadStore {
         write().map_err(unwritable())
     }
 
+    /// Whether the store may have the head of the tree `root`. If this returns false, it has not.
+    pub fn may_have(&self, root: &ThreadId) -> bool {
+        self.names.may_have(root.as_str())
+    }
+
     /// Returns the head of the tree `root`; `None` if the store has none.
     pub fn get(&self, root: &ThreadId) -> Result<Option<TreeHead>, Error> {
-        if !self.names.may_have(root.as_str()) {
+        if !self.may_have(root) {
             return Ok(None);
         }
 
@@ -172,6 +177,12 @@ impl HeadStore {
         let read = |row: &Row<'_>| Ok(digests_in(row.get_ref(0)?.as_blob()?));
         let leaves = select.query_row([chunk], read).optional().map_err(unreadable())?;
         Ok(leaves.flatten().unwrap_or_default())
+    }
+
+    /// Deletes the row of the tree `root`, as damage of the file would hide it.
+    #[cfg(test)]
+    pub fn lose(&self, root: &ThreadId) {
+        self.db.execute("DELETE FROM head WHERE root = ?1", [root.as_str()]).unwrap();
     }
 
     /// Passes every head to `visit`, in order of the roots.

@@ -31,7 +31,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
-use crate::ids::{Digest, Position};
+use crate::ids::{Digest, Position, ThreadId};
 use crate::limits;
 
 use super::commit_watermark::CommitWatermark;
@@ -151,6 +151,14 @@ impl JournalFile {
         let sql = "SELECT 1 FROM blob WHERE digest = ?1";
         let found = self.db.prepare_cached(sql).and_then(|mut q| q.exists([digest.to_string()]));
         found.map_err(Error::sqlite("looking for a blob"))
+    }
+
+    /// Whether the table of trees has the tree `root`. Trees that are newer than the last update of
+    /// the table are not in it.
+    pub(super) fn has_tree(&self, root: &ThreadId) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM tree WHERE root = ?1";
+        let found = self.db.prepare_cached(sql).and_then(|mut q| q.exists([root.as_str()]));
+        found.map_err(Error::sqlite("looking for a tree"))
     }
 
     pub(super) fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
