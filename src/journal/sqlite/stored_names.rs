@@ -49,17 +49,31 @@ impl StoredNames {
         self.bits(name).into_iter().all(is_set)
     }
 
-    /// Returns the filter as bytes, for [`StoredNames::from_bytes`].
+    /// Returns the filter as bytes, for [`StoredNames::from_bytes`]: the number of its words, then
+    /// the index and the value of each word that is not zero. So a filter of few names is short.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        let mut bytes = (self.words.len() as u64).to_le_bytes().to_vec();
+        for (index, word) in (0_u64..).zip(&self.words).filter(|(_, word)| **word != 0) {
+            bytes.extend(index.to_le_bytes());
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes
     }
 
     /// Returns the filter with these bytes; `None` if a filter of another size wrote them.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (words, rest) = bytes.as_chunks();
-        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let is_whole = rest.is_empty() && words.len() == Self::default().words.len();
-        is_whole.then_some(Self { words })
+        let (numbers, rest) = bytes.as_chunks();
+        let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));
+        let mut filter = Self::default();
+        if !rest.is_empty() || numbers.next() != Some(filter.words.len() as u64) {
+            return None;
+        }
+
+        while let Some(index) = numbers.next() {
+            let index = usize::try_from(index).ok()?;
+            *filter.words.get_mut(index)? = numbers.next()?;
+        }
+        Some(filter)
     }
 }
 
@@ -81,8 +95,13 @@ mod tests {
 
     #[test]
     fn a_filter_of_another_size_is_not_read() {
-        let bytes = StoredNames::default().to_bytes();
-        assert!(StoredNames::from_bytes(&bytes[8..]).is_none());
-        assert!(StoredNames::from_bytes(&bytes[1..]).is_none());
+        let mut names = StoredNames::default();
+        names.add("sess-one");
+        let bytes = names.to_bytes();
+        assert!(bytes.len() <= 40, "{} bytes for one name", bytes.len());
+        for cut in [1, 8] {
+            assert!(StoredNames::from_bytes(&bytes[cut..]).is_none());
+            assert!(StoredNames::from_bytes(&bytes[..bytes.len() - cut]).is_none());
+        }
     }
 }
