@@ -40,6 +40,7 @@ mod schedules;
 mod signed;
 mod simulation;
 mod slow_disk;
+mod streams;
 mod threads;
 mod timers;
 mod traces;

@@ -97,8 +97,21 @@ pub fn comes_back(records: &[Record]) {
     if WORLDS.replace(WORLDS.get() + 1) >= WORLDS_MAX || records.is_empty() {
         return;
     }
+    write_and_read_back(&Kept::new(), records);
+}
+
+/// Writes the records of a pump to JetStream, whatever `ORGANISM_TEST_NATS` selects, and asserts
+/// that the same records are read back.
+#[track_caller]
+pub fn comes_back_streamed(records: &[Record]) {
+    if !records.is_empty() {
+        write_and_read_back(&Kept::Streamed(streamed::Place::new()), records);
+    }
+}
+
+#[track_caller]
+fn write_and_read_back(kept: &Kept, records: &[Record]) {
     let mut written: Vec<_> = records.iter().take(RECORDS_MAX).cloned().collect();
-    let kept = Kept::new();
     let mut journal = kept.open(None);
     let (mut rest, mut size) = (&mut written[..], 1);
     while !rest.is_empty() {

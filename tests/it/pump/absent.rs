@@ -111,7 +111,7 @@ fn one_call_of_an_absent_listener_is_tried_and_the_others_wait() {
 }
 
 #[test]
-fn calls_that_wait_for_an_absent_listener_end_after_their_time_out_too() {
+pub fn calls_that_wait_for_an_absent_listener_end_after_their_time_out_too() {
     let mut world = world();
     let first = open(&mut world, "1");
     absent_for(&mut world, Duration::from_secs(30));

@@ -255,7 +255,7 @@ fn a_time_out_refuses_and_no_time_of_the_call_runs_before_it_is_handed_over() {
 }
 
 #[test]
-fn a_restart_keeps_what_is_held_and_what_was_approved() {
+pub fn a_restart_keeps_what_is_held_and_what_was_approved() {
     let mut world = patient(300);
     let (_, call, command) = held_command(&mut world);
     world.pass(Duration::from_secs(200));

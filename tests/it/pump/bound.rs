@@ -164,7 +164,7 @@ fn a_bound_thread_in_which_nothing_is_open_gets_no_message() {
 }
 
 #[test]
-fn a_bound_thread_survives_a_restart_and_still_ends_with_its_call() {
+pub fn a_bound_thread_survives_a_restart_and_still_ends_with_its_call() {
     let mut world = World::new(contracts());
     let (thread, _) = world.open("desk", &word("ask", "a"));
     world.play("thinker", &[spawn("bound", "bound=\"true\"", &word("look", "a"))]);

@@ -186,7 +186,7 @@ fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
 /// Design 5.30: a reservation from before a restart is charged whole to its own tree, before
 /// anything else is spent.
 #[test]
-fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
+pub fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
     let [first, second] = two_writers(&mut world);
     let before = spent(&world, &first);

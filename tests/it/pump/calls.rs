@@ -224,7 +224,7 @@ fn a_call_beside_a_reply_is_refused_and_never_opened() {
 }
 
 #[test]
-fn a_listener_is_woken_once_with_results_in_the_order_of_its_calls() {
+pub fn a_listener_is_woken_once_with_results_in_the_order_of_its_calls() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     for order in orders {
         let mut world = thinker_world();

@@ -81,7 +81,7 @@ fn a_cancelled_call_ends_as_cancelled_whatever_else_would_end_it() {
 }
 
 #[test]
-fn cancelling_a_root_takes_the_whole_tree_and_tells_the_client() {
+pub fn cancelling_a_root_takes_the_whole_tree_and_tells_the_client() {
     let mut world = world();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     let timer = core("set-timer", "after=\"PT9S\"", "");

@@ -73,7 +73,7 @@ fn an_endless_thread_id_or_reason_does_not_fill_the_record() {
 }
 
 #[test]
-fn the_same_key_again_gets_the_recorded_answer_also_after_a_restart() {
+pub fn the_same_key_again_gets_the_recorded_answer_also_after_a_restart() {
     let mut world = world();
     let first = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "q"));
     let Receipt::Accepted { thread, calls, again: false, .. } = first else { panic!("{first:?}") };

@@ -113,7 +113,7 @@ fn a_timer_for_a_time_of_the_clock_fires_when_the_clock_is_set_past_it() {
 }
 
 #[test]
-fn a_timer_fires_on_time_when_the_pump_stood_still_or_there_was_none() {
+pub fn a_timer_fires_on_time_when_the_pump_stood_still_or_there_was_none() {
     for pause in [freeze, without_a_pump] {
         let mut world = world();
         world.open("desk", &word("plan", "p"));

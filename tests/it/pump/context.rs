@@ -42,7 +42,7 @@ fn the_window_keeps_the_smaller_of_requested_and_present() {
 }
 
 #[test]
-fn a_second_clearing_counts_what_the_first_one_left() {
+pub fn a_second_clearing_counts_what_the_first_one_left() {
     let mut world = after_two_rounds();
     world.turn("thinker", 1, &[clear(2)]);
     world.turn("thinker", 1, &[clear(100)]);

@@ -151,7 +151,7 @@ fn a_listener_without_anything_to_wait_for_continues_at_once() {
 }
 
 #[test]
-fn a_wait_of_a_plain_listener_survives_a_restart() {
+pub fn a_wait_of_a_plain_listener_survives_a_restart() {
     let mut world = world();
     let (_, call) = world.open("desk", &word("plan", "p"));
     world.play("spawner", &[spawn("a", &word("look", "a")), core("wait", "", "")]);

@@ -111,7 +111,7 @@ fn delegations_of_one_turn_count_one_by_one() {
 }
 
 #[test]
-fn what_is_delegated_further_counts_for_the_goal() {
+pub fn what_is_delegated_further_counts_for_the_goal() {
     let (mut world, call) = with_goal(2);
     world.play("lead", &[delegate("report", "Read.")]);
     world.play("flow", &[spawn(&goal_of("helper", "report", None)), wait()]);

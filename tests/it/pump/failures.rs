@@ -51,7 +51,7 @@ fn time_in_which_the_pump_stood_still_is_not_a_listeners() {
 }
 
 #[test]
-fn a_crash_is_tried_again_until_the_attempts_are_used_up() {
+pub fn a_crash_is_tried_again_until_the_attempts_are_used_up() {
     let mut world = world();
     let (thread, call) = world.open("desk", &word("look", "q"));
     let mut attempts = Vec::new();

@@ -161,7 +161,7 @@ fn threads_take_turns() {
 /// A thread that was cancelled and then opened again takes one turn in the order of threads, like
 /// every other thread.
 #[test]
-fn a_cancelled_and_reopened_thread_gets_no_second_turn() {
+pub fn a_cancelled_and_reopened_thread_gets_no_second_turn() {
     let mut contracts = contracts();
     contracts[3].concurrency = 1;
     let mut world = World::new(contracts);

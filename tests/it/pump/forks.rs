@@ -151,7 +151,7 @@ fn a_question_that_the_source_does_not_have_waits_for_its_person() {
 /// Issue 18, 1.2: a fork has the same threads as its source, with the same numbers and labels. The
 /// fork's budgets start unused (1.7), and the source does not change.
 #[test]
-fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
+pub fn a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched() {
     let mut world = world();
     let (source, _) = world.open("desk", &word("plan", "p"));
     let inner = format!("<initial-payload>{}</initial-payload>", look("q"));

@@ -96,7 +96,7 @@ fn a_forwarded_result_cancels_the_calls_beside_it() {
 }
 
 #[test]
-fn a_call_forwarded_to_a_group_gives_all_its_parts_at_once() {
+pub fn a_call_forwarded_to_a_group_gives_all_its_parts_at_once() {
     for (gather, expected) in [
         (Gather::All, "completed: system-error listener-failed ann, counted(b)"),
         (Gather::First, "completed: counted(b)"),

@@ -308,7 +308,7 @@ fn a_workflow_may_go_on_however_many_of_its_threads_cannot_be_opened() {
 }
 
 #[test]
-fn a_late_answer_to_a_goal_is_recorded_for_goals_alone() {
+pub fn a_late_answer_to_a_goal_is_recorded_for_goals_alone() {
     let mut world = World::new(contracts());
     let (thread, _) = world.open("desk", &word("ask", "x"));
     let asked = world.delivery("writer");

@@ -317,7 +317,7 @@ fn a_client_gets_the_first_reply_of_a_group_and_no_fault_beside_it() {
 }
 
 #[test]
-fn a_client_gets_the_faults_of_a_first_group_only_when_every_leg_failed_also_after_a_restart() {
+pub fn a_client_gets_the_faults_of_a_first_group_only_when_every_leg_failed_also_after_a_restart() {
     let mut group = ClientGroup::opened(Gather::First);
     group.world.fail(&group.legs[2].clone(), no());
     group.restart();

@@ -35,7 +35,7 @@ fn open_question(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId)
 }
 
 #[test]
-fn a_question_waits_for_its_answer_and_both_are_ordinary_payloads() {
+pub fn a_question_waits_for_its_answer_and_both_are_ordinary_payloads() {
     let mut world = World::new(contracts(None));
     let (thread, call, question) = open_question(&mut world);
     world.pass(Duration::from_secs(40 * 24 * 3600));

@@ -29,7 +29,7 @@ fn spawn(inner: &str) -> String {
 /// O11: further messages in a tree whose budget is spent are refused, and the sender gets the
 /// reason.
 #[test]
-fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
+pub fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     let mut world = limited(TreeLimits { messages: 4, ..Default::default() });
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "1")]);

@@ -93,7 +93,7 @@ fn a_single_attempt_that_was_answered_survives_any_restart() {
 
 /// A hand-over counts as an attempt even if the record of another tree contains it.
 #[test]
-fn a_hand_over_in_the_record_of_another_tree_counts_too() {
+pub fn a_hand_over_in_the_record_of_another_tree_counts_too() {
     let mut contracts = contracts(1);
     contracts[2].concurrency = 1;
     let mut world = World::new(contracts);

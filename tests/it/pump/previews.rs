@@ -226,7 +226,7 @@ fn a_listener_refuses_a_call_whose_preview_holds_no_more() {
 }
 
 #[test]
-fn a_preview_that_was_out_when_the_pump_died_is_requested_again() {
+pub fn a_preview_that_was_out_when_the_pump_died_is_requested_again() {
     let mut world = world();
     let (_, call) = world.open("desk", &word("run", "rm"));
     let first = world.delivery("shell");

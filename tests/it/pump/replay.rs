@@ -49,7 +49,7 @@ fn refusing() -> World {
 }
 
 #[test]
-fn whatever_the_pump_refused_is_refused_again() {
+pub fn whatever_the_pump_refused_is_refused_again() {
     let world = refusing();
     let refusals = world.refusals();
     for rule in ["unknown-thread", "bad-label", "stale-attempt", "budget-spent", "not-well-formed"]

@@ -84,7 +84,7 @@ fn an_agent_that_waits_keeps_its_thread_over_a_restart() {
 }
 
 #[test]
-fn calls_that_waited_their_turn_keep_their_order() {
+pub fn calls_that_waited_their_turn_keep_their_order() {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "1"));
     for text in ["2", "3"] {

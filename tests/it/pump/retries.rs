@@ -63,7 +63,7 @@ fn retried(ruling: RetryRuling) -> (ThreadId, CallId) {
 }
 
 #[test]
-fn a_message_is_retried_once_also_after_a_restart() {
+pub fn a_message_is_retried_once_also_after_a_restart() {
     let mut world = world();
     let (thread, call) = failed(&mut world);
     let text = word("count", "a");

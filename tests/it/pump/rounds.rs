@@ -97,7 +97,7 @@ fn a_round_with_one_reply_begins_the_count_again() {
 }
 
 #[test]
-fn a_pause_that_a_restart_cuts_short_loses_no_result() {
+pub fn a_pause_that_a_restart_cuts_short_loses_no_result() {
     let limits = TreeLimits { rounds_failed: 4, ..TreeLimits::default() };
     let mut world = world(limits);
     let call = open(&mut world);

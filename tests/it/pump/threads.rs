@@ -319,7 +319,7 @@ fn sending_into_any_thread_but_a_descendant_answers_with_the_same_bytes() {
 }
 
 #[test]
-fn a_payload_sent_into_a_descendant_opens_a_call_there() {
+pub fn a_payload_sent_into_a_descendant_opens_a_call_there() {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[spawn("sub", &word("plan", "deeper")), core("wait", "", "")]);

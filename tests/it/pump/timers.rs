@@ -99,7 +99,7 @@ fn another_calls_timer_is_unknown() {
 }
 
 #[test]
-fn closing_a_call_cancels_its_timers_on_record() {
+pub fn closing_a_call_cancels_its_timers_on_record() {
     let mut world = world();
     let asked = world.play("thinker", &[after("PT30S")]);
     world.play("thinker", &[word("answer", "a")]);

@@ -53,7 +53,7 @@ fn every_delivery_of_the_tree_has_the_trace_and_a_unique_span() {
 }
 
 #[test]
-fn a_trace_outlives_a_restart_and_another_attempt_is_another_span() {
+pub fn a_trace_outlives_a_restart_and_another_attempt_is_another_span() {
     let mut world = world(Some(GIVEN));
     let before = traced(&world.delivery("thinker"));
     world.restart();

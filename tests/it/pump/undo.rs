@@ -22,7 +22,7 @@ fn crashed() -> AttemptFailure {
 }
 
 #[test]
-fn a_call_that_undoes_another_is_handed_over_once() {
+pub fn a_call_that_undoes_another_is_handed_over_once() {
     let mut world = World::new(contracts());
     let (_, call) = world.open("desk", &word("count", "c"));
     let delivery = world.delivery("finder");

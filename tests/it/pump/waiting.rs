@@ -116,7 +116,7 @@ fn a_message_to_the_agent_ends_any_wait() {
 }
 
 #[test]
-fn calls_and_a_wait_of_one_outcome_are_both_waited_for() {
+pub fn calls_and_a_wait_of_one_outcome_are_both_waited_for() {
     let mut world = world();
     world.play("thinker", &[spawn("a"), word("look", "q"), wait("all")]);
     let (writer, finder) = (world.delivery("writer"), world.delivery("finder"));

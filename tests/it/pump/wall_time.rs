@@ -104,7 +104,7 @@ fn wall_time_stops_while_a_call_waits_for_a_thread_that_waits_for_a_person() {
 }
 
 #[test]
-fn wall_time_runs_while_a_call_waits_for_a_timer_too() {
+pub fn wall_time_runs_while_a_call_waits_for_a_timer_too() {
     let mut world = world();
     let (thread, _) = world.open("desk", &word("plan", "p"));
     let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
