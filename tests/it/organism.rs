@@ -113,21 +113,26 @@ use crate::json_schemas::assert_described;
 
 /// A time-out that is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Shortest and longest time between two looks at what a test waits for.
+const POLL_MIN: Duration = Duration::from_millis(5);
+const POLL_MAX: Duration = Duration::from_millis(50);
 
 /// Polls until `look` returns a value.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(PATIENCE, what, look)
 }
 
-/// Polls until `look` returns a value, and panics after `patience`.
+/// Polls until `look` returns a value, and panics after `patience`. The longer it has waited, the
+/// less often it looks, because many a look starts a process.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + patience;
+    let begun = Instant::now();
+    let deadline = begun + patience;
     loop {
         if let Some(seen) = look() {
             return seen;
         }
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep((begun.elapsed() / 16).clamp(POLL_MIN, POLL_MAX));
     }
 }
 

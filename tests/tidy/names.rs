@@ -23,7 +23,9 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/it/model/router.rs", "its time is simulated"),
     ("tests/it/pump/slow_disk.rs", "a disk under test that is to be slow"),
     ("tests/it/organism.rs", "looks at another process until it sees what it waits for"),
+    ("tests/it/nats.rs", "looks for the port of a server that starts"),
     ("tests/it/organism/kill/clients.rs", "looks for the next process in place of a killed one"),
+    ("tests/it/organism/partitions/load.rs", "sends at the pace of a load"),
 ];
 
 /// Files that may contain a path of a machine, each with the reason.

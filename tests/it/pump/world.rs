@@ -303,9 +303,9 @@ impl World {
     }
 
     /// Asserts that a start from a snapshot gives the present state. Tries snapshots at about
-    /// twenty positions.
+    /// eight positions.
     fn check_snapshots(&self) {
-        let distance = self.records.len().div_ceil(20).max(1);
+        let distance = self.records.len().div_ceil(8).max(1);
         for snapshot in (0..=self.records.len()).step_by(distance) {
             let core = self.rebuilt_over(&self.records, snapshot);
             let (resumed, live) = (core.state(), self.shadow.state());

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::ListenerName;
@@ -12,6 +13,10 @@ use organism::service::{SubmitRequest, SubmitUpdate};
 use organism::thread::Closing;
 
 use super::super::{House, PATIENCE, numbered, until_within};
+
+/// Pause of a client after each result. With several clients some request is in flight at nearly
+/// any time, and the processors have time for what the load is to disturb.
+const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Load {
     done: Arc<AtomicUsize>,
@@ -95,5 +100,6 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
         assert_eq!(*how, Closing::Completed, "{replies:?}");
         assert_eq!(replies[0].payload, numbered("pong", &said));
         done.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
     }
 }
