@@ -75,3 +75,14 @@ fn whatever_keeps_a_journal_is_tried_on_both_kinds() {
     });
     nothing(gone.collect(), "exceptions for what there is not");
 }
+
+#[test]
+fn each_area_of_the_pump_that_runs_once_writes_its_records_to_a_stream() {
+    let streams = read("tests/it/pump/streams.rs");
+    let once = list("ONCE");
+    let areas = once.iter().filter_map(|area| area.strip_prefix("pump::"));
+    // One takes its journal from the driver, and the other is the list itself.
+    let areas = areas.filter(|area| !["control_socket::", "streams::"].contains(area));
+    let missing = areas.filter(|area| !streams.contains(&format!("    {area}")));
+    nothing(missing.map(str::to_owned).collect(), "the records of each area reach a stream");
+}
