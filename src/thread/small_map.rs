@@ -17,6 +17,7 @@ pub struct SmallMap<K, V>(Entries<K, V>);
 enum Entries<K, V> {
     /// Sorted by key.
     Few(Box<[(K, V)]>),
+    #[expect(clippy::box_collection, reason = "a map in place would make every small one larger")]
     Many(Box<BTreeMap<K, V>>),
 }
 
