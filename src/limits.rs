@@ -449,7 +449,7 @@ pub const INDEX_CACHE_KIB: u32 = 24 << 10;
 /// Fewer than [`INDEX_COMMIT_RECORDS`], because the words of these records are in memory until the
 /// commit.
 pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
-/// Page cache of the writer of an index while it follows a pump closely, in KiB.
+/// Size in KiB of an index writer's page cache while the writer closely follows a pump.
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;

@@ -1,4 +1,4 @@
-//! Prints the updates of a submission, as `send` and `fork` do.
+//! Prints the updates of a submission for `send` and `fork`.
 
 use crate::service::SubmitUpdate;
 

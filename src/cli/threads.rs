@@ -131,7 +131,7 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
     })
 }
 
-/// Refuses a status that no thread has.
+/// Returns an error if `status` is not the name of a thread status.
 pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
     if ThreadPhase::named(status).is_some() {
         return Ok(());

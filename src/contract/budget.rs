@@ -63,7 +63,7 @@ impl TreeLimits {
         Budget { tokens: Some(self.tokens), money: self.money }
     }
 
-    /// Returns the budget of one request for the model calls of all agents.
+    /// Returns the budget that one request has for model calls, over all agents together.
     pub fn request_budget(&self) -> Budget {
         Budget { tokens: self.per_request_tokens, money: self.per_request_money }
     }

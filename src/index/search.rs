@@ -107,7 +107,7 @@ impl SearchFilter {
         match_query(&self.words).is_some()
     }
 
-    /// Whether the filter sets only words, and perhaps a thread.
+    /// Whether the filter sets words and nothing else, except possibly a thread.
     fn has_words_alone(&self) -> bool {
         let texts =
             [&self.payload, &self.from, &self.to, &self.kind, &self.disposition, &self.rule];

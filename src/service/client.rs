@@ -508,8 +508,8 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// If `error` means that no NATS server accepted the connection, returns the text of the error: no
-/// request was sent, so a retry may succeed. Returns every other error unchanged.
+/// If `error` means that NATS is unreachable, returns the text of `error` as `Ok`: no request was
+/// sent, so a retry may succeed. Returns every other error unchanged as `Err`.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     match error {
         Error::Journal(journal::Error::Unavailable { detail }) => Ok(detail),

@@ -92,8 +92,8 @@ impl OrganismIdentity {
     }
 }
 
-/// Converts a response with which [`OrganismIdentity::judge`] refuses a request to the client's
-/// error. Returns `None` for any other response.
+/// If `response` is a refusal by [`OrganismIdentity::judge`], returns the error that the client
+/// reports. Returns `None` for any other response.
 pub(super) fn refusal(
     response: &ServiceResponse,
     data: &Path,

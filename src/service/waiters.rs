@@ -35,7 +35,7 @@ impl CallWaiters {
     }
 
     /// Waits for the completion of a call in `thread`. Returns `None` if the call was already
-    /// completed. The journal then contains the call's result, if there is one.
+    /// completed. If such a call has a result, the journal contains the result.
     pub async fn completion(
         &self,
         thread: &ThreadId,

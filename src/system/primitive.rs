@@ -35,7 +35,8 @@ pub struct ThreadAllotment {
 /// A primitive, read from a payload that passed its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Primitive {
-    /// Opens a child thread. The initial payload, if any, is the element's only grandchild.
+    /// Opens a child thread. The initial payload, if any, is the only child of the element
+    /// `initial-payload`.
     SpawnThread {
         suggested_sub_id: Option<String>,
         /// Whether the child thread is cancelled when the spawning call closes.

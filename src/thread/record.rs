@@ -75,8 +75,8 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the host read the outcome, if the deadline of the attempt has passed
-        /// since.
+        /// Time at which the host read the outcome. `None` if the deadline of the attempt had not
+        /// passed when the pump recorded the outcome.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },

@@ -8,7 +8,7 @@ use crate::clock::Time;
 /// One finished piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// The trace of the span, and its own id.
+    /// Id of the trace that contains the span, and id of the span.
     pub at: TraceParent,
     /// Parent span; `None` for the first span of a trace.
     pub parent: Option<SpanId>,

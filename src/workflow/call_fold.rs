@@ -514,8 +514,8 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Whether a payload is the typed output of a goal run. Such a payload is no failure, even if
-    /// its name is that of a failure.
+    /// Whether `payload` is the typed output of a goal run. Such a payload counts as an answer,
+    /// even if its name is a failure's name.
     fn is_answer(&self, run: &GoalRun, payload: &Element) -> bool {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }

@@ -1,9 +1,11 @@
-//! The compiled form of a definition: one canonical XML, with the texts of prompts and the peers.
+//! Compiles a workflow definition to one canonical XML text, which contains all prompts and the
+//! names of all peers.
 //!
-//! A run uses the same form from its beginning to its end, so the journal holds this text.
-//! Definitions with the same meaning have the same text: dependencies are resolved, and defaults
-//! are written out. Every struct is destructured without `..`, so that a new setting cannot be left
-//! out; `read_compiled` parses the text.
+//! The journal holds the XML of a run's definition, so that the definition stays the same from the
+//! run's beginning to its end. Definitions with the same meaning have the same XML, because
+//! dependencies are resolved and defaults are written out. The functions destructure every struct
+//! without `..`, so the compiler reports a new setting that the XML would lack. `read_compiled`
+//! parses the XML.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -21,8 +21,8 @@ pub fn validator(command: &str) -> Option<Arc<Validator>> {
     validator.clone()
 }
 
-/// Returns the name of the command in `arguments`, of one word or two; `None` if the output of the
-/// command is not JSON.
+/// Returns the one-word or two-word name of the command in `arguments`. Returns `None` if the
+/// output of the command is not JSON.
 fn command_of(arguments: &[&str]) -> Option<String> {
     if !arguments.contains(&"--json") && !arguments.contains(&"jsonl") {
         return None;

@@ -294,8 +294,9 @@ impl Admin {
     }
 }
 
-/// Exit code of `verify` for a sound journal. With `ORGANISM_TEST_NATS` it differs, because a
-/// projection alone proves nothing.
+/// Exit code of `verify` for a sound journal: 0 for an embedded journal. With `ORGANISM_TEST_NATS`,
+/// the code is 5 (not proved), because `verify` then reads a projection, which alone proves
+/// nothing.
 pub fn proof_code() -> i32 {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() { 5 } else { 0 }
 }

@@ -1,5 +1,5 @@
-//! Tests that start an organism or play its pump run on an embedded journal and on a stream. Each
-//! exception is listed with its reason.
+//! Checks that every test which starts an organism, or plays its pump, runs on both an embedded
+//! journal and a stream. Exceptions are listed, each with its reason.
 
 use std::path::Path;
 

@@ -84,8 +84,8 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Returns the finals in the form that the slot of `xml-final` takes: a report as text, or a
-    /// whole final as XML if no final can contain a text.
+    /// Returns the finals in the form that the slot of `xml-final` takes. If some final can contain
+    /// text, the slot takes a report as text. Otherwise it takes a whole final as XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {

@@ -597,8 +597,8 @@ impl NatsShared {
         }
     }
 
-    /// Logs a request whose reply subject is no inbox of the agent. The sender may send many such
-    /// requests, so log lines become rarer.
+    /// Counts a request whose reply subject is no inbox of the agent. A sender may send many such
+    /// requests, so the request is logged only if the new count is a power of two.
     pub(super) fn count_refused_request(&self, inbox: &str) {
         let count = self.refused_requests.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

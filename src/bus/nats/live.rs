@@ -147,7 +147,7 @@ impl HostTexts {
         self.watchers().relay.is_some()
     }
 
-    /// Whether the pump behind this reply subject requested texts within
+    /// Whether the pump behind the reply subject `reply` requested texts during the last
     /// [`limits::LIVE_INTEREST_VALIDITY`].
     fn is_watched_at(&self, reply: &str) -> bool {
         let watchers = self.watchers();

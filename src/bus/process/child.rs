@@ -207,9 +207,9 @@ impl Child {
         }
     }
 
-    /// Kills the process group. The group's id is valid while the group has members. If the leader
-    /// has just exited and left no members, this function must be called before the system reuses
-    /// the id.
+    /// Kills the process group. The group's id is valid while the group has members. Call this
+    /// function soon after the leader has exited: if the leader was the last member, the system may
+    /// reuse the id for another group.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -92,7 +92,7 @@ struct SchemaBuilder<'p, 'm> {
     depth: usize,
     /// Number of elements whose parts are left out.
     left_out: usize,
-    /// Whether the schema has the form that tools had before the eighth renderer version.
+    /// Whether the schema has the form that renderer versions below 8 gave to the schemas of tools.
     is_early: bool,
 }
 

@@ -237,7 +237,7 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Converts one property: an attribute, the children with one name, or the content.
+    /// Converts one property to an attribute, to the child elements of one name, or to the content.
     fn member(
         &mut self,
         plan: &ElementPlan,

@@ -95,8 +95,8 @@ async fn a_pump_that_waits_for_room_on_the_disk_can_be_stopped() {
     assert!(matches!(ended, Err(Error::Full { .. })), "{ended:?}");
 }
 
-/// Law 3: the note of an agent's turn passes the gate, as every payload does. A note that is no
-/// model turn makes the answer unreadable.
+/// Law 3: the note of an agent's turn is validated at the gate, as every payload is. If the note is
+/// not a valid model turn, the answer is unreadable.
 #[tokio::test]
 async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
     let (core, turn) = (organism::system::NAMESPACE, "model-turn");

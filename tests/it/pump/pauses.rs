@@ -182,7 +182,8 @@ fn an_attempt_in_flight_keeps_its_own_time_out() {
     assert_eq!(world.result(call), "failed: system-error timeout");
 }
 
-/// Issue 18, 4.2: timers that fall due fire at the resume, in the order of their times.
+/// Issue 18, 4.2: timers that fall due during a pause fire at the resume, in the order of their
+/// times.
 #[test]
 fn timers_that_fall_due_fire_at_the_resume_in_order() {
     let mut world = world();

@@ -9,8 +9,8 @@ use organism::ids::ThreadId;
 use super::super::CommandOutput;
 use super::{Example, THREAD};
 
-/// Approves each waiting call, with the hashes from the list, until the work has finished. Returns
-/// the number of approved calls.
+/// Approves each waiting call, with the hashes that `organism approvals` lists, until the work has
+/// finished. Returns the number of approved calls.
 pub fn approve_until(
     is_finished: impl Fn() -> bool,
     organism: impl Fn(&[&str]) -> CommandOutput,
