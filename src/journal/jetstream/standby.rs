@@ -223,8 +223,9 @@ impl FollowedProjection {
     }
 
     /// Verifies that the projection is intact and comes from this stream. `before` is the result of
-    /// [found](Self::found). If the stream has lost or changed a record, the error names the sources
-    /// of `bounds` that show the record. Without `bounds`, the projection is the only such source.
+    /// [found](Self::found). If the stream has lost or changed a record, the error names the
+    /// sources of `bounds` that show the record. Without `bounds`, the projection is the only such
+    /// source.
     pub fn warm(
         self,
         host: &StreamHost,
