@@ -237,6 +237,12 @@ impl TreeHeads {
         self.recall(&record.tree)?;
         let head = self.resident(&record.tree);
         let (position, hash) = head.map(|head| (head.position, head.hash)).unwrap_or_default();
+        if record.previous != position && self.may_have_lost(&record.tree) {
+            let name = format!("the head of the tree {}", record.tree);
+            let detail = "the working file may have lost it; start again".to_owned();
+            return Err(Error::Resting { name, detail });
+        }
+
         if record.previous != position {
             let detail = format!(
                 "it says the previous record of {} is {}, but that is {position}",
@@ -303,6 +309,10 @@ impl TreeHeads {
         let leaving: Vec<ThreadId> =
             absent.used.drain(..beyond).filter(is_last_use).map(|(root, _)| root).collect();
 
+        if leaving.is_empty() {
+            return;
+        }
+
         let heads = leaving.iter().filter_map(|root| resident.get(root));
         let unstored = heads.filter(|head| !head.is_stored);
         let stored = absent.store().and_then(|store| store.put(unstored, merkle.changed()));
@@ -334,8 +344,13 @@ impl TreeHeads {
             return Ok(());
         };
         let store = absent.store()?;
-        let unstored = resident.values().filter(|head| !head.is_stored);
-        store.put(unstored, merkle.changed())?;
+        let mut unstored: Vec<_> = resident.values().filter(|head| !head.is_stored).collect();
+        unstored.sort_unstable_by(|one, other| one.root.cmp(&other.root));
+        // In parts, because a transaction holds every page that it changes in memory.
+        for part in unstored.chunks(limits::RESIDENT_HEADS_BATCH) {
+            store.put(part.iter().copied(), std::iter::empty())?;
+        }
+        store.put(std::iter::empty(), merkle.changed())?;
         store.write_summary(*trees, merkle.roots())?;
         resident.values_mut().for_each(|head| head.is_stored = true);
         merkle.stored();
@@ -375,6 +390,11 @@ impl TreeHeads {
         }
 
         self.merkle.root_with(&leaves)
+    }
+
+    /// Counts the head of the tree `root` as changed since the last call of [`TreeHeads::saved`].
+    pub(super) fn note_unsaved(&mut self, root: &ThreadId) {
+        self.unsaved.push(root);
     }
 
     /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If

@@ -371,7 +371,18 @@ impl ResidentCore {
         let limits = resting.limits;
         let waiting = &mut resting.waiting;
         let state = self.core.state();
-        if !waiting.is_full(limits) || !state.pauses.is_empty() {
+        if !waiting.is_full(limits) {
+            return;
+        }
+
+        if !state.pauses.is_empty() {
+            // None may leave now. Void entries go, so that a long pause does not fill the queue.
+            let is_last = |entry: &RestingEntry| {
+                let tree = state.trees.resident(&entry.root);
+                tree.is_some_and(|tree| tree.head == entry.head)
+            };
+            let kept = std::mem::take(&mut waiting.trees).into_iter().filter(is_last).collect();
+            waiting.stay(kept, limits);
             return;
         }
 

@@ -82,9 +82,11 @@ impl PumpService {
                 ServiceResponse::HeldThread(self.pump.held_thread(message).await?)
             }
             ServiceRequest::HeldCalls { message, .. } => {
-                let is_wanted =
-                    |held: &HeldRequest| message.is_none_or(|message| held.request.id == message);
-                for held in self.pump.held_calls().await?.into_iter().filter(is_wanted) {
+                let held = match message {
+                    Some(message) => self.pump.held_call(message).await?,
+                    None => self.pump.held_calls().await?,
+                };
+                for held in held {
                     let HeldRequest { request, hold, until, why, preview } = held;
                     let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
                     let call = call.with_preview(preview.map(view_of));

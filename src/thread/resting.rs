@@ -266,7 +266,8 @@ impl Tree {
         // Other trees and the order of the source determine how a fork continues.
         let is_plain =
             self.lineage.is_none() && self.reserved.is_none() && self.kept_faults.is_empty();
-        (self.held > 0 || !self.timers.is_empty())
+        !self.calls.is_empty()
+            && (self.held > 0 || !self.timers.is_empty())
             && is_plain
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }

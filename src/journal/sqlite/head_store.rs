@@ -82,6 +82,7 @@ impl HeadStore {
     /// Copies the store to a new working file in this directory.
     pub fn duplicate(&self, directory: &Path) -> Result<Self, Error> {
         let copy = Self::create(directory)?;
+        let write = copy.db.unchecked_transaction().map_err(unwritable())?;
         self.for_each(&mut |head| copy.write(std::iter::once(head)))?;
         let failed = unreadable;
         let mut query = self.db.prepare("SELECT chunk, digests FROM leaves").map_err(failed())?;
@@ -92,6 +93,7 @@ impl HeadStore {
             copy.write_leaves(chunk, &digests).map_err(unwritable())?;
         }
 
+        write.commit().map_err(unwritable())?;
         let names = StoredNames::from_bytes(&self.names.to_bytes()).unwrap_or_default();
         Ok(Self { names, ..copy })
     }

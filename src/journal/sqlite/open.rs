@@ -560,7 +560,7 @@ impl LockedJournalDir {
         unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
 
         let refreshed =
-            if accept.loss { Position(0) } else { reader.right_up_to(&heads, snapshot)? };
+            if accept.loss { Position(0) } else { reader.right_up_to(&mut heads, snapshot)? };
 
         let checked = Position(0);
         let kept = None;

@@ -138,7 +138,14 @@ impl SnapshotPlace<'_> {
         copies.remove();
 
         let error = match loaded {
-            Ok(snapshot) => return snapshot,
+            Ok(snapshot) => {
+                // A kill between two renames leaves databases that no header names.
+                if let Some(Snapshot { evidence, .. }) = &snapshot {
+                    let kept = self.databases(evidence.checkpoint.position);
+                    remove_databases(self.state, self.journal, Some(&kept));
+                }
+                return snapshot;
+            }
             Err(error) => error,
         };
         let file = self.path(HEADER);

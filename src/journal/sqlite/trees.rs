@@ -127,22 +127,45 @@ impl JournalReader {
     /// have later records. [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
-        heads: &TreeHeads,
+        heads: &mut TreeHeads,
         snapshot: Option<Position>,
     ) -> Result<Position, Error> {
         let last = heads.last();
         let refreshed = self.refreshed()?;
+        if let Some(snapshot) = snapshot.filter(|snapshot| refreshed < *snapshot) {
+            self.note_between(refreshed, snapshot, heads)?;
+        }
         let is_right = match snapshot {
             None => {
                 self.check_trees_structure()?;
                 refreshed == last && self.agrees_about_older(heads)?
             }
-            Some(snapshot) if refreshed < snapshot || last < refreshed => false,
-            // The trees with records after the snapshot are written again in any case.
+            Some(_) if last < refreshed => false,
+            // Trees with records after `refreshed` are written again in any case.
             Some(_) if refreshed < last => return Ok(refreshed),
             Some(_) => self.agrees_about_recent(heads)?,
         };
         Ok(if is_right { last } else { Position(0) })
+    }
+
+    /// Adds the trees with records after `refreshed`, up to the snapshot at `snapshot`, to the
+    /// unsaved heads. The table of trees may be older than a snapshot.
+    fn note_between(
+        &self,
+        refreshed: Position,
+        snapshot: Position,
+        heads: &mut TreeHeads,
+    ) -> Result<(), Error> {
+        let failed = |error| self.trees_error(error);
+        let sql = "SELECT DISTINCT tree FROM step WHERE position > ?1 AND position <= ?2";
+        let mut query = self.db.prepare(sql).map_err(failed)?;
+        let mut rows = query.query((refreshed.0, snapshot.0)).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let root: String = row.get(0).map_err(failed)?;
+            let root = ThreadId::parse(&root);
+            heads.note_unsaved(&root.map_err(|error| Error::broken(0, error.to_string()))?);
+        }
+        Ok(())
     }
 
     /// Whether the table of trees agrees with `heads` about the trees that changed since the
@@ -169,7 +192,7 @@ impl JournalReader {
         let sql = format!("{COLUMNS} ORDER BY root");
         let mut query = self.db.prepare(&sql).map_err(failed)?;
         let mut rows = query.query([]).map_err(failed)?;
-        let sql = "SELECT 1 FROM step WHERE position = ?1 AND tree = ?2";
+        let sql = "SELECT 1 FROM step WHERE position = ?1 AND tree = ?2 AND previous = 0";
         let mut is_first = self.db.prepare(sql).map_err(failed)?;
         let mut trees = 0;
         while let Some(row) = rows.next().map_err(failed)? {
@@ -182,7 +205,8 @@ impl JournalReader {
             }
 
             let Some(head) = heads.find(&tree.root)? else { return Ok(false) };
-            let has_grown = tree.head > heads.last() && tree.first == head.first;
+            let has_grown =
+                tree.head > heads.last() && (tree.first, tree.opened) == (head.first, head.opened);
             if !has_grown && !tree.is_of(&head) {
                 return Ok(false);
             }

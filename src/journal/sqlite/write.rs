@@ -133,7 +133,8 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
 pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> Result<(), Error> {
     let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
-               ON CONFLICT(root) DO UPDATE SET head = ?3, records = ?4, updated = ?6";
+               ON CONFLICT(root) DO UPDATE \
+               SET first = ?2, head = ?3, records = ?4, opened = ?5, updated = ?6";
     let mut upsert = db.prepare_cached(sql).map_err(failed)?;
     let mut write = |head: &TreeHead| {
         let first = head.first.0;

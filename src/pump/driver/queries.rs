@@ -27,8 +27,8 @@ pub(in crate::pump) enum PumpQuery {
     },
     /// Asks for the thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
-    /// Asks for all held calls.
-    HeldCalls { answer: oneshot::Sender<Vec<HeldRequest>> },
+    /// Asks for the held call that `message` opened, or for all held calls.
+    HeldCalls { message: Option<MessageId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
@@ -130,7 +130,12 @@ impl Handle {
 
     /// Returns all held calls of this pump.
     pub async fn held_calls(&self) -> Result<Vec<HeldRequest>, PumpStopped> {
-        self.query(|answer| PumpQuery::HeldCalls { answer }).await
+        self.query(|answer| PumpQuery::HeldCalls { message: None, answer }).await
+    }
+
+    /// Returns the held call that `message` opened, or nothing if this pump holds no such call.
+    pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
+        self.query(|answer| PumpQuery::HeldCalls { message: Some(message), answer }).await
     }
 
     /// Returns who opened the root of a thread's tree, or `None` if the thread does not exist.
@@ -193,9 +198,13 @@ impl Pump {
                 self.core.recall_tree(&thread.root())?;
             }
             match query {
-                PumpQuery::HeldCalls { answer } => {
+                PumpQuery::HeldCalls { message, answer } => {
+                    let held = match message {
+                        Some(message) => self.held_call(CallId(message))?,
+                        None => self.held_calls()?,
+                    };
                     // Sending an answer fails if the client has left.
-                    answer.send(self.held_calls()?).ok();
+                    answer.send(held).ok();
                 }
                 PumpQuery::HeldThread { message, answer } => {
                     answer.send(self.held_thread(CallId(message))?).ok();
@@ -283,13 +292,22 @@ impl Pump {
 
     /// Returns the thread of a call if it is held.
     fn held_thread(&mut self, call: CallId) -> Result<Option<ThreadId>, Error> {
-        let root = self.core.state().calls.get(&call).cloned();
-        if let Some(root) = root {
-            self.core.recall_tree(&root)?;
-        }
-
+        self.recall_tree_of(call)?;
         let held = self.core.state().call(call).filter(|call| call.held.is_some());
         Ok(held.map(|call| call.thread.clone()))
+    }
+
+    /// Returns a call if it is held. Reads no other tree than that of the call.
+    fn held_call(&mut self, call: CallId) -> Result<Vec<HeldRequest>, Error> {
+        self.recall_tree_of(call)?;
+        let held = self.core.state().call(call).and_then(|call| self.held_request(call));
+        Ok(held.into_iter().collect())
+    }
+
+    /// Brings back the tree of an open call, if the tree has left memory.
+    fn recall_tree_of(&mut self, call: CallId) -> Result<(), Error> {
+        let root = self.core.state().calls.get(&call).cloned();
+        root.map_or(Ok(()), |root| self.core.recall_tree(&root).map(drop))
     }
 
     fn held_request(&self, call: &Call) -> Option<HeldRequest> {

@@ -176,6 +176,34 @@ fn a_wrong_row_of_an_older_tree_is_written_anew_after_the_proof() {
     }
 }
 
+/// The table of trees is older than the snapshot after a kill. A start brings the table up to date
+/// without writing the rows of trees that have no later record; here these rows are marked.
+#[test]
+fn a_start_after_a_kill_writes_only_the_rows_of_trees_with_later_records() {
+    let house = house();
+    assert_eq!(house.send_text(&say("zero"), &[]).out, talk_reply("zero"));
+    killed_after_a_snapshot(&house);
+    let journal = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
+    let refreshed = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'refreshed'";
+    let refreshed: u64 = journal.query_row(refreshed, [], |row| row.get(0)).unwrap();
+    assert!((1..snapshot(&house).unwrap()).contains(&refreshed), "up to date to {refreshed}");
+    let mark = "UPDATE tree SET opened = opened + 1 WHERE root <> 'sess-organism'";
+    assert_eq!(journal.execute(mark, []).unwrap(), 1, "the thread of the first run");
+    let rows = "SELECT total(opened) FROM tree WHERE root IN \
+                (SELECT tree FROM step WHERE position <= ?1) AND root <> 'sess-organism'";
+    let marked: f64 = journal.query_row(rows, [refreshed], |row| row.get(0)).unwrap();
+
+    let running = run(&house, Some("during-proof"));
+    assert!(house.log().contains(CONTINUES), "{}", house.log());
+    let after: f64 = journal.query_row(rows, [refreshed], |row| row.get(0)).unwrap();
+    assert_eq!(after, marked, "the row was not written");
+    house.write("go-on", "");
+    until("the proof finds it", || house.log().contains("written anew").then_some(()));
+    assert_eq!(house.send_text(&say("two"), &[]).out, talk_reply("two"));
+    house.verified();
+    drop(running);
+}
+
 #[test]
 fn a_deleted_snapshot_changes_nothing_and_no_file_of_it_stays() {
     let house = house();
