@@ -1,5 +1,5 @@
-//! The text of one turn of a model, with each finding beneath its line, and the messages that the
-//! prompt of the turn left out.
+//! The text of one turn of a model, with a mark at each finding, and the messages that the prompt of
+//! the turn left out.
 
 use maud::{Markup, html};
 
@@ -16,18 +16,27 @@ pub(super) fn sections(text: &TurnText) -> Markup {
     let is_later = |finding: &&TurnFinding| {
         finding.line == 0 || finding.line > lines.min(limits::WEB_DIFF_LINES)
     };
-    let elsewhere: Vec<_> = text.findings.iter().filter(is_later).collect();
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        text.findings.iter().partition(|finding| !is_later(finding));
+    let shown_lines = text.raw.lines().take(limits::WEB_DIFF_LINES);
     html! {
         details open[!text.findings.is_empty()] {
             summary {
                 "Raw text of the turn, " (count(text.findings.len() as u64, "finding"))
             }
             pre.body.written.numbered {
-                @for (number, line) in (1..).zip(text.raw.lines().take(limits::WEB_DIFF_LINES)) {
-                    (line_of(line, text.findings.iter().filter(|finding| finding.line == number)))
+                @for (number, line) in (1..).zip(shown_lines) {
+                    (line_of(line, &numbered(&here, number)))
                 }
             }
             @if cut > 0 { p.more { "… " (count(cut, "more line")) "; the note has them all." } }
+            @if !here.is_empty() {
+                ol.findings {
+                    @for finding in here.iter().take(limits::WEB_PAGE_ROWS) {
+                        li { "line " (finding.line) ", column " (finding.column) ": " (self::finding(finding)) }
+                    }
+                }
+            }
             @if !elsewhere.is_empty() {
                 ul {
                     @for finding in elsewhere.iter().take(limits::WEB_PAGE_ROWS) {
@@ -52,17 +61,51 @@ pub(super) fn sections(text: &TurnText) -> Markup {
     }
 }
 
-/// Draws a line with its findings, each marked beneath its column.
-fn line_of<'f>(line: &str, findings: impl Iterator<Item = &'f TurnFinding>) -> Markup {
+/// Returns the findings of a line, each with its number in the list of findings.
+fn numbered<'f>(findings: &[&'f TurnFinding], line: usize) -> Vec<(usize, &'f TurnFinding)> {
+    let numbers = (1..).zip(findings.iter().copied());
+    let own = numbers.filter(|(_, finding)| finding.line == line);
+    own.take(limits::WEB_LINE_FINDINGS).collect()
+}
+
+/// Draws a line in which each finding marks its characters, followed by its number. So the mark
+/// keeps its place where the line wraps.
+fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
     let end = line.char_indices().nth(limits::WEB_EXCERPT_CHARS).map(|(at, _)| at);
     let cut = line.get(..end.unwrap_or(line.len())).unwrap_or_default();
-    html! {
-        (shown(cut)) @if end.is_some() { "…" } "\n"
-        @for finding in findings.take(limits::WEB_LINE_FINDINGS) {
-            @let indent = finding.column.saturating_sub(1).min(limits::WEB_EXCERPT_LINES);
-            mark { (" ".repeat(indent)) "↑ " (self::finding(finding)) } "\n"
-        }
+    let mut parts = Vec::new();
+    let mut shown_to = 0;
+    for (number, finding) in findings {
+        let begin = byte_of_column(cut, finding.column).max(shown_to);
+        let until = begin + marked_bytes(cut.get(begin..).unwrap_or_default());
+        parts.push(html! {
+            (shown(cut.get(shown_to..begin).unwrap_or_default()))
+            mark { (shown(cut.get(begin..until).unwrap_or_default())) sup { (number) } }
+        });
+        shown_to = until;
     }
+    html! {
+        @for part in &parts { (part) }
+        (shown(cut.get(shown_to..).unwrap_or_default())) @if end.is_some() { "…" } "\n"
+    }
+}
+
+/// Returns the byte at which a column, counted from 1, begins. A column after the end of the line
+/// gives the end.
+fn byte_of_column(line: &str, column: usize) -> usize {
+    let at = line.char_indices().nth(column.saturating_sub(1));
+    at.map_or(line.len(), |(at, _)| at)
+}
+
+/// Returns the length of the text that a finding marks: a tag up to its end, or a word.
+fn marked_bytes(rest: &str) -> usize {
+    let is_tag = rest.starts_with('<');
+    let end = if is_tag {
+        rest.find('>').map(|at| at + 1)
+    } else {
+        rest.char_indices().skip(1).find(|(_, c)| c.is_whitespace() || *c == '<').map(|(at, _)| at)
+    };
+    end.unwrap_or(rest.len())
 }
 
 fn finding(finding: &TurnFinding) -> Markup {
@@ -76,28 +119,39 @@ fn finding(finding: &TurnFinding) -> Markup {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_finding_stands_beneath_its_line_as_text() {
-        let finding = TurnFinding {
-            line: 2,
-            column: 3,
+    fn finding_at(line: usize, column: usize) -> TurnFinding {
+        TurnFinding {
+            line,
+            column,
             code: "schema-invalid".to_owned(),
             message: "<b> is not expected".to_owned(),
             is_accepted: false,
-        };
-        let raw = "first\n  <b>\u{202e}\nlast".to_owned();
-        let text = TurnText { raw, findings: vec![finding], left_out: Vec::new() };
-        let page = sections(&text).into_string();
-        let (_, rest) = page.split_once("  &lt;b&gt;\\u{202e}\n<mark>  ↑ ").unwrap();
-        let (finding, rest) = rest.split_once("</mark>").unwrap();
-        assert!(
-            finding.contains("schema-invalid") && finding.contains("&lt;b&gt; is"),
-            "{finding}"
-        );
-        assert!(rest.starts_with("\nlast\n"), "{rest}");
+        }
+    }
 
-        let long = "x".repeat(1 << 20);
-        let text = TurnText { raw: long, findings: Vec::new(), left_out: Vec::new() };
-        assert!(sections(&text).into_string().len() < 2 * limits::WEB_EXCERPT_CHARS);
+    fn drawn(raw: &str, findings: Vec<TurnFinding>) -> String {
+        sections(&TurnText { raw: raw.to_owned(), findings, left_out: Vec::new() }).into_string()
+    }
+
+    #[test]
+    fn a_finding_marks_its_characters_and_stands_in_a_list() {
+        let page = drawn("first\n  <b>\u{202e}\nlast", vec![finding_at(2, 3)]);
+        let marked = "first\n  <mark>&lt;b&gt;<sup>1</sup></mark>\\u{202e}\nlast\n</pre>";
+        assert!(page.contains(marked), "{page}");
+        let (_, list) = page.split_once("<ol class=\"findings\">").unwrap();
+        assert!(list.starts_with("<li>line 2, column 3: <code>"), "{list}");
+        assert!(list.contains("&lt;b&gt; is not expected"), "{list}");
+
+        let long = drawn(&"x".repeat(1 << 20), Vec::new());
+        assert!(long.len() < 2 * limits::WEB_EXCERPT_CHARS);
+    }
+
+    #[test]
+    fn a_mark_far_to_the_right_covers_the_faulty_tag() {
+        let raw = format!("<say>{}</say><order><m/></order>", "ä".repeat(100));
+        let page = drawn(&raw, vec![finding_at(1, 119), finding_at(1, 500)]);
+        let marked = "&lt;order&gt;<mark>&lt;m/&gt;<sup>1</sup></mark>&lt;/order&gt;";
+        assert!(page.contains(marked), "{page}");
+        assert!(page.contains("<mark><sup>2</sup></mark>\n"), "{page}");
     }
 }
