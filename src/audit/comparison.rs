@@ -8,7 +8,7 @@ use serde::Serialize;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
 use super::event_content::{ContentReader, EventContent, is_lineage};
-use super::threads::ThreadPhase;
+use super::threads::{ThreadPhase, is_open_phase};
 use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
 use super::views::MessageView;
 use crate::clock::Time;
@@ -159,6 +159,26 @@ impl ThreadComparison {
     /// Whether both threads have the same status, and results with the same content.
     pub fn has_equal_results(&self) -> bool {
         self.has_equal_results
+    }
+
+    /// Whether one of the threads has not ended, so that its result may still come.
+    pub fn is_open(&self) -> bool {
+        [&self.left, &self.right].iter().any(|side| is_open_phase(side.status.as_str()))
+    }
+
+    /// Says whether the results are equal, or which thread has not ended. `names` are the names of
+    /// the two threads.
+    pub fn result_verdict(&self, names: [&str; 2]) -> String {
+        let sides = names.into_iter().zip([&self.left, &self.right]);
+        let open = sides.filter(|(_, side)| is_open_phase(side.status.as_str()));
+        let open: Vec<&str> = open.map(|(name, _)| name).collect();
+        let unknown = "the results cannot be compared yet";
+        match open.as_slice() {
+            [] if self.has_equal_results => "the results are equal".to_owned(),
+            [] => "the results are different".to_owned(),
+            [one] => format!("{one} has not ended: {unknown}"),
+            several => format!("{} have not ended: {unknown}", several.join(" and ")),
+        }
     }
 
     /// Whether both threads had the same events. Their prompts may still differ.

@@ -65,7 +65,7 @@ pub use starting_request::{StartingRequest, starting_request};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};
 pub use stats_columns::{StatsColumn, stats_columns};
 pub use thread_page::{ThreadPage, earlier_decisions, thread_page};
-pub use threads::{ThreadPhase, TreeSummary, is_recorded, summaries};
+pub use threads::{ThreadPhase, TreeSummary, is_open_phase, is_recorded, summaries, thread_state};
 pub use timeline::{
     RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,
 };

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
+use crate::index::HoldCount;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::thread::{Closing, Fact, Opener, Opening, Record};
@@ -60,6 +61,22 @@ impl From<Closing> for ThreadPhase {
             Closing::Cancelled => Self::Cancelled,
         }
     }
+}
+
+/// Returns the state of a thread in words: its phase or, while calls in the thread wait for people,
+/// what they wait for.
+pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
+    match waits {
+        HoldCount { calls: 0, .. } => phase,
+        _ if !is_open_phase(phase) => phase,
+        HoldCount { hold: Some(hold), .. } => hold.state(),
+        HoldCount { hold: None, .. } => "waits for a person",
+    }
+}
+
+/// Whether a thread in this phase has open work.
+pub fn is_open_phase(phase: &str) -> bool {
+    [ThreadPhase::Running, ThreadPhase::Draining].map(ThreadPhase::as_str).contains(&phase)
 }
 
 /// Whether the journal contains a record of the thread.
@@ -215,5 +232,26 @@ fn summary(records: &[HashedRecord]) -> TreeSummary {
         updated: records.last().map_or(Time(0), |record| record.time),
         requested_by,
         request,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::Hold;
+
+    #[test]
+    fn an_open_thread_says_what_it_waits_for() {
+        let waits = |calls, hold| HoldCount { calls, hold };
+        let cases = [
+            ("running", waits(0, None), "running"),
+            ("running", waits(1, Some(Hold::Approval)), "waits for an approval"),
+            ("draining", waits(2, Some(Hold::Answer)), "waits for an answer"),
+            ("running", waits(2, None), "waits for a person"),
+            ("completed", waits(1, Some(Hold::Approval)), "completed"),
+        ];
+        for (phase, waits, expected) in cases {
+            assert_eq!(thread_state(phase, waits), expected);
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Disposition, Message, RefusalRule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::index::HoldCount;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::system;
@@ -69,6 +70,27 @@ impl ThreadTimeline {
             before: 0,
             items: Vec::new(),
             rest: None,
+        }
+    }
+
+    /// Returns the calls in the items of this timeline and of its subthreads that wait for people.
+    pub fn open_waits(&self) -> HoldCount {
+        let mut holds = Vec::new();
+        self.add_holds(&mut holds);
+        HoldCount::of_holds(holds)
+    }
+
+    fn add_holds(&self, holds: &mut Vec<Option<Hold>>) {
+        for item in &self.items {
+            match &item.what {
+                TimelineEvent::Message(MessageView {
+                    disposition: None, hold: Some(hold), ..
+                }) => {
+                    holds.push(Some(*hold));
+                }
+                TimelineEvent::Subthread(child) => child.add_holds(holds),
+                _ => {}
+            }
         }
     }
 }

@@ -297,7 +297,8 @@ pub(super) fn cost(side: &ThreadTotals) -> String {
 }
 
 fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: bool) -> String {
-    let results = if comparison.has_equal_results() { "equal" } else { "different" };
+    let results = comparison
+        .result_verdict([comparison.left.thread.as_str(), comparison.right.thread.as_str()]);
     let equal = count(comparison.equal, "event");
     if first.is_none() {
         return format!("the events of both threads are equal: {equal}");
@@ -307,7 +308,7 @@ fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: 
     let verb = if comparison.equal == 1 { "is" } else { "are" };
     let more = if all || differences < 2 { "" } else { "; --all shows them" };
     format!(
-        "{equal} {verb} equal, and there {} {}{more}; the results are {results}",
+        "{equal} {verb} equal, and there {} {}{more}; {results}",
         if differences == 1 { "is" } else { "are" },
         count(differences, "difference")
     )

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::audit::ThreadPhase;
+use crate::audit::{ThreadPhase, thread_state};
 use crate::envelope::Money;
 use crate::ids::Position;
 use crate::index::{ListedTree, TreeFilter};
@@ -146,11 +146,11 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
     let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
     let messages = match tree.messages.saturating_sub(tree.settled) {
         0 => tree.messages.to_string(),
-        open => format!("{} ({open} open)", tree.messages),
+        open => format!("{} ({open} in flight)", tree.messages),
     };
     let mut row = vec![
         tree.thread.clone(),
-        tree.status.clone(),
+        thread_state(&tree.status, tree.waits).to_owned(),
         opened,
         duration(tree.updated.since(tree.opened)),
         messages,
@@ -183,7 +183,7 @@ fn json_line(tree: &ListedTree) -> Value {
         "asked": tree.request,
         "first_words": tree.first_words,
         "errors": tree.errors,
-        "waiting": tree.waiting,
+        "waiting": tree.waits.calls,
         "turns": tree.turns,
         "tokens_in": tree.tokens_in,
         "tokens_out": tree.tokens_out,

@@ -23,7 +23,10 @@ pub struct ThreadBranch {
     pub beneath: u64,
     pub messages: u64,
     pub refusals: u64,
+    /// Number of failed attempts and failed calls, with the calls that a person denied.
     pub errors: u64,
+    /// Number of calls that a person denied.
+    pub denials: u64,
     pub turns: u64,
     pub tokens: u64,
     pub cost: Money,
@@ -43,7 +46,10 @@ fn branch_sql(picked: &str) -> String {
          t.errors + coalesce(sum(b.errors), 0), t.turns + coalesce(sum(b.turns), 0), \
          t.tokens_in + t.tokens_out + t.tokens_charged \
          + coalesce(sum(b.tokens_in + b.tokens_out + b.tokens_charged), 0), \
-         t.cost + coalesce(sum(b.cost), 0), t.held + coalesce(sum(b.held), 0) \
+         t.cost + coalesce(sum(b.cost), 0), t.held + coalesce(sum(b.held), 0), \
+         (SELECT count(*) FROM action_row a CROSS JOIN thread_row s ON s.n = a.thread \
+         WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' AND a.accepted \
+         AND (s.n = t.n OR (s.id > t.id || '.' AND s.id < t.id || '/'))) \
          FROM (SELECT * FROM thread_row WHERE {picked}) t \
          JOIN tree_row r ON r.n = t.tree \
          LEFT JOIN thread_row b ON b.id > t.id || '.' AND b.id < t.id || '/' \
@@ -112,6 +118,7 @@ impl IndexReader {
                 tokens: row.get(11)?,
                 cost: Money(row.get(12)?),
                 held: row.get(13)?,
+                denials: row.get(14)?,
             })
         })
     }

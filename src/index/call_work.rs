@@ -4,8 +4,10 @@
 use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::limits;
+use crate::thread::Hold;
 
 use super::lookup::id;
+use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
 /// A call that was worked on between two messages of a thread.
@@ -35,6 +37,8 @@ pub struct CallWork {
     pub failed_attempts: u64,
     /// Number of requests to models that failed before an answer.
     pub failovers: u64,
+    /// The decision that the call waits for now; `None` if it does not wait for a person.
+    pub hold: Option<Hold>,
 }
 
 /// A turn of a model, with the time that its model took.
@@ -141,6 +145,7 @@ impl IndexReader {
                 is_cut: false,
                 failed_attempts: 0,
                 failovers: 0,
+                hold: None,
             };
             Ok((row.get::<_, i64>(0)?, work))
         })?;
@@ -222,14 +227,17 @@ impl IndexReader {
         window: &MessageWindow,
         work: &mut CallWork,
     ) -> Result<(), Error> {
-        let sql = "SELECT since, ended FROM hold_row \
+        let sql = "SELECT since, ended, hold FROM hold_row \
                    WHERE call = ?1 AND position >= ?2 AND position < ?3 LIMIT ?4";
         let limit = limits::WEB_CALL_SPANS;
         let waits = self.rows(sql, &[&call, &window.from, &window.end, &limit], |row| {
             let end = row.get::<_, Option<i64>>(1)?.map(Time);
-            Ok(WorkSpan { kind: WorkKind::Person, begin: Time(row.get(0)?), end })
+            let span = WorkSpan { kind: WorkKind::Person, begin: Time(row.get(0)?), end };
+            Ok((span, row.get::<_, String>(2)?))
         })?;
-        work.spans.extend(waits);
+        let open = waits.iter().find(|(span, _)| span.end.is_none());
+        work.hold = open.and_then(|(_, hold)| hold_of(hold));
+        work.spans.extend(waits.into_iter().map(|(span, _)| span));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::clock::Time;
 use crate::ids::{Position, ThreadId};
 use crate::limits;
 
+use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
 /// Queue, recent messages and failures of a listener.
@@ -17,7 +18,7 @@ pub struct ListenerLoad {
     /// Time at which the first of the queued calls became ready; `None` for an empty queue.
     pub queued_since: Option<Time>,
     /// Number of failed attempts and failed calls of the listener in the whole record. An attempt
-    /// and the call that failed with it count once.
+    /// and the call that failed with it count once. A call that a person denied does not count.
     pub errors: u64,
 }
 
@@ -69,12 +70,11 @@ impl IndexReader {
                 ..Default::default()
             })
         })?);
-        // The end of a call that its attempt's failure caused is in the same record, and no failure of
-        // its own.
-        let errors = "SELECT l.text, count(*) FROM error_row e JOIN name l ON l.n = e.listener \
-                      WHERE NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
-                      WHERE a.call = e.call AND a.position = e.position AND a.n < e.n) GROUP BY 1";
-        loads.extend(self.rows(errors, &[], |row| {
+        let errors = format!(
+            "SELECT l.text, count(*) FROM error_row e JOIN name l ON l.n = e.listener \
+             WHERE {IS_FAILURE} AND NOT ({IS_DENIAL}) GROUP BY 1"
+        );
+        loads.extend(self.rows(&errors, &[], |row| {
             Ok(ListenerLoad { listener: row.get(0)?, errors: row.get(1)?, ..Default::default() })
         })?);
         Ok((loads, first))

@@ -63,7 +63,7 @@ pub use thread_pages::ThreadPageRows;
 pub use timelines::TimelineSummary;
 pub use trees::{CostlyTree, ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
-pub use waiting::{WaitingMessage, WaitingTree};
+pub use waiting::{HoldCount, WaitingMessage, WaitingTree};
 
 use std::path::PathBuf;
 

@@ -9,6 +9,17 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
+/// Condition that the error `e` is the denial of a call by a person, which is no failure. An error
+/// without a call is an operation that NATS denied.
+pub(super) const IS_DENIAL: &str =
+    "e.call IS NOT NULL AND e.kind = (SELECT n FROM name WHERE text = 'denied')";
+
+/// Condition that the error `e` is a failure of its own. The end of a call that its attempt's
+/// failure caused is in the same record, and no failure of its own.
+pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
+                                     WHERE a.call = e.call AND a.position = e.position \
+                                     AND a.n < e.n)";
+
 /// A failure of an attempt or of a call, or an operation that NATS denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedError {
@@ -38,6 +49,8 @@ pub struct ListedAction {
     pub is_accepted: bool,
     pub thread: Option<String>,
     pub message: Option<MessageId>,
+    /// Digest of the payload that the person saw, or its first digits.
+    pub payload: Option<String>,
     pub reason: Option<String>,
     /// Further details, such as the target of a pause, as JSON.
     pub details: Option<String>,
@@ -59,16 +72,21 @@ pub struct CalledPeer {
     pub calls: u64,
     /// Number of calls without a result.
     pub open: u64,
+    /// Number of open calls that wait for a person, and are not handed over.
+    pub held: u64,
 }
 
 impl IndexReader {
-    /// Returns the newest failures, up to `limit`.
+    /// Returns the newest failures, up to `limit`. An attempt and the call that failed with it are
+    /// one failure.
     pub fn newest_errors(&self, limit: usize) -> Result<Vec<ListedError>, Error> {
-        let sql = "SELECT e.position, e.time, t.id, e.call, l.text, k.text, e.detail \
+        let sql = format!(
+            "SELECT e.position, e.time, t.id, e.call, l.text, k.text, e.detail \
                    FROM error_row e LEFT JOIN thread_row t ON t.n = e.thread \
                    LEFT JOIN name l ON l.n = e.listener JOIN name k ON k.n = e.kind \
-                   ORDER BY e.n DESC LIMIT ?1";
-        self.rows(sql, &[&limit], |row| {
+                   WHERE {IS_FAILURE} AND NOT ({IS_DENIAL}) ORDER BY e.n DESC LIMIT ?1"
+        );
+        self.rows(&sql, &[&limit], |row| {
             Ok(ListedError {
                 position: Position(row.get(0)?),
                 time: Time(row.get(1)?),
@@ -96,11 +114,23 @@ impl IndexReader {
         Ok(found.first().copied().unwrap_or_default())
     }
 
-    /// Returns the number of failures by kind and listener.
+    /// Returns the number of failures by kind and listener. An attempt and the call that failed with
+    /// it are one failure.
     pub fn error_counts(&self) -> Result<Vec<ErrorCount>, Error> {
-        let sql = "SELECT k.text, l.text, count(*) FROM error_row e JOIN name k ON k.n = e.kind \
-                   LEFT JOIN name l ON l.n = e.listener GROUP BY 1, 2";
-        self.rows(sql, &[], |row| {
+        self.counts_where(&format!("{IS_FAILURE} AND NOT ({IS_DENIAL})"))
+    }
+
+    /// Returns the number of calls that people denied, by listener.
+    pub fn denial_counts(&self) -> Result<Vec<ErrorCount>, Error> {
+        self.counts_where(&format!("{IS_FAILURE} AND {IS_DENIAL}"))
+    }
+
+    fn counts_where(&self, condition: &str) -> Result<Vec<ErrorCount>, Error> {
+        let sql = format!(
+            "SELECT k.text, l.text, count(*) FROM error_row e JOIN name k ON k.n = e.kind \
+             LEFT JOIN name l ON l.n = e.listener WHERE {condition} GROUP BY 1, 2"
+        );
+        self.rows(&sql, &[], |row| {
             Ok(ErrorCount { kind: row.get(0)?, listener: row.get(1)?, errors: row.get(2)? })
         })
     }
@@ -108,7 +138,7 @@ impl IndexReader {
     /// Returns the newest actions of people, up to `limit`.
     pub fn newest_actions(&self, limit: usize) -> Result<Vec<ListedAction>, Error> {
         let sql = "SELECT a.position, a.time, a.action, p.text, a.login, a.host, a.signed, \
-                   a.accepted, t.id, a.message, a.reason, a.details FROM action_row a \
+                   a.accepted, t.id, a.message, a.reason, a.details, a.payload FROM action_row a \
                    JOIN name p ON p.n = a.person LEFT JOIN thread_row t ON t.n = a.thread \
                    ORDER BY a.position DESC LIMIT ?1";
         self.rows(sql, &[&limit], |row| {
@@ -125,13 +155,16 @@ impl IndexReader {
                 message: message_id(row, 9)?,
                 reason: row.get(10)?,
                 details: row.get(11)?,
+                payload: row.get(12)?,
             })
         })
     }
 
     /// Returns the calls between each caller and each listener that the caller has called.
     pub fn called_peers(&self) -> Result<Vec<CalledPeer>, Error> {
-        let sql = "SELECT c.text, l.text, count(*), count(*) - count(r.closed) FROM call_row r \
+        let sql = "SELECT c.text, l.text, count(*), count(*) - count(r.closed), \
+                   sum(r.closed IS NULL AND EXISTS (SELECT 1 FROM hold_row h \
+                   INDEXED BY hold_open WHERE h.call = r.n AND h.ended IS NULL)) FROM call_row r \
                    JOIN name c ON c.n = r.caller JOIN name l ON l.n = r.listener GROUP BY 1, 2";
         self.rows(sql, &[], |row| {
             Ok(CalledPeer {
@@ -139,6 +172,7 @@ impl IndexReader {
                 listener: row.get(1)?,
                 calls: row.get(2)?,
                 open: row.get(3)?,
+                held: row.get(4)?,
             })
         })
     }

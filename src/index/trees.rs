@@ -9,6 +9,7 @@ use crate::ids::{Position, ThreadId};
 use crate::limits;
 
 use super::threads::TreeNameRole;
+use super::waiting::{HoldCount, hold_of};
 use super::words::match_query;
 use super::{Error, IndexReader};
 
@@ -50,8 +51,11 @@ pub struct ListedTree {
     pub messages: u64,
     pub settled: u64,
     pub refusals: u64,
+    /// Number of failed attempts and failed calls, with the calls that a person denied.
     pub errors: u64,
-    pub waiting: u64,
+    /// Number of calls that a person denied.
+    pub denials: u64,
+    pub waits: HoldCount,
     pub turns: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
@@ -82,6 +86,20 @@ const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.message
                        (SELECT text FROM name WHERE n = t.requested_by), \
                        (SELECT text FROM name WHERE n = t.request), \
                        (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
+
+/// Decision that the waiting calls of a tree wait for; `NULL` if they wait for different decisions.
+/// Looks at the first 100 calls.
+const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
+                    THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
+                    CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \
+                    CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
+                    WHERE s.tree = r.n AND s.held > 0 LIMIT 100)) END";
+
+/// Number of calls in a tree that a person denied. The index counts them among the errors.
+const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_row a \
+                       CROSS JOIN thread_row s ON s.n = a.thread \
+                       WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' \
+                       AND a.accepted AND s.tree = r.n) ELSE 0 END";
 
 /// Conditions on trees, with their values.
 #[derive(Default)]
@@ -114,7 +132,7 @@ impl IndexReader {
             // The sign keeps SQLite from walking all trees in the order of their last records.
             let sign = if is_rare { "+" } else { "" };
             let sql = format!(
-                "{COLUMNS} FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1{text} \
+                "{COLUMNS}, {HOLD}, {DENIALS} FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1{text} \
                  ORDER BY {sign}r.head DESC LIMIT ?"
             );
             values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
@@ -136,11 +154,11 @@ impl IndexReader {
         let currency = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
                         CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
         let sql = format!(
-            "{COLUMNS}, ({currency}) FROM tree_row r INDEXED BY tree_cost \
+            "{COLUMNS}, {HOLD}, {DENIALS}, ({currency}) FROM tree_row r INDEXED BY tree_cost \
              CROSS JOIN thread_row t ON t.n = r.n WHERE r.cost > 0 ORDER BY r.cost DESC LIMIT ?1"
         );
         self.rows(&sql, &[&limit], |row| {
-            Ok(CostlyTree { tree: read(row)?, currency: row.get(21)? })
+            Ok(CostlyTree { tree: read(row)?, currency: row.get(23)? })
         })
     }
 
@@ -175,7 +193,7 @@ impl IndexReader {
             all.add("r.cost > 0 AND r.cost > ?", vec![cost]);
         }
         if filter.has_errors {
-            all.add("r.errors > 0", Vec::new());
+            all.add(&format!("r.errors > 0 AND r.errors > {DENIALS}"), Vec::new());
         }
         if filter.needs_person {
             all.add("r.held > 0", Vec::new());
@@ -266,7 +284,11 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
         settled: row.get(5)?,
         refusals: row.get(6)?,
         errors: row.get(7)?,
-        waiting: row.get(8)?,
+        denials: row.get(22)?,
+        waits: HoldCount {
+            calls: row.get(8)?,
+            hold: row.get::<_, Option<String>>(21)?.and_then(|hold| hold_of(&hold)),
+        },
         turns: row.get(9)?,
         tokens_in: row.get(10)?,
         tokens_out: row.get(11)?,

@@ -26,6 +26,33 @@ pub struct WaitingMessage {
     pub root: ThreadId,
     /// Position of the record that opened the call.
     pub position: Position,
+    /// The thread of the call.
+    pub thread: ThreadId,
+    /// The decision that the call waits for; `None` for a word that this program does not know.
+    pub hold: Option<Hold>,
+}
+
+/// The calls of a thread, or of a tree, that wait for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HoldCount {
+    pub calls: u64,
+    /// The decision that all of these calls wait for; `None` if they wait for different decisions,
+    /// or if no call waits.
+    pub hold: Option<Hold>,
+}
+
+impl HoldCount {
+    pub fn of<'m>(waiting: impl Iterator<Item = &'m WaitingMessage>) -> Self {
+        Self::of_holds(waiting.map(|call| call.hold).collect())
+    }
+
+    /// Sums up the decisions that calls wait for, one for each call.
+    pub fn of_holds(mut holds: Vec<Option<Hold>>) -> Self {
+        let calls = holds.len() as u64;
+        holds.dedup();
+        let hold = if let [hold] = holds.as_slice() { *hold } else { None };
+        Self { calls, hold }
+    }
 }
 
 impl IndexReader {
@@ -34,7 +61,8 @@ impl IndexReader {
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
-        let sql = "SELECT m.id, m.time, r.id, m.position FROM hold_row h INDEXED BY hold_open \
+        let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold \
+                   FROM hold_row h INDEXED BY hold_open \
                    CROSS JOIN message_row m ON m.n = h.call \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree \
@@ -44,7 +72,7 @@ impl IndexReader {
 
     /// Returns the call with this id if it waits for an approval or an answer.
     pub fn waiting_message(&self, call: MessageId) -> Result<Option<WaitingMessage>, Error> {
-        let sql = "SELECT m.id, m.time, r.id, m.position FROM message_row m \
+        let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold FROM message_row m \
                    CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = m.n AND h.ended IS NULL \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree WHERE m.id = ?1";
@@ -67,7 +95,7 @@ impl IndexReader {
         thread: &ThreadId,
         most: usize,
     ) -> Result<Vec<WaitingMessage>, Error> {
-        let sql = "SELECT m.id, m.time, r.id, m.position FROM thread_row own \
+        let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold FROM thread_row own \
                    CROSS JOIN tree_row sums ON sums.n = own.tree AND sums.held > 0 \
                    CROSS JOIN thread_row r ON r.n = own.tree \
                    CROSS JOIN thread_row t ON t.tree = own.tree AND t.held > 0 \
@@ -113,6 +141,8 @@ fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingMessage> {
         since: Time(row.get(1)?),
         root: ThreadId::parse(&root).map_err(|_| wrong_thread())?,
         position: Position(row.get(3)?),
+        thread: ThreadId::parse(&row.get::<_, String>(4)?).map_err(|_| wrong_thread())?,
+        hold: hold_of(&row.get::<_, String>(5)?),
     })
 }
 

@@ -284,10 +284,10 @@ fn threads_are_listed_with_how_they_stand() {
     records.extend(research(&mut script, "sess-draining").into_iter().take(5));
     let place = Place::with(&mut records);
     expect![[r#"
-        thread         status     opened        took    messages  asked
-        sess-finished  completed  11-20 10:00  0.8 s          10  question
-        sess-underway  running    11-20 10:00  0.4 s  5 (1 open)  question
-        sess-draining  running    11-20 10:00  0.5 s  7 (2 open)  question
+        thread         status     opened        took         messages  asked
+        sess-finished  completed  11-20 10:00  0.8 s               10  question
+        sess-underway  running    11-20 10:00  0.4 s  5 (1 in flight)  question
+        sess-draining  running    11-20 10:00  0.5 s  7 (2 in flight)  question
     "#]]
     .assert_eq(&stdout(organism(&place, &["threads"])));
     let lines = stdout(organism(&place, &["threads", "--json", "--all"]));

@@ -3,7 +3,7 @@
 use crate::audit::amounts::offset;
 use crate::audit::{
     BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPhase, ThreadTimeline, TimelineEntry,
-    TimelineEvent, TimelineRest, core_words, payload_lines,
+    TimelineEvent, TimelineRest, core_words, payload_lines, thread_state,
 };
 use crate::clock::Time;
 use crate::envelope::{AttemptFailure, MessageKind, Spending};
@@ -116,8 +116,13 @@ impl<'p> TimelinePage<'p> {
             duration(timeline.updated.since(timeline.opened)),
             count(timeline.messages, "message")
         );
-        let status = status(self.output, timeline.status);
-        let taken = columns(&rest) + columns(timeline.status.as_str()) + 4;
+        let state = thread_state(timeline.status.as_str(), timeline.open_waits());
+        let status = if state == timeline.status.as_str() {
+            status(self.output, timeline.status)
+        } else {
+            self.output.yellow(state)
+        };
+        let taken = columns(&rest) + columns(state) + 4;
         let thread = cut(timeline.thread.as_str(), self.room().saturating_sub(taken).max(16));
         let line = format!("{}  {status}  {}", self.output.bold(&thread), self.output.dim(&rest));
         self.line(&line);

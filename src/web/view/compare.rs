@@ -10,20 +10,21 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::ViewState;
 use super::diff_text::changed_lines;
 use super::journals::PartitionAnswer;
-use super::layout::{grouped, inline, moment, shown, table};
+use super::layout::{grouped, inline, length, moment, shown, table};
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread::path as thread_path;
 use super::url_query::UrlQuery;
+use super::{ViewState, record_entry, thread_status};
 use crate::audit::amounts::{count, duration};
 use crate::audit::{
     ComparedEvent, ComparedTurn, ThreadComparison, ThreadDifference, ThreadTimeline, ThreadTotals,
-    compare_threads, thread_timeline,
+    compare_threads, is_open_phase, thread_timeline,
 };
+use crate::clock::Time;
 use crate::ids::ThreadId;
-use crate::index::{self, IndexReader, ListedTree, TreeFilter};
+use crate::index::{self, IndexReader, ListedTree, TreeFilter, WaitingMessage};
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::organism::{
@@ -40,6 +41,8 @@ const OFFERED_THREADS: usize = 20;
 struct FoundThread {
     journal: PathBuf,
     timeline: ThreadTimeline,
+    /// Calls in the thread or beneath it that wait for a person now.
+    waiting: Vec<WaitingMessage>,
 }
 
 /// The part of the page that comes from one journal: the compared threads in this journal, and the
@@ -112,7 +115,8 @@ fn read(index: &IndexReader, thread: &ThreadId) -> Result<Option<FoundThread>, i
     }
     let journal = index.journal().data().to_owned();
     let timeline = thread_timeline(index.journal(), thread, None)?;
-    Ok(timeline.map(|timeline| FoundThread { journal, timeline }))
+    let waiting = index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?;
+    Ok(timeline.map(|timeline| FoundThread { journal, timeline, waiting }))
 }
 
 fn draw(
@@ -174,7 +178,7 @@ fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
                     (name) span.unseen { " " (inline(&tree.thread)) }
                 }
             },
-            html! { span.status data-status=(tree.status) { (tree.status) } },
+            thread_status::of_tree(tree),
             moment(tree.updated),
             inline(tree.request_local.as_deref().unwrap_or_default()),
             inline(tree.first_words.as_deref().unwrap_or_default()),
@@ -212,7 +216,7 @@ fn content(query: &UrlQuery, left: &FoundThread, right: &FoundThread) -> Markup 
         (differences(&comparison, &prompts, &room))
         (results(&comparison, &room))
         h2 { "Totals" }
-        (totals([&comparison.left, &comparison.right]))
+        (totals([(&comparison.left, left), (&comparison.right, right)]))
         @if room.omitted() > 0 {
             p.problem role="status" {
                 "The page is full: " (count(room.omitted(), "text")) " left out. "
@@ -233,13 +237,12 @@ fn rebuild(thread: &FoundThread, turn: &ComparedTurn) -> Result<PromptPreview, S
 fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Markup {
     let equal = count(comparison.equal, "event");
     let different = comparison.differences.len() as u64;
-    let results = if comparison.has_equal_results() { "equal" } else { "different" };
     html! {
         @if different == 0 && prompts.first.is_none() {
             "The events of both threads are equal: " (equal) "."
         } @else {
             (equal) " in common, " (count(different, "difference"))
-            "; the results are " b { (results) } "."
+            "; " b { (comparison.result_verdict(["A", "B"])) } "."
         }
         @if prompts.uncompared > 0 {
             " " (count(prompts.uncompared, "later prompt")) " not compared: the "
@@ -339,8 +342,8 @@ fn event_head(event: &ComparedEvent) -> Markup {
         } @else {
             b { (inline(&event.title)) }
         }
-        " in " (inline(event.thread.as_str())) ", message " (grouped(event.seq)) ", record "
-        (event.position.0)
+        " in " (inline(event.thread.as_str())) ", message " (grouped(event.seq)) ", "
+        (record_entry::link(event.position))
     }
 }
 
@@ -354,36 +357,63 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
                         pre.body { (room.take(Excerpt::of_payload(result, None).text())) }
                     }
                     Some(_) => p.more { "left out" },
+                    None if is_open_phase(totals.status.as_str()) => {
+                        p.empty { "No result yet: the thread has not ended." }
+                    }
                     None => p.empty { "No result." },
                 }
             }
         }
     };
     html! {
-        h2 { @if comparison.has_equal_results() { "Equal results" } @else { "Different results" } }
+        h2 {
+            @if comparison.is_open() { "Results" }
+            @else if comparison.has_equal_results() { "Equal results" }
+            @else { "Different results" }
+        }
         div.sides { (side("A", &comparison.left)) (side("B", &comparison.right)) }
     }
 }
 
+/// Writes the time that a thread took. For an open thread, writes its age and how long its oldest
+/// waiting call has waited for a person.
+fn time(totals: &ThreadTotals, found: &FoundThread) -> Markup {
+    if !is_open_phase(totals.status.as_str()) {
+        return html! { (duration(Duration::from_millis(totals.ms))) };
+    }
+    let now = Time::now();
+    let wait = found.waiting.iter().map(|call| call.since).min();
+    html! {
+        "open " (length(now.since(found.timeline.opened)))
+        @if let Some(since) = wait {
+            ", of which " (length(now.since(since))) " waiting for a person"
+        }
+    }
+}
+
 /// Draws the totals of the two compared threads side by side, with the differences emphasised.
-fn totals(sides: [&ThreadTotals; 2]) -> Markup {
-    let compared = |name: &str, value: &dyn Fn(&ThreadTotals) -> Markup| {
-        let [left, right] = sides.map(value);
+fn totals(sides: [(&ThreadTotals, &FoundThread); 2]) -> Markup {
+    let times = sides.map(|(totals, found)| time(totals, found));
+    let found = sides.map(|(_, found)| found);
+    let sides = sides.map(|(totals, _)| totals);
+    let row = |name: &str, [left, right]: [Markup; 2]| {
         let is_equal = left.0 == right.0;
         let right = html! { @if is_equal { (right) } @else { b { (right) } } };
         vec![html! { (name) }, left, right]
     };
+    let compared =
+        |name: &str, value: &dyn Fn(&ThreadTotals) -> Markup| row(name, sides.map(value));
     let number = |name: &str, value: &dyn Fn(&ThreadTotals) -> u64| {
         compared(name, &|side| html! { (grouped(value(side))) })
     };
     let mut rows = vec![
-        compared("Status", &|side| html! { (side.status.as_str()) }),
+        row("Status", found.map(|side| thread_status::of_thread(&side.timeline, &side.waiting))),
         compared("Cost", &|side| {
             let currency = side.currency.as_deref().unwrap_or_default();
             html! { (side.spent.money) " " (inline(currency)) }
         }),
         number("Tokens", &|side| side.spent.tokens),
-        compared("Time", &|side| html! { (duration(Duration::from_millis(side.ms))) }),
+        row("Time", times),
         number("Turns", &|side| side.turns),
         number("Messages", &|side| side.messages),
         number("Refusals", &|side| side.refusals),

@@ -159,7 +159,7 @@ fn boots(found: &FoundConfigs, partition: u32) -> Markup {
     let rows: Vec<_> = rows.collect();
     let title = format!("Configs in force, newest first, partition {partition}");
     html! {
-        h2 { "In force" }
+        h2 { "Configs over time" }
         @if rows.is_empty() {
             p.empty { "The organism has not run yet." }
         } @else {

@@ -9,7 +9,9 @@ use super::fork_history;
 use super::layout::{grouped, inline, took};
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::person::{self, ActingPerson};
-use super::thread::{path, status};
+use super::record_entry;
+use super::thread::path;
+use super::thread_status;
 use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
@@ -18,6 +20,7 @@ use crate::audit::{
 };
 use crate::envelope::{AttemptFailure, MessageKind};
 use crate::ids::{ListenerName, Position};
+use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
@@ -25,13 +28,21 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the core's report of an action.
 const ACTION_REPORT: &str = "operator-action";
 
+/// Local name of the note of a model's turn.
+const TURN_NOTE: &str = "model-turn";
+
 /// A subthread's goal is folded on the page of the parent thread if the goal has more lines than
 /// this number.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.
-pub(super) fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
-    let conversation = ConversationPage::new(page, room);
+/// `waiting` contains the calls that wait for a person now.
+pub(super) fn conversation(
+    page: &ThreadPage,
+    waiting: &[WaitingMessage],
+    room: &PageRoom,
+) -> Markup {
+    let conversation = ConversationPage::new(page, waiting, room);
     let items = page.timeline.items.iter();
     html! {
         ol.events #live-events {
@@ -72,24 +83,34 @@ impl<'t> ShownDecision<'t> {
 /// The events of a page, and the decisions that some events show as their origin.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
+    waiting: &'t [WaitingMessage],
     room: &'t PageRoom,
     /// Decisions of people, by the positions of their records.
     decisions: HashMap<Position, ShownDecision<'t>>,
 }
 
 impl<'t> ConversationPage<'t> {
-    fn new(page: &'t ThreadPage, room: &'t PageRoom) -> Self {
+    fn new(page: &'t ThreadPage, waiting: &'t [WaitingMessage], room: &'t PageRoom) -> Self {
         let timeline = &page.timeline;
         let decisions = page.earlier_decisions.iter().chain(&timeline.items);
         let decisions = decisions.filter_map(ShownDecision::of);
         let decisions = decisions.map(|decision| (decision.item.position, decision)).collect();
-        Self { timeline, room, decisions }
+        Self { timeline, waiting, room, decisions }
     }
 
     /// Describes the person whose decision the record at `position` contains.
     pub fn person(&self, position: Position) -> Option<String> {
         let decision = self.decisions.get(&position)?;
         Some(decision.person(self.timeline).describe())
+    }
+
+    /// Whether the record at `position` has the turn of a model.
+    fn has_turn(&self, position: Position) -> bool {
+        let name = system::name(TURN_NOTE);
+        self.timeline.items.iter().any(|item| {
+            item.position == position
+                && matches!(&item.what, TimelineEvent::Message(message) if message.name == name)
+        })
     }
 
     /// Draws the time of an event since the beginning of the thread.
@@ -113,7 +134,8 @@ impl<'t> ConversationPage<'t> {
             TimelineEvent::Refused(refusal) => {
                 let person = self.person(item.position);
                 let person = person.filter(|_| refusal.sender == ListenerName::operator());
-                refused(refusal, person.as_deref(), &time, room)
+                let is_in_turn = self.has_turn(item.position);
+                refused(refusal, is_in_turn, person.as_deref(), &time, room)
             }
             TimelineEvent::Busy(busy) => self::busy(busy, &time, room),
             TimelineEvent::Findings { by, findings } => {
@@ -141,7 +163,7 @@ impl<'t> ConversationPage<'t> {
             }
             TimelineEvent::Decision { .. } => self.decided(item),
             TimelineEvent::Cancelled { by, reason } => self.cancelled(item, by, reason),
-            TimelineEvent::Subthread(child) => subthread(child, &time),
+            TimelineEvent::Subthread(child) => subthread(child, self.waiting, &time),
         }
     }
 
@@ -268,12 +290,16 @@ pub(super) fn message(
     let path = super::message::path(message.id);
     let is_own = message.kind == MessageKind::Own;
     let head = html! {
+        @if is_in_thread { a.seq href={ "#seq-" (message.seq) } { "#" (grouped(message.seq)) } " " }
         (inline(message.from.as_str()))
         @if is_own { " ↻" } @else if message.kind != MessageKind::Note {
             " → " (inline(message.to.as_str()))
         }
         " " a.payload data-entry href=(path) { (inline(local)) }
         @if let Some(gist) = gist { " " span.gist { (inline(&gist)) } }
+        @if is_in_thread && is_core && local == TURN_NOTE {
+            " " a href=(super::prompt::path(message.id)) { "the prompt" }
+        }
         @if let Some(mark) = mark { " " span.mark { (mark) } }
     };
 
@@ -325,17 +351,23 @@ fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     }
 }
 
-/// Draws a refusal. `person` describes the sender, if a decision of a person was refused.
+/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn, and
+/// `person` describes the sender, if a decision of a person was refused.
 pub(super) fn refused(
     refusal: &RefusalView,
+    is_in_turn: bool,
     person: Option<&str>,
     time: &Markup,
     room: &PageRoom,
 ) -> Markup {
     let place = refusal.place.as_ref().filter(|place| place.is_known());
-    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+    let text_of = if is_in_turn { " of the raw text of the turn" } else { "" };
+    let place = place.map(|place| format!(" at {place}{text_of}")).unwrap_or_default();
     let head = html! {
-        (inline(person.unwrap_or(refusal.sender.as_str()))) " " b { "refused: " code { (refusal.rule) } }
+        (inline(person.unwrap_or(refusal.sender.as_str()))) " "
+        a.payload data-entry href=(record_entry::path(refusal.position)) {
+            "refused: " code { (refusal.rule) }
+        }
     };
     let text = format!("{}{place}\n{}", refusal.message, refusal.head);
     event("refused", time, &head, &text, room)
@@ -349,7 +381,7 @@ fn busy(busy: &BusyRefusals, time: &Markup, room: &PageRoom) -> Markup {
     event("refused", time, &head, "", room)
 }
 
-fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
+fn subthread(child: &ThreadTimeline, waiting: &[WaitingMessage], time: &Markup) -> Markup {
     let id = child.thread.as_str();
     let tokens = child.spent.tokens;
     html! {
@@ -358,7 +390,7 @@ fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
             div {
                 p.head {
                     "subthread " a data-entry href=(path(id)) { (inline(id)) }
-                    " " (status(child))
+                    " " (thread_status::of_thread(child, waiting))
                     " " (count(child.messages, "message")) ", "
                     (took(child.opened, child.updated, false))
                     @if tokens > 0 { ", " (grouped(tokens)) " tokens" }

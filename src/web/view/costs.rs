@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, shown, table, unless_zero};
 use super::url_query::UrlQuery;
-use super::{ViewState, thread};
+use super::{ViewState, thread, thread_status};
 use crate::audit::amounts::count;
 use crate::audit::{Stats, StatsKey, StatsQuery, past_time, stats, stats_columns};
 use crate::index::{CostlyTree, EventTotals, IndexReader};
@@ -73,7 +73,7 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
         costliest.iter().filter_map(|costly| costly.currency.as_deref()).collect();
     let names = named.iter().copied().collect::<Vec<_>>().join(", ");
     html! {
-        p.note {
+        p.hint {
             @match named.len() {
                 0 if !costliest.is_empty() => {
                     "Costs are in the currency of the models' prices in the config."
@@ -106,7 +106,7 @@ fn threads(costliest: &[CostlyTree]) -> Markup {
             html! { (tree.cost) " " (inline(currency)) },
             html! { (unless_zero(tree.tokens_in + tree.tokens_out + tree.tokens_charged)) },
             html! { (unless_zero(tree.turns)) },
-            html! { span.status data-status=(tree.status) { (tree.status) } },
+            thread_status::of_tree(tree),
             moment(tree.updated),
             html! {
                 b { (inline(tree.request_local.as_deref().unwrap_or_default())) } " "

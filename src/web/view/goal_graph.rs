@@ -145,6 +145,7 @@ fn content(id: &str, goals: &RecordedGoals) -> Markup {
     html! {
         h1 { "Goals of " (inline(workflow)) }
         p { "The run in " a href=(thread_path(id)) { code { (inline(id)) } } }
+        (super::thread_tree::tabs(id, "Goals", true))
         @if graph.len() <= limits::WEB_DRAWN_GOALS {
             (drawing(&graph, goals))
         } @else {

@@ -10,11 +10,11 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::Value as Json;
 
-use super::ViewState;
 use super::costs::sums;
-use super::layout::{grouped, inline, moment, shown, table, unless_zero};
+use super::layout::{grouped, inline, moment, shown, table};
 use super::refused::refusals_path;
 use super::thread::path as thread_path;
+use super::{ViewState, record_entry};
 use crate::audit::amounts::duration;
 use crate::audit::{Stats, StatsKey, StatsQuery, stats};
 use crate::clock::Time;
@@ -34,8 +34,10 @@ struct KnownListener {
     permitted: BTreeSet<String>,
     /// Peers that the listener called, with the number of calls.
     called: BTreeMap<String, u64>,
-    /// Number of calls to the listener without a result.
+    /// Number of calls to the listener without a result that do not wait for a person.
     open: u64,
+    /// Number of calls to the listener that wait for a person, and are not handed over.
+    held: u64,
     refusals: u64,
     load: ListenerLoad,
 }
@@ -147,7 +149,9 @@ fn add_contracts(listeners: &mut ListenersByName, contracts: &Json) {
 fn add_call(listeners: &mut ListenersByName, peer: &CalledPeer) {
     let caller = listeners.entry(peer.caller.clone()).or_default();
     *caller.called.entry(peer.listener.clone()).or_default() += peer.calls;
-    listeners.entry(peer.listener.clone()).or_default().open += peer.open;
+    let listener = listeners.entry(peer.listener.clone()).or_default();
+    listener.open += peer.open.saturating_sub(peer.held);
+    listener.held += peer.held;
 }
 
 fn add_refusals(listeners: &mut ListenersByName, stats: &Stats) {
@@ -185,7 +189,8 @@ impl ListenersPage {
                 p.hint {
                     "Per minute: messages to it in the last "
                     (duration(Duration::from_secs_f64(self.minutes() * 60.0)))
-                    ". Queue: calls that are ready and not handed over, and since when the first is."
+                    ". Errors: failed attempts, and calls that ended with a fault; a denial by a person \
+                     is none. Queue: calls that are ready and not handed over, and since when the first is."
                 }
             }
             (last_refusals(&self.refusals))
@@ -195,8 +200,7 @@ impl ListenersPage {
     }
 
     fn row(&self, (name, listener): (&String, &KnownListener)) -> Vec<Markup> {
-        let role =
-            if listener.role.is_empty() { "not in the config in force" } else { &listener.role };
+        let role = if listener.role.is_empty() { "not in the config" } else { &listener.role };
         let permitted: Vec<&str> = listener.permitted.iter().map(String::as_str).collect();
         let load = &listener.load;
         vec![
@@ -211,8 +215,13 @@ impl ListenersPage {
                     }
                 }
             },
-            html! { (grouped(listener.open)) },
-            html! { (unless_zero(load.errors)) },
+            html! {
+                (grouped(listener.open))
+                @if listener.held > 0 { span.open { ", " (grouped(listener.held)) " held" } }
+            },
+            html! {
+                @if load.errors > 0 { a href="/refused#failed" { (grouped(load.errors)) } }
+            },
             html! {
                 @if listener.refusals > 0 {
                     a data-entry href=(refusals_path(None, Some(name))) {
@@ -246,7 +255,11 @@ fn last_refusals(refusals: &[ListedRefusal]) -> Markup {
         vec![
             moment(refusal.time),
             inline(&refusal.sender),
-            html! { code { (inline(&refusal.rule)) } },
+            html! {
+                a data-entry href=(record_entry::path(refusal.position)) {
+                    code { (inline(&refusal.rule)) }
+                }
+            },
             html! { (inline(text)) (more) },
             html! {
                 @if let Some(thread) = &refusal.thread {

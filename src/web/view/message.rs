@@ -1,5 +1,6 @@
 //! The page with everything on record about one message, as `organism message` reports it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -12,16 +13,18 @@ use super::layout::{grouped, inline};
 use super::payload_text::Excerpt;
 use super::person::ActingPerson;
 use super::thread::path as thread_path;
-use super::{ViewState, operate, turn_text, url_query};
+use super::{ViewState, operate, record_entry, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
-    CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, RefusalView,
-    TurnText, message_report, message_state,
+    CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageView,
+    RefusalView, TurnText, message_report, message_state,
 };
 use crate::envelope::Money;
 use crate::ids::MessageId;
 use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
+use crate::thread::Hold;
+use crate::xml::invisible_characters::visible;
 
 /// Returns the path of the page of a message.
 pub(super) fn path(id: MessageId) -> String {
@@ -40,9 +43,17 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
     respond(view, id, |view, found| {
         let id = found.report.message.id.to_string();
         let bar = operate::message_bar(view, found.report.message.id, has_failed(&found.report));
-        view.page(id.get(..8).unwrap_or(&id), "/threads", &html! { (bar) (content(found)) })
+        let title = format!("{} · {}", title(&found.report.message), id.get(..8).unwrap_or(&id));
+        view.page(&title, "/threads", &html! { (bar) (content(found, view.operate.is_some())) })
     })
     .await
+}
+
+/// Returns the heading of the page, such as `#3 writer → ledger: say`.
+fn title(message: &MessageView) -> String {
+    let MessageView { seq, from, to, name, .. } = message;
+    let title = format!("#{seq} {from} → {to}: {}", name.local);
+    visible(&title).to_string()
 }
 
 /// Whether the message opened a call that failed or was cancelled.
@@ -74,6 +85,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
+    /// The calls that the causes and the effects of the message opened.
+    calls: HashMap<MessageId, IndexedCall>,
 }
 
 /// Finds the message that `selector` names. Returns `Some(Err(()))` if `selector` names several
@@ -91,7 +104,13 @@ fn find(
         Some(turn) => crate::audit::turn_text(index, report.record.position, turn.note)?,
         None => None,
     };
-    Ok(Some(Ok(MessageOnPage { report, turn })))
+    let mut calls = HashMap::new();
+    for message in report.causes.iter().chain(&report.effects.messages) {
+        if let Some(call) = index.opened_call(message)? {
+            calls.insert(message.id, call);
+        }
+    }
+    Ok(Some(Ok(MessageOnPage { report, turn, calls })))
 }
 
 /// Finds the message whose id is `id` or begins with `id`, and draws it. Responds with an error
@@ -121,17 +140,22 @@ fn unknown(view: &ViewState, id: &str) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such message", &text)
 }
 
-fn content(found: &MessageOnPage) -> Markup {
-    let MessageOnPage { report, turn: text } = found;
+fn content(found: &MessageOnPage, may_act: bool) -> Markup {
+    let MessageOnPage { report, turn: text, calls } = found;
     let message = &report.message;
     html! {
-        h1 { (inline(&message.name.local)) }
+        h1 {
+            "#" (grouped(message.seq)) " " (inline(message.from.as_str())) " → "
+            (inline(message.to.as_str())) ": " (inline(&message.name.local))
+        }
         @if let Some(held) = open_hold(report) {
             section.needs-you #needs-you aria-label="Waits for a person" {
                 p {
                     b { "Waits for an " (held.kind) }
                     ", since " (held.since) ". It is not handed over. "
-                    a href=(super::waiting::call_path(message.id)) { "Decide" }
+                    a href=(super::waiting::call_path(message.id)) {
+                        (if may_act { "Decide" } else { "How to decide" })
+                    }
                 }
             }
         }
@@ -140,7 +164,7 @@ fn content(found: &MessageOnPage) -> Markup {
             div { dt { "To" } dd { (inline(message.to.as_str())) } }
             div { dt { "Kind" } dd { (message.kind.as_str()) } }
             div { dt { "Time" } dd { time datetime=(message.time) { (message.time) } } }
-            div { dt { "Outcome" } dd { (disposition(report)) } }
+            div { dt { "Delivery" } dd { (disposition(report)) } }
             div { dt { "Thread" } dd { (in_thread(report)) } }
         }
         (payload(report))
@@ -148,8 +172,8 @@ fn content(found: &MessageOnPage) -> Markup {
         (turn(report))
         @if let Some(text) = text { (turn_text::sections(text)) }
         (people(report))
-        (neighbours("causes", "Because of", &report.causes))
-        (effects(report))
+        (neighbours("causes", "Because of", &report.causes, calls))
+        (effects(report, calls))
         (checks(report))
         (chain(report))
     }
@@ -168,12 +192,10 @@ fn in_thread(report: &MessageReport) -> Markup {
     }
 }
 
-fn disposition(report: &MessageReport) -> String {
-    match (report.message.disposition, report.disposed) {
-        (Some(how), Some(at)) => format!("{} at record {at}", how.as_str()),
-        (Some(how), None) => how.as_str().to_owned(),
-        (None, _) => message_state(None, report.row.hold).to_owned(),
-    }
+fn disposition(report: &MessageReport) -> Markup {
+    let state = message_state(report.message.disposition, report.row.hold);
+    let at = report.disposed.filter(|_| report.message.disposition.is_some());
+    html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
 
 /// Returns the hold of this message if the message waits for a person now.
@@ -209,11 +231,11 @@ fn call(report: &MessageReport) -> Markup {
     html! {
         @if report.call.is_some() || !report.attempts.is_empty() || !report.errors.is_empty() {
             h2 { "Call" }
-            @if let Some(call) = &report.call { p { (inline(&outcome_of(call))) } }
+            @if let Some(call) = &report.call { p { (inline(&outcome_of(call, report.row.hold))) } }
             @for error in &report.errors {
                 p.problem {
-                    (inline(&error.kind)) ": " (inline(&error.detail)) " at record "
-                    (error.position.0)
+                    (inline(&error.kind)) ": " (inline(&error.detail)) " at "
+                    (record_entry::link(error.position))
                 }
             }
             (attempts(report))
@@ -221,9 +243,14 @@ fn call(report: &MessageReport) -> Markup {
     }
 }
 
-fn outcome_of(call: &IndexedCall) -> String {
+fn outcome_of(call: &IndexedCall, hold: Option<Hold>) -> String {
     let listener = &call.listener;
-    let Some(outcome) = &call.outcome else { return format!("open at {listener}") };
+    let Some(outcome) = &call.outcome else {
+        return match hold {
+            Some(hold) => format!("{}; {listener} has not got it", hold.state()),
+            None => format!("with {listener}, no answer yet"),
+        };
+    };
     let fault = call.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
     let time = call.duration_us.map(|time| format!(" after {}", micros(time)));
     let attempts = count(call.attempts, "attempt");
@@ -279,7 +306,7 @@ fn turn(report: &MessageReport) -> Markup {
             @if turn.failovers > 0 {
                 div { dt { "Failed requests before" } dd { (turn.failovers) } }
             }
-            div { dt { "Tokens" } dd { (grouped(turn.tokens_in)) " + " (grouped(turn.tokens_out)) } }
+            div { dt { "Tokens" } dd { (grouped(turn.tokens_in)) " in, " (grouped(turn.tokens_out)) " out" } }
             @if turn.cost_nano > 0 {
                 div { dt { "Cost" } dd { (Money(turn.cost_nano)) " " (inline(currency)) } }
             }
@@ -289,8 +316,9 @@ fn turn(report: &MessageReport) -> Markup {
                     dt { "Prompt" }
                     dd.digest {
                         a #prompt href=(super::prompt::path(report.message.id)) {
-                            "sha256 " (prompt)
+                            "The prompt"
                         }
+                        " (sha256 " (prompt) ")"
                     }
                 }
                 div {
@@ -350,7 +378,7 @@ fn decision(report: &MessageReport, decision: &MessageDecision) -> Markup {
     html! {
         li {
             b { (decision.action) } " by " (person.draw()) " at " (decision.time)
-            ", record " (decision.position.0)
+            ", " (record_entry::link(decision.position))
             @if !decision.accepted { ", refused by the organism" }
             @if let Some(signed) = &decision.signed { p { (inline(&signature(signed))) } }
             @if let Some(seen) = &decision.payload {
@@ -368,14 +396,14 @@ fn decision(report: &MessageReport, decision: &MessageDecision) -> Markup {
     }
 }
 
-fn effects(report: &MessageReport) -> Markup {
+fn effects(report: &MessageReport, calls: &HashMap<MessageId, IndexedCall>) -> Markup {
     let effects = &report.effects;
     let left = effects.total.saturating_sub(effects.messages.len() as u64);
     let more = if effects.is_more { "more than " } else { "" };
     let title = format!("Caused {more}{}", count(effects.total, "message"));
     html! {
         @if effects.total > 0 {
-            (neighbours("effects", &title, &effects.messages))
+            (neighbours("effects", &title, &effects.messages, calls))
             @if left > 0 {
                 p.more { "… " (grouped(left)) " more between the first and the last" }
             }
@@ -383,7 +411,12 @@ fn effects(report: &MessageReport) -> Markup {
     }
 }
 
-fn neighbours(id: &str, title: &str, messages: &[IndexedMessage]) -> Markup {
+fn neighbours(
+    id: &str,
+    title: &str,
+    messages: &[IndexedMessage],
+    calls: &HashMap<MessageId, IndexedCall>,
+) -> Markup {
     html! {
         @if !messages.is_empty() {
             h2 { (title) }
@@ -396,12 +429,13 @@ fn neighbours(id: &str, title: &str, messages: &[IndexedMessage]) -> Markup {
                             th scope="col" { "Kind" }
                             th scope="col" { "From" }
                             th scope="col" { "To" }
-                            th scope="col" { "Outcome" }
+                            th scope="col" { "Delivery" }
+                            th scope="col" { "Call" }
                             th scope="col" { "Time" }
                         }
                     }
                     tbody {
-                        @for message in messages { (neighbour(message)) }
+                        @for message in messages { (neighbour(message, calls)) }
                     }
                 }
             }
@@ -409,7 +443,7 @@ fn neighbours(id: &str, title: &str, messages: &[IndexedMessage]) -> Markup {
     }
 }
 
-fn neighbour(message: &IndexedMessage) -> Markup {
+fn neighbour(message: &IndexedMessage, calls: &HashMap<MessageId, IndexedCall>) -> Markup {
     let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
     html! {
         tr {
@@ -417,7 +451,13 @@ fn neighbour(message: &IndexedMessage) -> Markup {
             td data-label="Kind" { (message.kind) }
             td data-label="From" { (inline(&message.from)) }
             td data-label="To" { (inline(&message.to)) }
-            td data-label="Outcome" { (message_state(message.disposition, message.hold)) }
+            td data-label="Delivery" { (message_state(message.disposition, message.hold)) }
+            td data-label="Call" {
+                @if let Some(call) = calls.get(&message.id) {
+                    (inline(call.outcome.as_deref().unwrap_or("open")))
+                    @if let Some(fault) = &call.fault { " (" (inline(fault)) ")" }
+                }
+            }
             td data-label="Time" { time { (message.time) } }
         }
     }
@@ -452,7 +492,7 @@ fn checks(report: &MessageReport) -> Markup {
                 div {
                     dt { "Config" }
                     dd.digest {
-                        (config.digest) ", from record " (config.position.0) " (epoch "
+                        (config.digest) ", from " (record_entry::link(config.position)) " (epoch "
                         (config.epoch) ", core version " (config.core_version) ")"
                     }
                 }
@@ -466,7 +506,7 @@ fn refused(refusal: &RefusalView) -> Markup {
     let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
     html! {
         code { (refusal.rule) } " of " (inline(refusal.sender.as_str())) ": "
-        (inline(&format!("{}{place}", refusal.message))) ", record " (refusal.position.0)
+        (inline(&format!("{}{place}", refusal.message))) ", " (record_entry::link(refusal.position))
     }
 }
 
@@ -477,14 +517,14 @@ fn chain(report: &MessageReport) -> Markup {
         dl.facts.long {
             div { dt { "Id" } dd.digest { (report.message.id) } }
             div { dt { "Payload" } dd.digest { "sha256 " (report.message.digest) } }
-            div { dt { "Record" } dd.digest { (record.position.0) ", hash " (record.hash) } }
+            div { dt { "Record" } dd.digest { (record_entry::link(record.position)) ", hash " (record.hash) } }
             @if record.previous.0 > 0 {
                 div {
                     dt { "After" }
-                    dd.digest { (record.previous.0) ", hash " (record.previous_hash) }
+                    dd.digest { (record_entry::link(record.previous)) ", hash " (record.previous_hash) }
                 }
             }
-            div { dt { "Head" } dd.digest { (record.head.0) ", hash " (record.head_hash) } }
+            div { dt { "Head" } dd.digest { (record_entry::link(record.head)) ", hash " (record.head_hash) } }
         }
         p.hint { code { "organism verify" } " proves this chain." }
     }

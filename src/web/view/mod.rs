@@ -29,11 +29,13 @@ mod payload_text;
 mod person;
 mod prompt;
 mod record;
+mod record_entry;
 mod refused;
 mod retry_list;
 mod search;
 mod sequence;
 mod thread;
+mod thread_status;
 mod thread_tree;
 mod thread_view;
 mod threads;
@@ -272,6 +274,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/actions", get(actions::show))
         .route("/config", get(config::show))
         .route("/record", get(record::show))
+        .route("/records/{position}", get(record_entry::show))
         .route("/messages/{id}", get(message::show))
         .route("/messages/{id}/raw", get(message::raw))
         .route("/messages/{id}/prompt", get(prompt::show))

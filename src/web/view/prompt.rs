@@ -20,6 +20,7 @@ use crate::index::{self, IndexReader, IndexedTurn, MessageSelector};
 use crate::journal::sqlite::JournalReader;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
+use crate::xml::invisible_characters::visible;
 
 /// Returns the path of the page that shows the prompt from which a model wrote a message.
 pub(super) fn path(id: MessageId) -> String {
@@ -39,7 +40,10 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
     let find = move |_, index: &mut IndexReader| find(index, &selector);
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
-            Some(turn) => view.page("Prompt", "/threads", &content(&turn)),
+            Some(turn) => {
+                let title = format!("Prompt of turn {} of {}", turn.turn.turn, turn.turn.agent);
+                view.page(&visible(&title).to_string(), "/threads", &content(&turn))
+            }
             None => missing(view, &id),
         }
     })
@@ -79,7 +83,12 @@ fn content(rebuilt: &RebuiltTurn) -> Markup {
     let RebuiltTurn { report, turn, prompt, unseen } = rebuilt;
     let message = &report.message;
     html! {
-        h1 { "Prompt" }
+        h1 { "Prompt of turn " (turn.turn) " of " (inline(&turn.agent)) }
+        p {
+            a href=(super::thread::path(message.thread.as_str())) { (inline(message.thread.as_str())) }
+            " › message #" (message.seq) ": "
+            a href=(message::path(message.id)) { (inline(&message.name.local)) }
+        }
         dl.facts {
             div { dt { "Agent" } dd { (inline(&turn.agent)) ", turn " (turn.turn) } }
             div { dt { "Model" } dd { (inline(turn.model.as_deref().unwrap_or("?"))) } }

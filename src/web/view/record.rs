@@ -2,25 +2,30 @@
 //! again. A separate thread computes the proof, as `organism verify` and `organism replay` do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::ViewState;
-use super::layout::{grouped, inline, moment};
+use super::layout::{grouped, inline, moment, shown, table};
+use super::{ViewState, record_entry};
 use crate::audit::amounts::count;
 use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
 use crate::clock::Time;
-use crate::journal::partitions_in;
+use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{DATABASE, JournalReader};
+use crate::journal::{Checkpoint, partitions_in};
 use crate::limits;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
 use crate::thread_priority;
 
 const PATH: &str = "/record";
+/// Maximum number of checkpoints that the page lists.
+const CHECKPOINTS_SHOWN: usize = 20;
+/// Number of digits shown of a key.
+const KEY_DIGITS: usize = 16;
 
 /// Proves the journals of a view, one proof at a time.
 #[derive(Debug)]
@@ -48,6 +53,25 @@ struct ProvedJournal {
     partition: Option<u32>,
     proof: Result<ProofReport, String>,
     replay: Result<ReplayReport, String>,
+    /// The last record and the checkpoints; `None` if they could not be read.
+    evidence: Option<ProofEvidence>,
+}
+
+/// The head and the checkpoints of a journal, with which a person repeats or compares a proof.
+#[derive(Debug)]
+struct ProofEvidence {
+    head: Position,
+    hash: Digest,
+    checkpoints: Vec<Checkpoint>,
+}
+
+impl ProofEvidence {
+    fn read(journal: &Path) -> Option<Self> {
+        let reader = JournalReader::open(journal).ok()?;
+        let head = reader.last().ok()?;
+        let hash = reader.record(head).ok()??.hash;
+        Some(Self { head, hash, checkpoints: reader.checkpoints().ok()? })
+    }
 }
 
 impl RecordProver {
@@ -96,7 +120,9 @@ impl RecordProver {
         if last.as_ref().is_ok_and(|last| last.0 > limits::WEB_PROOF_RECORDS) {
             let text = |command: &str| format!("the record is long; `organism {command}` reads it");
             let proof = Err(text("verify"));
-            return ProvedJournal { partition, proof, replay: Err(text("replay")) };
+            let replay = Err(text("replay"));
+            let evidence = ProofEvidence::read(&journal);
+            return ProvedJournal { partition, proof, replay, evidence };
         }
         let proof = verify_with(&journal, &self.options, &mut |_, _| {});
         let replayed = replay(&journal, partition.unwrap_or_default(), &mut |_, _| {});
@@ -104,6 +130,7 @@ impl RecordProver {
             partition,
             proof: proof.map_err(|error| error.to_string()),
             replay: replayed.map_err(|error| error.to_string()),
+            evidence: ProofEvidence::read(&journal),
         }
     }
 
@@ -159,6 +186,10 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
             Some(last) => {
                 p { "Proved at " (moment(last.at)) "." }
                 @for journal in &last.journals { (self::journal(journal)) }
+                p.hint {
+                    "The same proof at the terminal: " code { "organism verify" } " and "
+                    code { "organism replay" } "."
+                }
             }
         }
     };
@@ -168,17 +199,57 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
 fn journal(journal: &ProvedJournal) -> Markup {
     html! {
         @if let Some(partition) = journal.partition { h2 { "Partition " (partition) } }
+        @if let Ok(proof) = &journal.proof && proof.verdict == ProofVerdict::Proved {
+            p.summary {
+                b { (grouped(proof.records)) " of " (grouped(proof.records)) " records unchanged" }
+            }
+        }
         dl.facts.long {
             div { dt { "Unchanged" } dd { (verdict(journal)) } }
+            @if let Some(evidence) = &journal.evidence {
+                div {
+                    dt { "Head" }
+                    dd.digest { (record_entry::link(evidence.head)) ", sha256 " (evidence.hash) }
+                }
+            }
             @if let Ok(proof) = &journal.proof {
                 @if let Some(broken) = &proof.broken {
                     div { dt { "Broken at" } dd { (broken.position) ": " (inline(&broken.detail)) } }
                 }
                 @for reason in &proof.unproved { div { dt { "Missing" } dd { (inline(reason)) } } }
+                div {
+                    dt { "Checked" }
+                    dd {
+                        "each record's SHA-256 with the hash before it, each payload with its digest, \
+                         and each checkpoint's Ed25519 signature"
+                    }
+                }
                 div { dt { "Redacted" } dd { (count(proof.redacted.len() as u64, "payload")) } }
                 div { dt { "Checkpoints" } dd { (proof.checkpoints) } }
             }
             div { dt { "Decided again" } dd { (replayed(&journal.replay)) } }
+        }
+        @if let Some(evidence) = &journal.evidence { (checkpoints(&evidence.checkpoints)) }
+    }
+}
+
+/// Draws the newest checkpoints.
+fn checkpoints(checkpoints: &[Checkpoint]) -> Markup {
+    let row = |checkpoint: &Checkpoint| {
+        let key = checkpoint.key.get(..KEY_DIGITS).unwrap_or(&checkpoint.key);
+        vec![
+            record_entry::link(checkpoint.position),
+            moment(checkpoint.time),
+            html! { span.digest { (checkpoint.merkle_root) } },
+            html! { code title=(checkpoint.key) { (shown(key)) "…" } },
+        ]
+    };
+    let rows: Vec<_> = checkpoints.iter().rev().take(CHECKPOINTS_SHOWN).map(row).collect();
+    let headers = ["Up to", "Time", "Root of the Merkle tree", "Signed by key"];
+    html! {
+        @if !rows.is_empty() {
+            h2 { "Checkpoints" }
+            (table("The newest checkpoints", &headers, &rows))
         }
     }
 }
@@ -191,7 +262,8 @@ fn replayed(replay: &Result<ReplayReport, String>) -> Markup {
     html! {
         @match report.verdict() {
             ReplayVerdict::Equal => {
-                "equal: the core decides all " (grouped(report.records)) " records as they are"
+                (grouped(report.records)) " of " (grouped(report.records)) " decisions are the same: \
+                 the core decides all records as they are"
             }
             ReplayVerdict::Undecided => {
                 "no difference; " (grouped(report.folded())) " of " (grouped(report.records))

@@ -30,6 +30,8 @@ const DETAIL_CHARS: usize = 300;
 struct Faults {
     refusals: Stats,
     counts: BTreeMap<(String, Option<String>), u64>,
+    /// Calls that people denied, by kind and listener.
+    denials: BTreeMap<(String, Option<String>), u64>,
     errors: Vec<ListedError>,
     retries: RetryList,
     unretriable: RetryList,
@@ -45,13 +47,16 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
             let mut retries = Vec::new();
             let mut unretriable = Vec::new();
             for found in answers {
-                let FoundFaults { refusals, counts, errors, messages, unretriable: own } =
+                let FoundFaults { refusals, counts, denials, errors, messages, unretriable: own } =
                     found.answer;
                 retries.push((found.partition, messages));
                 unretriable.push((found.partition, own));
                 faults.refusals.add(refusals);
                 for ErrorCount { kind, listener, errors } in counts {
                     *faults.counts.entry((kind, listener)).or_default() += errors;
+                }
+                for ErrorCount { kind, listener, errors } in denials {
+                    *faults.denials.entry((kind, listener)).or_default() += errors;
                 }
                 faults.errors.extend(errors);
             }
@@ -70,6 +75,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
 struct FoundFaults {
     refusals: Stats,
     counts: Vec<ErrorCount>,
+    denials: Vec<ErrorCount>,
     errors: Vec<ListedError>,
     messages: Vec<RetryMessage>,
     /// Messages whose retry cannot succeed.
@@ -81,6 +87,7 @@ fn find(index: &IndexReader, page: &RetryPage) -> Result<FoundFaults, crate::ind
     Ok(FoundFaults {
         refusals: stats(index, &query)?,
         counts: index.error_counts()?,
+        denials: index.denial_counts()?,
         errors: index.newest_errors(limits::WEB_PAGE_ROWS)?,
         messages: page.find(index)?,
         unretriable: page.find_unretriable(index)?,
@@ -93,6 +100,9 @@ fn content(faults: &Faults, page: &RetryPage, may_act: bool) -> Markup {
         refusals.into_iter().map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
     let counts = faults.counts.iter().take(limits::WEB_ROWS_MAX);
     let counts: Vec<_> = counts.map(|(keys, errors)| count_row(keys, *errors)).collect();
+    let denials = faults.denials.iter().take(limits::WEB_ROWS_MAX);
+    let denials: Vec<_> =
+        denials.map(|((_, listener), calls)| denial_row(listener, *calls)).collect();
     let errors: Vec<_> = faults.errors.iter().map(error_row).collect();
     html! {
         h1 { "Refused and failed" }
@@ -102,9 +112,18 @@ fn content(faults: &Faults, page: &RetryPage, may_act: bool) -> Markup {
             (table("Refusals by rule, sender and day",
                 &["Rule", "Sender", "Day", ">Refusals"], &refusals))
         }
-        h2 { "Failed" }
+        h2 #denied { "Denied by a person" }
+        @if denials.is_empty() { p.empty { "No person denied a call." } } @else {
+            (table("Denials by listener", &["Listener", ">Denials"], &denials))
+            p.hint { "Each denial is a decision, with its reason among the " a href="/actions" { "actions" } "." }
+        }
+        h2 #failed { "Failed" }
         @if counts.is_empty() { p.empty { "Nothing failed." } } @else {
             (table("Failures by kind and listener", &["Kind", "Listener", ">Failures"], &counts))
+            p.hint {
+                "A failure is a failed attempt, or a call that ended with a fault. An attempt and the \
+                 call that ended with it are one failure."
+            }
             h2 { "The newest failures" }
             (table("The newest failures",
                 &["Time", "Kind", "Listener", "Thread", "Message", "Detail"], &errors))
@@ -143,6 +162,10 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
 
 fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
     vec![inline(kind), inline(listener.as_deref().unwrap_or_default()), html! { (grouped(errors)) }]
+}
+
+fn denial_row(listener: &Option<String>, denials: u64) -> Vec<Markup> {
+    vec![inline(listener.as_deref().unwrap_or_default()), html! { (grouped(denials)) }]
 }
 
 fn error_row(error: &ListedError) -> Vec<Markup> {

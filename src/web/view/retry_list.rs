@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::layout::{inline, shown, table};
 use super::url_query::UrlQuery;
-use super::{message, operate, refused};
+use super::{message, operate, record_entry, refused};
 use crate::audit::{RetryMessage, retry_messages};
 use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
@@ -146,15 +146,23 @@ fn facts(message: &RetryMessage) -> Vec<Markup> {
     };
     vec![
         html! {
-            // A refused submission has no page, because it is no recorded message.
-            @if is_refused { code title=(id) { "…" (last) } } @else { (message::link(message.id)) }
+            // A refused submission is no recorded message, so its record shows it.
+            @if is_refused {
+                a data-entry href=(record_entry::path(message.record)) { "…" (last) }
+            } @else { (message::link(message.id)) }
         },
         html! {
             (filtered("reason", &message.reason))
             @if is_refused { " (refused)" }
+            @if message.reason == "budget-spent" {
+                span.hint { ", fails again unless the budget is raised" }
+            }
         },
         inline(&message.sender),
-        html! { @if let Some(to) = &message.listener { (filtered("listener", to)) } },
+        html! {
+            @if let Some(to) = &message.listener { (filtered("listener", to)) }
+            @else { span.hint { "refused before delivery" } }
+        },
         seconds(&message.time),
     ]
 }

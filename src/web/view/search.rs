@@ -146,7 +146,7 @@ fn found(item: &SearchedItem, room: &PageRoom) -> Markup {
         SearchedItem::Refusal(refusal) => {
             let at = Time::parse(&refusal.time).unwrap_or(Time(0));
             let thread = refusal.thread.as_ref().map(ThreadId::as_str);
-            conversation::refused(refusal, None, &time_and_thread(at, thread), room)
+            conversation::refused(refusal, false, None, &time_and_thread(at, thread), room)
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The messages of a thread's page as arrows between listeners, drawn as SVG without its own style
 //! or script.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
 use super::layout::{label, shown};
@@ -8,21 +10,27 @@ use super::message::path as message_path;
 use super::payload_text::PageRoom;
 use super::person::ActingPerson;
 use super::thread::path as thread_path;
+use super::{record_entry, thread_status};
 use crate::audit::amounts::{count, offset};
-use crate::audit::{MessageView, ThreadTimeline, TimelineEntry, TimelineEvent, payload_lines};
+use crate::audit::{
+    MessageView, RefusalView, ThreadTimeline, TimelineEntry, TimelineEvent, payload_lines,
+    thread_state,
+};
 use crate::envelope::MessageKind;
 use crate::ids::ListenerName;
+use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 
-/// Width of a lane, in units of the drawing. `TIMES` is the width of the time column, `ROW` the
-/// height of a row, and `NAMES` the height of the header.
-const LANE: usize = 170;
-const TIMES: usize = 84;
-const ROW: usize = 30;
+/// Height of a row, in pixels, and height of the header with the names.
+const ROW: usize = 34;
 const NAMES: usize = 26;
-/// Length of an arrowhead.
-const HEAD: usize = 8;
+/// Maximum characters of a name in the header of a narrow window.
+const SHORT_NAME_CHARS: usize = 9;
+/// Part of the way to the recipient that the arrow of a held call goes.
+const HELD_WAY: f64 = 0.7;
+/// Part of the way to the recipient that the arrow of a message in flight goes.
+const FLIGHT_WAY: f64 = 0.85;
 /// Maximum characters of a payload that an arrow shows on demand.
 const HINT_CHARS: usize = 160;
 
@@ -74,77 +82,200 @@ impl<'t> SequenceLanes<'t> {
         self.names.len() + usize::from(self.is_shared)
     }
 
-    /// Returns the middle of a listener's lane.
-    fn middle(&self, name: &str) -> usize {
+    /// Returns the place of a listener's lane, in percent of the width of the drawing. The place
+    /// before the first lane is as wide as a lane, and has the times.
+    fn place(&self, name: &str) -> f64 {
         let lane = self.names.iter().position(|known| *known == name);
-        TIMES + LANE * lane.unwrap_or(self.names.len()) + LANE / 2
+        self.place_of(lane.unwrap_or(self.names.len()))
     }
 
-    fn width(&self) -> usize {
-        // The texts beside marks of the last lane need room as well.
-        TIMES + LANE * self.len().max(1) + LANE / 2
+    fn place_of(&self, lane: usize) -> f64 {
+        (lane + 1) as f64 * self.pitch()
+    }
+
+    /// Returns the distance of two lanes, in percent.
+    fn pitch(&self) -> f64 {
+        100.0 / (self.len().max(1) + 1) as f64
     }
 }
 
-/// Draws the diagram of a page.
-pub(super) fn diagram(timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
+/// Writes a number of percent.
+fn percent(place: f64) -> String {
+    format!("{place:.2}%")
+}
+
+/// How an arrow or a mark is drawn. The legend explains the drawn forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum DrawnForm {
+    Call,
+    Reply,
+    System,
+    Note,
+    Held,
+    InFlight,
+    Failed,
+    Decision,
+    Subthread,
+}
+
+impl DrawnForm {
+    /// Returns the value of the attribute `data-kind`, which gives the form its colour.
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Call | Self::InFlight => "call",
+            Self::Reply => "reply",
+            Self::System => "system",
+            Self::Note => "note",
+            Self::Held => "held",
+            Self::Failed => "failed",
+            Self::Decision => "decision",
+            Self::Subthread => "subthread",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Reply => "reply",
+            Self::System => "of the core",
+            Self::Note => "note",
+            Self::Held => "waits for a person, not handed over",
+            Self::InFlight => "in flight, not handled yet",
+            Self::Failed => "refused or failed",
+            Self::Decision => "decision of a person",
+            Self::Subthread => "subthread",
+        }
+    }
+
+    /// Returns the form of a message, apart from its state.
+    fn of(message: &MessageView) -> Self {
+        let is_core = &*message.name.namespace == system::NAMESPACE;
+        match message.kind {
+            MessageKind::Note => Self::Note,
+            _ if is_core => Self::System,
+            MessageKind::Reply => Self::Reply,
+            MessageKind::System => Self::System,
+            _ => Self::Call,
+        }
+    }
+
+    /// Returns the forms that an event adds to the legend.
+    fn all_of(item: &TimelineEntry) -> Vec<Self> {
+        match &item.what {
+            TimelineEvent::Message(message) => {
+                let state = match message.disposition {
+                    None if message.hold.is_some() => Some(Self::Held),
+                    None => Some(Self::InFlight),
+                    Some(_) => None,
+                };
+                [Some(Self::of(message)).filter(|_| state != Some(Self::Held)), state]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+            TimelineEvent::Decision { .. } => vec![Self::Decision],
+            TimelineEvent::Subthread(_) => vec![Self::Subthread],
+            _ => vec![Self::Failed],
+        }
+    }
+}
+
+/// Draws the diagram of a page. `waiting` contains the calls that wait for a person now. The
+/// drawing is as wide as the window, unless its lanes would be too narrow.
+pub(super) fn diagram(
+    timeline: &ThreadTimeline,
+    waiting: &[WaitingMessage],
+    room: &PageRoom,
+) -> Markup {
     let lanes = SequenceLanes::of(timeline);
     let shown: Vec<_> = timeline.items.iter().filter(|item| is_drawn(item)).collect();
-    let width = lanes.width();
+    let forms: BTreeSet<_> = shown.iter().flat_map(|item| DrawnForm::all_of(item)).collect();
     let height = ROW * shown.len() + ROW / 2;
+    let size = format!("lanes-{}", lanes.len());
     html! {
         div.scroll.sequence tabindex="0" role="region" aria-label="Sequence diagram" {
-            svg.lanes width=(width) height=(NAMES) viewBox=(format!("0 0 {width} {NAMES}"))
-                role="group" aria-label="Listeners" {
-                @for name in &lanes.names {
-                    text x=(lanes.middle(name)) y="18" text-anchor="middle" { (label(name)) }
-                }
-                @if lanes.is_shared {
-                    text x=(lanes.middle("")) y="18" text-anchor="middle" { "others" }
-                }
+            svg.lanes.(size) width="100%" height=(NAMES) role="group" aria-label="Listeners" {
+                @for name in &lanes.names { (header(name, lanes.place(name))) }
+                @if lanes.is_shared { (header("others", lanes.place(""))) }
             }
-            svg width=(width) height=(height) viewBox=(format!("0 0 {width} {height}"))
-                role="group" aria-label="Messages" {
+            svg.(size) width="100%" height=(height) role="group" aria-label="Messages" {
                 @for lane in 0..lanes.len() {
-                    @let x = TIMES + LANE * lane + LANE / 2;
+                    @let x = percent(lanes.place_of(lane));
                     line.lane x1=(x) y1="0" x2=(x) y2=(height) {}
                 }
                 @for (row, item) in shown.iter().enumerate() {
-                    (entry(item, timeline, &lanes, ROW * row + ROW - 8, room))
+                    @let row = DrawnRow { lanes: &lanes, y: ROW * row + ROW - 10 };
+                    (row.entry(item, timeline, waiting, room))
                 }
             }
         }
-        (legend())
+        (legend(&forms))
     }
 }
 
-fn legend() -> Markup {
-    let kinds = [
-        ("call", "call"),
-        ("reply", "reply"),
-        ("system", "of the core"),
-        ("note", "note"),
-        ("failed", "refused or failed"),
-        ("subthread", "subthread"),
-    ];
+/// Draws a name above its lane. A long name has a short form for narrow windows.
+fn header(name: &str, place: f64) -> Markup {
+    let x = percent(place);
+    let is_long = name.chars().count() > SHORT_NAME_CHARS;
+    let short: String = name.chars().take(SHORT_NAME_CHARS - 1).collect();
+    html! {
+        text.long[is_long] x=(x) y="18" text-anchor="middle" { (label(name)) }
+        @if is_long {
+            text.short x=(x) y="18" text-anchor="middle" { (label(&format!("{short}…"))) }
+        }
+    }
+}
+
+fn legend(forms: &BTreeSet<DrawnForm>) -> Markup {
     html! {
         p.hint.legend {
-            @for (kind, name) in kinds {
+            @for form in forms {
                 span {
-                    svg width="26" height="10" viewBox="0 0 26 10" aria-hidden="true" {
-                        g data-kind=(kind) {
-                            @match kind {
-                                "failed" => path.cross d="M9 1l8 8m0 -8l-8 8" {},
-                                "subthread" => rect.head x="8" width="10" height="10" {},
-                                _ => line.arrow x1="1" y1="5" x2="25" y2="5" {},
+                    svg width="30" height="12" aria-hidden="true" {
+                        g data-kind=(form.kind()) {
+                            @match form {
+                                DrawnForm::Failed | DrawnForm::Decision => (at("15", 6, &cross())),
+                                DrawnForm::Subthread => rect.head x="10" y="1" width="10" height="10" {},
+                                DrawnForm::Held => {
+                                    line.arrow x1="1" y1="6" x2="20" y2="6" {}
+                                    (at("24", 6, &pause()))
+                                }
+                                DrawnForm::InFlight => {
+                                    line.arrow x1="1" y1="6" x2="20" y2="6" {}
+                                    (at("28", 6, &open_head(true)))
+                                }
+                                _ => line.arrow x1="1" y1="6" x2="29" y2="6" {},
                             }
                         }
                     }
-                    " " (name)
+                    " " (form.title())
                 }
             }
         }
     }
+}
+
+/// Draws a mark at a place of the drawing. The place may be in percent, and the mark is in pixels.
+fn at(x: &str, y: usize, mark: &Markup) -> Markup {
+    html! { svg.point x=(x) y=(y) width="1" height="1" { (mark) } }
+}
+
+fn cross() -> Markup {
+    html! { path.cross d="M-4 -4l8 8m0 -8l-8 8" {} }
+}
+
+fn pause() -> Markup {
+    html! { path.cross d="M0 -5v10M5 -5v10" {} }
+}
+
+fn solid_head(is_right: bool) -> Markup {
+    let back = if is_right { -8 } else { 8 };
+    html! { path.head d=(format!("M0 0L{back} -4L{back} 4Z")) {} }
+}
+
+fn open_head(is_right: bool) -> Markup {
+    let back = if is_right { -8 } else { 8 };
+    html! { path.cross d=(format!("M{back} -4L0 0L{back} 4")) {} }
 }
 
 /// Whether an event has a row in the diagram. Ends of timers and counts of busy refusals appear
@@ -153,78 +284,174 @@ const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }
 
-fn entry(
-    item: &TimelineEntry,
-    timeline: &ThreadTimeline,
-    lanes: &SequenceLanes<'_>,
+/// The row of one event.
+struct DrawnRow<'l> {
+    lanes: &'l SequenceLanes<'l>,
     y: usize,
-    room: &PageRoom,
-) -> Markup {
-    let time = html! {
-        text.time x=(TIMES - 8) y=(y + 4) text-anchor="end" {
-            (offset(item.at.since(timeline.opened)))
-        }
-    };
-    let at = |name: &str| lanes.middle(name);
-    let opener = timeline.opened_by.as_str();
-    let drawn = match &item.what {
-        TimelineEvent::Message(message) => self::message(message, lanes, y, room),
-        TimelineEvent::Refused(refused) => {
-            let text = format!("refused: {}", refused.rule);
-            mark("failed", at(refused.sender.as_str()), y, &text)
-        }
-        TimelineEvent::Findings { by, findings } => {
-            mark("failed", at(by.as_str()), y, &count(findings.len() as u64, "finding"))
-        }
-        TimelineEvent::AttemptFailed { listener, attempt, .. } => {
-            let by = listener.as_ref().map_or(opener, |listener| listener.as_str());
-            mark("failed", at(by), y, &format!("attempt {attempt} failed"))
-        }
-        TimelineEvent::Charged { listener, .. } => {
-            mark("failed", at(listener.as_str()), y, "lost model call charged")
-        }
-        TimelineEvent::Decision { verb, by, origin, signed } => {
-            // The mark has no room for the person's role.
-            let person = ActingPerson::of_decision(by, Some(origin), signed.as_ref(), false);
-            mark("decision", at(ListenerName::OPERATOR), y, &format!("{verb} by {}", person.name()))
-        }
-        // The mark of the decision, which precedes, names the person.
-        TimelineEvent::Cancelled { .. } => {
-            mark("failed", at(ListenerName::OPERATOR), y, "cancelled")
-        }
-        TimelineEvent::Subthread(child) => subthread(child, at(child.opened_by.as_str()), y),
-        TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_) => html! {},
-    };
-    html! { (time) (drawn) }
 }
 
-fn message(message: &MessageView, lanes: &SequenceLanes<'_>, y: usize, room: &PageRoom) -> Markup {
-    let is_core = &*message.name.namespace == system::NAMESPACE;
-    let kind =
-        if is_core && message.kind != MessageKind::Note { "system" } else { message.kind.as_str() };
-    let [from, to] = [&message.from, &message.to].map(|name| lanes.middle(name.as_str()));
-    // A note concerns only its recipient, so it starts at the recipient's lane.
-    let from = if message.kind == MessageKind::Note { to } else { from };
-    let local = label(&message.name.local);
-    let state = message.unusual_state();
-    let hint = if room.has_room() {
-        room.take(hint(message))
-    } else {
-        html! {}
-    };
-    html! {
-        g data-kind=(kind) id=(format!("seq-{}", message.seq)) {
-            a data-entry href=(message_path(message.id)) {
-                title.hint { (hint) }
-                (hit(from, to, y))
-                @if from == to {
-                    (stop(from, y))
-                    (beside(from, y, &html! { (local) @if let Some(state) = state { ", " (state) } }))
-                } @else {
-                    (arrow(from, to, y))
-                    text x=((from + to) / 2) y=(y - 5) text-anchor="middle" {
-                        (local) @if let Some(state) = state { ", " (state) }
+impl DrawnRow<'_> {
+    fn entry(
+        &self,
+        item: &TimelineEntry,
+        timeline: &ThreadTimeline,
+        waiting: &[WaitingMessage],
+        room: &PageRoom,
+    ) -> Markup {
+        let opener = timeline.opened_by.as_str();
+        let drawn = match &item.what {
+            TimelineEvent::Message(message) => self.message(message, room),
+            TimelineEvent::Refused(refused) => self.refused(refused),
+            TimelineEvent::Findings { by, findings } => {
+                self.mark("failed", by.as_str(), &count(findings.len() as u64, "finding"))
+            }
+            TimelineEvent::AttemptFailed { listener, attempt, .. } => {
+                let by = listener.as_ref().map_or(opener, |listener| listener.as_str());
+                self.mark("failed", by, &format!("attempt {attempt} failed"))
+            }
+            TimelineEvent::Charged { listener, .. } => {
+                self.mark("failed", listener.as_str(), "lost model call charged")
+            }
+            TimelineEvent::Decision { verb, by, origin, signed } => {
+                // The mark has no room for the person's role.
+                let person = ActingPerson::of_decision(by, Some(origin), signed.as_ref(), false);
+                let text = format!("{verb} by {}", person.name());
+                self.mark("decision", ListenerName::OPERATOR, &text)
+            }
+            // The mark of the decision, which precedes, names the person.
+            TimelineEvent::Cancelled { .. } => {
+                self.mark("failed", ListenerName::OPERATOR, "cancelled")
+            }
+            TimelineEvent::Subthread(child) => self.subthread(child, waiting),
+            TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_) => html! {},
+        };
+        html! {
+            text.time x="0" y=(self.y + 4) { (offset(item.at.since(timeline.opened))) }
+            (drawn)
+        }
+    }
+
+    fn message(&self, message: &MessageView, room: &PageRoom) -> Markup {
+        let form = DrawnForm::of(message);
+        let is_held = message.disposition.is_none() && message.hold.is_some();
+        let kind = if is_held { DrawnForm::Held.kind() } else { form.kind() };
+        let [from, to] = [&message.from, &message.to].map(|name| self.lanes.place(name.as_str()));
+        // A note concerns only its recipient, so it starts at the recipient's lane.
+        let from = if message.kind == MessageKind::Note { to } else { from };
+        let local = label(&message.name.local);
+        let text = html! {
+            (local) @if let Some(state) = message.unusual_state() { ", " (state) }
+        };
+        let hint = if room.has_room() {
+            room.take(hint(message))
+        } else {
+            html! {}
+        };
+        html! {
+            g data-kind=(kind) id=(format!("seq-{}", message.seq)) {
+                a data-entry href=(message_path(message.id)) {
+                    title.hint { (hint) }
+                    @if from == to {
+                        (self.hit(from, from))
+                        (at(&percent(from), self.y, &html! { circle.head r="4" {} }))
+                        (self.beside(from, &text))
+                    } @else {
+                        (self.hit(from, to))
+                        (self.arrow(from, to, message))
+                        text x=(percent((from + to) / 2.0)) y=(self.y - 6) text-anchor="middle" {
+                            (text)
+                        }
                     }
+                }
+            }
+        }
+    }
+
+    /// Draws an arrow. Only a message that was handled, or that is only recorded, reaches the lane
+    /// of its recipient.
+    fn arrow(&self, from: f64, to: f64, message: &MessageView) -> Markup {
+        let is_right = to > from;
+        let way = |part: f64| percent(from + (to - from) * part);
+        let (end, head) = match (message.disposition, message.hold) {
+            (None, Some(_)) => (way(HELD_WAY), at(&way(HELD_WAY), self.y, &pause())),
+            (None, None) => {
+                let gap = FLIGHT_WAY - 0.08;
+                (way(gap), at(&way(FLIGHT_WAY), self.y, &open_head(is_right)))
+            }
+            (Some(_), _) => (percent(to), at(&percent(to), self.y, &solid_head(is_right))),
+        };
+        html! {
+            line.arrow x1=(percent(from)) y1=(self.y) x2=(end) y2=(self.y) {}
+            (head)
+        }
+    }
+
+    /// Draws the area of a link, as high as its row.
+    fn hit(&self, from: f64, to: f64) -> Markup {
+        let pitch = self.lanes.pitch();
+        let (left, width) = match (from == to, self.is_left(from)) {
+            (false, _) => (from.min(to), (to - from).abs()),
+            (true, false) => (from - 1.0, pitch),
+            (true, true) => (from - pitch, pitch + 1.0),
+        };
+        html! {
+            rect.hit x=(percent(left)) y=(self.y.saturating_sub(20)) width=(percent(width))
+                height=(ROW - 4) {}
+        }
+    }
+
+    /// Whether a text beside a lane is on its left, because the right side has no room.
+    fn is_left(&self, place: f64) -> bool {
+        place > 50.0
+    }
+
+    /// Draws a text beside a point on a lane.
+    fn beside(&self, place: f64, text: &Markup) -> Markup {
+        let (x, anchor) = if self.is_left(place) { ("-9", "end") } else { ("9", "start") };
+        at(&percent(place), self.y, &html! { text x=(x) y="4" text-anchor=(anchor) { (text) } })
+    }
+
+    /// Draws an event other than a message, on the lane of the event's listener.
+    fn mark(&self, kind: &str, listener: &str, text: &str) -> Markup {
+        let place = self.lanes.place(listener);
+        html! {
+            g data-kind=(kind) {
+                (at(&percent(place), self.y, &cross()))
+                (self.beside(place, &label(text)))
+            }
+        }
+    }
+
+    fn refused(&self, refusal: &RefusalView) -> Markup {
+        let place = self.lanes.place(refusal.sender.as_str());
+        let text = format!("refused: {}", refusal.rule);
+        html! {
+            g data-kind="failed" {
+                a data-entry href=(record_entry::path(refusal.position)) {
+                    title { (shown(&format!("{} {text}", refusal.sender))) }
+                    (self.hit(place, place))
+                    (at(&percent(place), self.y, &cross()))
+                    (self.beside(place, &label(&text)))
+                }
+            }
+        }
+    }
+
+    fn subthread(&self, child: &ThreadTimeline, waiting: &[WaitingMessage]) -> Markup {
+        let id = child.thread.as_str();
+        let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
+        let place = self.lanes.place(child.opened_by.as_str());
+        let waits = thread_status::waits_in(&child.thread, waiting);
+        let state = thread_state(child.status.as_str(), waits);
+        html! {
+            g data-kind="subthread" {
+                a data-entry href=(thread_path(id)) {
+                    title { "subthread " (label(own)) ", " (state) }
+                    (self.hit(place, place))
+                    (at(&percent(place), self.y, &html! {
+                        rect.head x="-5" y="-5" width="10" height="10" {}
+                    }))
+                    (self.beside(place, &html! { (label(own)) ", " (state) }))
                 }
             }
         }
@@ -242,61 +469,13 @@ fn hint(message: &MessageView) -> Markup {
     html! { (shown(&title)) ". " (shown(&text)) }
 }
 
-/// Draws the area of a link, as high as its row.
-fn hit(from: usize, to: usize, y: usize) -> Markup {
-    let left = from.min(to);
-    let width = if from == to { LANE / 2 } else { from.abs_diff(to) };
-    html! {
-        rect.hit x=(left.saturating_sub(HEAD)) y=(y.saturating_sub(ROW / 2 + 5))
-            width=(width + HEAD) height=(ROW - 4) {}
-    }
-}
-
-fn arrow(from: usize, to: usize, y: usize) -> Markup {
-    let head = if to > from { to - HEAD } else { to + HEAD };
-    html! {
-        line.arrow x1=(from) y1=(y) x2=(head) y2=(y) {}
-        path.head d=(format!("M{to} {y}L{head} {}L{head} {}Z", y - 4, y + 4)) {}
-    }
-}
-
-/// Draws a point on a lane.
-fn stop(x: usize, y: usize) -> Markup {
-    html! { circle.head cx=(x) cy=(y) r="4" {} }
-}
-
-/// Draws a text beside a point on a lane.
-fn beside(x: usize, y: usize, text: &Markup) -> Markup {
-    html! { text x=(x + 9) y=(y + 4) { (text) } }
-}
-
-/// Draws an event other than a message, on the lane of the event's listener.
-fn mark(kind: &str, x: usize, y: usize, text: &str) -> Markup {
-    html! {
-        g data-kind=(kind) {
-            path.cross d=(format!("M{} {}l8 8m0 -8l-8 8", x - 4, y - 4)) {}
-            (beside(x, y, &label(text)))
-        }
-    }
-}
-
-fn subthread(child: &ThreadTimeline, x: usize, y: usize) -> Markup {
-    let id = child.thread.as_str();
-    let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
-    html! {
-        g data-kind="subthread" {
-            a data-entry href=(thread_path(id)) {
-                (hit(x, x, y))
-                rect.head x=(x - 5) y=(y - 5) width="10" height="10" {}
-                (beside(x, y, &html! { (label(own)) ", " (child.status.as_str()) }))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Time;
+    use crate::envelope::Disposition;
+    use crate::ids::{Digest, MessageId, Position, ThreadId};
+    use crate::thread::Hold;
 
     #[test]
     fn many_listeners_share_the_last_lane() {
@@ -304,7 +483,56 @@ mod tests {
         let mut lanes = SequenceLanes { names: Vec::new(), is_shared: false };
         names.iter().for_each(|name| lanes.add(name));
         assert_eq!(lanes.len(), limits::WEB_LANES_MAX + 1);
-        assert_eq!(lanes.middle("listener-99"), lanes.middle("listener-24"));
-        assert!(lanes.middle("listener-99") < lanes.width());
+        assert_eq!(lanes.place("listener-99"), lanes.place("listener-24"));
+        assert!(lanes.place("listener-99") < 100.0);
+    }
+
+    /// Draws one call from `desk` to `ledger`.
+    fn drawn(disposition: Option<Disposition>, hold: Option<Hold>) -> String {
+        let name = |name: &str| ListenerName::parse(name).unwrap();
+        let thread = ThreadId::parse("sess-arrows001").unwrap();
+        let message = MessageView {
+            position: Position(1),
+            id: MessageId(uuid::Uuid::from_u128(7)),
+            thread: thread.clone(),
+            seq: 1,
+            kind: MessageKind::Call,
+            from: name("desk"),
+            to: name("ledger"),
+            cause: None,
+            call: None,
+            time: Time(0).to_string(),
+            at: Time(0),
+            name: crate::ids::PayloadName::parse("{urn:example}say").unwrap(),
+            payload: None,
+            digest: Digest::of(b""),
+            disposition,
+            hold,
+        };
+        let mut timeline = ThreadTimeline::new(thread, name("desk"), Time(0));
+        let what = TimelineEvent::Message(message);
+        timeline.items.push(TimelineEntry { position: Position(1), at: Time(0), seq: 1, what });
+        diagram(&timeline, &[], &PageRoom::new()).into_string()
+    }
+
+    #[test]
+    fn an_arrow_reaches_its_recipient_only_after_the_delivery() {
+        let ledger = "x2=\"66.67%\"";
+        let handled = drawn(Some(Disposition::Handled), None);
+        assert!(handled.contains(ledger), "{handled}");
+        assert!(handled.contains("M0 0L-8 -4L-8 4Z"), "{handled}");
+
+        let held = drawn(None, Some(Hold::Approval));
+        assert!(held.contains("data-kind=\"held\""), "{held}");
+        assert!(held.contains("say, waits for an approval"), "{held}");
+        assert!(held.contains("waits for a person, not handed over"), "{held}");
+        let in_flight = drawn(None, None);
+        assert!(in_flight.contains("in flight, not handled yet"), "{in_flight}");
+        for drawn in [held, in_flight] {
+            let arrow = drawn.split("<line class=\"arrow\"").nth(1).unwrap();
+            let arrow = arrow.split('>').next().unwrap();
+            assert!(!arrow.contains(ledger), "{arrow}");
+            assert!(!drawn.contains("class=\"head\""), "{drawn}");
+        }
     }
 }

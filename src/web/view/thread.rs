@@ -9,18 +9,19 @@ use maud::{Markup, html};
 
 use super::conversation::conversation;
 use super::fork_history;
-use super::layout::{grouped, inline, is_open, moment, took};
+use super::layout::{grouped, inline, is_open, length, moment};
 use super::live;
 use super::operate::{self, ThreadActions};
 use super::payload_text::PageRoom;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{ViewState, pauses, sequence, timeline_chart, waiting as waiting_page};
+use super::{ViewState, pauses, sequence, thread_status, timeline_chart, waiting as waiting_page};
 use crate::audit::amounts::count;
 use crate::audit::{
-    ForkOrigin, HeldCall, RecordedMoment, ThreadPage, ThreadTimeline, earlier_decisions, held_of,
-    thread_page, thread_timeline,
+    ForkOrigin, HeldCall, RecordedMoment, ThreadPage, earlier_decisions, held_of, thread_page,
+    thread_timeline,
 };
+use crate::clock::Time;
 use crate::contract::run_definition_name;
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, CallWork, IndexReader, IndexedPause, WaitingMessage};
@@ -214,9 +215,9 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     let timeline = &page.timeline;
     let room = &PageRoom::new();
     let messages = match shown_view {
-        ThreadView::Conversation => conversation(page, room),
-        ThreadView::Sequence => drawing(&sequence::diagram(timeline, room)),
-        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work)),
+        ThreadView::Conversation => conversation(page, waiting, room),
+        ThreadView::Sequence => drawing(&sequence::diagram(timeline, waiting, room)),
+        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work, waiting)),
     };
     let id = timeline.thread.as_str();
     let mut others = vec![("Tree", super::thread_tree::path(id))];
@@ -233,7 +234,7 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
             }
         }
         (waiting_page::needs_you(waiting, held, may_act))
-        (totals(page, query.get("at").is_some()))
+        (totals(page, waiting, query.get("at").is_some()))
         @if let Some(parent) = parent {
             p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
         }
@@ -267,16 +268,20 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     }
 }
 
-fn totals(page: &ThreadPage, is_past: bool) -> Markup {
+fn totals(page: &ThreadPage, waiting: &[WaitingMessage], is_past: bool) -> Markup {
     let ThreadPage { timeline, fork, .. } = page;
     let spent = timeline.spent;
     let is_open = is_open(timeline.status.as_str()) && !is_past;
     html! {
         dl.facts {
-            div { dt { "Status" } dd { (status(timeline)) } }
+            div { dt { "Status" } dd { (thread_status::of_thread(timeline, waiting)) } }
             div { dt { "Opened" } dd { (moment(timeline.opened)) } }
             div { dt { "By" } dd { (inline(timeline.opened_by.as_str())) } }
-            div { dt { "Took" } dd { (took(timeline.opened, timeline.updated, is_open)) } }
+            @if is_open {
+                div { dt { "Open for" } dd { (length(Time::now().since(timeline.opened))) } }
+            } @else {
+                div { dt { "Took" } dd { (length(timeline.updated.since(timeline.opened))) } }
+            }
             div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
             div {
                 dt { "Config" }
@@ -296,11 +301,6 @@ fn totals(page: &ThreadPage, is_past: bool) -> Markup {
             }
         }
     }
-}
-
-pub(super) fn status(timeline: &ThreadTimeline) -> Markup {
-    let status = timeline.status.as_str();
-    html! { span.status data-status=(status) { (status) } }
 }
 
 /// Draws links to the pages before and after this one; no links if this page has the whole thread.

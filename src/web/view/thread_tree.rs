@@ -12,10 +12,12 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::layout::{grouped, inline, is_open, took, unless_zero};
 use super::thread::path as thread_path;
+use super::thread_status::{self, waits_in};
+use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use crate::audit::amounts::count;
+use crate::contract::run_definition_name;
 use crate::ids::ThreadId;
-use crate::index::{self, IndexReader, ThreadBranch};
+use crate::index::{self, HoldCount, IndexReader, ThreadBranch, WaitingMessage};
 use crate::limits;
 
 /// Maximum levels with distinct indents.
@@ -24,6 +26,15 @@ const INDENTS: usize = 12;
 /// Returns the path of the page with the tree of a thread.
 pub(super) fn path(thread: &str) -> String {
     format!("{}/tree", thread_path(thread))
+}
+
+/// Draws links to the views of a thread on its page `current`.
+pub(super) fn tabs(id: &str, current: &str, has_run: bool) -> Markup {
+    let mut others = vec![("Tree", path(id))];
+    if has_run {
+        others.push(("Goals", super::goal_graph::path(id)));
+    }
+    ThreadView::links_from(&thread_path(id), current, &others)
 }
 
 /// A row of the tree.
@@ -116,28 +127,44 @@ pub(super) async fn show(
         let Some(branch) = index.branch(&thread)? else { return Ok(None) };
         let mut reader = BranchReader { index, open: open.clone(), rows: Vec::new() };
         reader.add(branch, 0, skip)?;
-        Ok(Some(reader.rows))
+        let rows = reader.rows;
+        let waiting = index.waiting_beneath(&thread, limits::WEB_NEEDS_YOU_MAX)?;
+        let has_run = index.has_payload(&thread, &run_definition_name())?;
+        Ok(Some((rows, waiting, has_run)))
     };
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
-            Some(rows) => view.page(&id, "/threads", &content(&query, &id, skip, &rows)),
+            Some((rows, waiting, has_run)) => {
+                let content = content(&query, &id, skip, &rows, &waiting, has_run);
+                view.page(&id, "/threads", &content)
+            }
             None => super::thread::missing(view, &id),
         }
     })
     .await
 }
 
-fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[BranchRow]) -> Markup {
+fn content(
+    query: &UrlQuery,
+    id: &str,
+    skip: u64,
+    rows: &[BranchRow],
+    waiting: &[WaitingMessage],
+    has_run: bool,
+) -> Markup {
     let open = OpenBranches::read(query);
     let parent = ThreadId::parse(id).ok().and_then(|thread| thread.parent());
     let left = rows.first().map_or(0, |row| row.left);
     let next = skip.saturating_add(limits::WEB_PAGE_ROWS as u64);
     html! {
-        h1 { "Tree of " code { (inline(id)) } }
+        h1 { code { (inline(id)) } }
+        @if let Some(row) = rows.first() {
+            dl.facts { div { dt { "Status" } dd { (status(&row.branch, waiting)) } } }
+        }
+        (tabs(id, "Tree", has_run))
         p {
-            a href=(thread_path(id)) { "The thread" }
             @if let Some(parent) = parent {
-                " · beneath " a href=(path(parent.as_str())) { (inline(parent.as_str())) }
+                "Beneath " a href=(path(parent.as_str())) { (inline(parent.as_str())) }
             }
         }
         div.scroll tabindex="0" role="region" aria-label="Tree of threads" {
@@ -160,7 +187,7 @@ fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[BranchRow]) -> Markup 
                 }
                 tbody {
                     @for row in rows {
-                        (self::row(query, &open, id, row))
+                        (self::row(query, &open, id, waiting, row))
                         @if row.left > 0 && row.depth > 0 { (more(row)) }
                     }
                 }
@@ -178,7 +205,22 @@ fn content(query: &UrlQuery, id: &str, skip: u64, rows: &[BranchRow]) -> Markup 
     }
 }
 
-fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &BranchRow) -> Markup {
+/// Draws the status of a branch. A branch whose own thread has ended may still have waiting calls
+/// beneath it.
+fn status(branch: &ThreadBranch, waiting: &[WaitingMessage]) -> Markup {
+    let thread = ThreadId::parse(&branch.thread).ok();
+    let waits = thread.map(|thread| waits_in(&thread, waiting)).unwrap_or_default();
+    let waits = HoldCount { calls: branch.held, ..waits };
+    html! { (thread_status::status(&branch.status, waits)) (thread_status::denials(branch.denials)) }
+}
+
+fn row(
+    query: &UrlQuery,
+    open: &OpenBranches,
+    id: &str,
+    waiting: &[WaitingMessage],
+    row: &BranchRow,
+) -> Markup {
     let branch = &row.branch;
     let indent = format!("depth-{}", row.depth.min(INDENTS));
     let toggle = query.with("open", open.toggled(&branch.thread).as_deref()).link(&path(id));
@@ -196,16 +238,14 @@ fn row(query: &UrlQuery, open: &OpenBranches, id: &str, row: &BranchRow) -> Mark
                 } @else { span.toggle {} }
                 a data-entry href=(thread_path(&branch.thread)) { (inline(name)) }
             }
-            td { span.status data-status=(branch.status) { (branch.status) }
-                @if branch.held > 0 { " " span.waits { (count(branch.held, "wait")) } }
-            }
+            td { (status(branch, waiting)) }
             td data-label="Opened by" { (inline(&branch.opened_by)) }
             td.number data-label="Took" { (took(branch.opened, branch.updated, is_open(&branch.status))) }
             td.number data-label="Threads" { (unless_zero(branch.beneath)) }
             td.number data-label="Messages" { (grouped(branch.messages)) }
             td.number data-label="Turns" { (unless_zero(branch.turns)) }
             td.number data-label="Refused" { (unless_zero(branch.refusals)) }
-            td.number.errors data-label="Errors" { (unless_zero(branch.errors)) }
+            td.number.errors data-label="Errors" { (unless_zero(branch.errors.saturating_sub(branch.denials))) }
             td.number data-label="Tokens" { (unless_zero(branch.tokens)) }
             td.number data-label="Cost" { (cost) }
         }

@@ -45,6 +45,22 @@ impl ThreadView {
         }
     }
 
+    /// Draws the links of [`Self::links`] for another page about the thread, which is not a view of
+    /// its messages.
+    pub fn links_from(path: &str, current: &str, others: &[(&str, String)]) -> Markup {
+        html! {
+            nav.views aria-label="Views of the thread" {
+                @for view in Self::ALL {
+                    @let value = (view != Self::Conversation).then(|| view.as_str());
+                    a href=(UrlQuery::default().with(NAME, value).link(path)) { (view.title()) }
+                }
+                @for (title, path) in others {
+                    a href=(path) aria-current=[(*title == current).then_some("page")] { (title) }
+                }
+            }
+        }
+    }
+
     /// Draws links to the other views of the same messages, and to other pages about the thread.
     pub fn links(self, query: &UrlQuery, path: &str, others: &[(&str, String)]) -> Markup {
         let value = |view: Self| (view != Self::Conversation).then(|| view.as_str());

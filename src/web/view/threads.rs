@@ -15,8 +15,8 @@ use super::journals::PartitionAnswer;
 use super::layout::{grouped, inline, is_open, moment, shown, took, unless_zero};
 use super::live;
 use super::pauses;
+use super::thread_status;
 use super::url_query::UrlQuery;
-use crate::audit::amounts::count;
 use crate::audit::{ThreadPhase, past_time};
 use crate::envelope::Money;
 use crate::ids::Position;
@@ -313,19 +313,16 @@ fn row(tree: &ListedTree) -> Markup {
                 a data-entry href=(super::thread::path(&tree.thread)) { (inline(&tree.thread)) }
             }
             td data-label="Status" {
-                span.status data-status=(tree.status) { (tree.status) }
-                @if tree.waiting > 0 {
-                    " " span.waits { (count(tree.waiting, "wait")) }
-                }
+                (thread_status::of_tree(tree))
             }
             td data-label="Changed" { (moment(tree.updated)) }
             td.number data-label="Took" { (took(tree.opened, tree.updated, is_open(&tree.status))) }
             td.number data-label="Messages" {
                 (grouped(tree.messages))
-                @if open > 0 { span.open { ", " (grouped(open)) " open" } }
+                @if open > 0 { span.open { ", " (grouped(open)) " in flight" } }
             }
             td.number data-label="Refused" { (unless_zero(tree.refusals)) }
-            td.number.errors data-label="Errors" { (unless_zero(tree.errors)) }
+            td.number.errors data-label="Errors" { (unless_zero(tree.errors.saturating_sub(tree.denials))) }
             td.number data-label="Tokens" { (unless_zero(tokens)) }
             td.number data-label="Cost" { (cost) }
             td.request data-label="Asked" {

@@ -77,14 +77,18 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
         }
     };
 
-    // After a gap that is drawn shorter, the reader needs the exact time at which the work goes on.
+    // After a gap or a wait that is drawn shorter, the reader needs the exact time at which the work goes on.
     for (at, stretch) in scale.stretches().iter().enumerate() {
         if at == 0 || stretch.is_after_cut {
             let since = stretch.begin.saturating_sub(origin.0).max(0);
             add(stretch.begin, label(since, step / 10, end));
         }
     }
-    for stretch in scale.stretches() {
+    for stretch in scale.stretches().iter().filter(|stretch| stretch.is_shortened()) {
+        let since = stretch.end.saturating_sub(origin.0).max(0);
+        add(stretch.end, label(since, step / 10, end));
+    }
+    for stretch in scale.stretches().iter().filter(|stretch| !stretch.is_shortened()) {
         let since = stretch.begin.saturating_sub(origin.0).max(0);
         let first = since.div_euclid(step) + i64::from(since.rem_euclid(step) > 0);
         let last = stretch.end.saturating_sub(origin.0).div_euclid(step);
@@ -162,7 +166,7 @@ mod tests {
     /// Draws the ticks of these spans, in microseconds, as text.
     fn drawn(spans: &[(i64, i64)]) -> String {
         let spans: Vec<_> = spans.iter().map(|(begin, end)| (Time(*begin), Time(*end))).collect();
-        let ticks = ticks(&TimeScale::new(spans, Time(0)), Time(0));
+        let ticks = ticks(&TimeScale::new(spans, Vec::new(), Time(0)), Time(0));
         let ticks = ticks.iter().map(|tick| format!("{:.2} {}", tick.place, tick.label));
         ticks.collect::<Vec<_>>().join(", ")
     }
@@ -197,7 +201,7 @@ mod tests {
         // A day, two hours, 33 minutes and twelve seconds.
         let begins = (0..5).map(|number| number * 95_592_000_000);
         let spans = begins.map(|begin| (Time(begin), Time(begin + 30_000_000)));
-        let ticks = ticks(&TimeScale::new(spans.collect(), Time(0)), Time(0));
+        let ticks = ticks(&TimeScale::new(spans.collect(), Vec::new(), Time(0)), Time(0));
         assert!(ticks.iter().any(|tick| tick.label.len() > 16), "{ticks:?}");
         assert!(ticks.len() > 2, "{ticks:?}");
         for pair in ticks.windows(2) {

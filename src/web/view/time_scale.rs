@@ -1,5 +1,5 @@
 //! Maps times to places on a bar. Stretches without open work are drawn shorter, so that a thread
-//! that rested for a day still shows its work.
+//! that rested for a day still shows its work. So are long waits for people beside short work.
 
 use crate::clock::Time;
 
@@ -13,8 +13,21 @@ pub(super) struct BusyStretch {
     pub end: i64,
     /// Beginning of the stretch on the bar, in microseconds of the shortened time.
     place: i64,
+    /// Length of the stretch on the bar. Shorter than its duration for a shortened wait.
+    drawn: i64,
     /// Whether the gap before the stretch is drawn shorter than its real duration.
     pub is_after_cut: bool,
+}
+
+impl BusyStretch {
+    fn duration(&self) -> i64 {
+        self.end.saturating_sub(self.begin)
+    }
+
+    /// Whether the stretch is a wait that is drawn shorter than its real duration.
+    pub fn is_shortened(&self) -> bool {
+        self.drawn < self.duration()
+    }
 }
 
 /// Maps times to places from 0 to 1.
@@ -28,22 +41,30 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// Creates a scale for these spans. `last` is the time of the last event.
-    pub fn new(mut spans: Vec<(Time, Time)>, last: Time) -> Self {
-        spans.sort_by_key(|(begin, _)| *begin);
-        let mut busy: Vec<(i64, i64)> = Vec::new();
-        for (begin, end) in spans {
-            let end = end.max(begin);
-            match busy.last_mut() {
-                Some((_, until)) if begin.0 <= *until => *until = end.0.max(*until),
-                _ => busy.push((begin.0, end.0)),
-            }
-        }
+    /// Creates a scale for these spans of work and of waits for people. `last` is the time of the
+    /// last event. Waits without work take at most as much of the bar as the work.
+    pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
+        let work = merged(work);
+        let waits = without(&merged(waits), &work);
+        let sum = |spans: &[(i64, i64)]| -> i64 {
+            spans.iter().map(|(begin, end)| end.saturating_sub(*begin)).sum()
+        };
+        let [worked, waited] = [sum(&work), sum(&waits)];
+        let is_long = worked > 0 && waited > worked;
+        let share = if is_long { worked as f64 / waited as f64 } else { 1.0 };
+        let drawn_wait = |(begin, end): (i64, i64)| {
+            let drawn = (end.saturating_sub(begin) as f64 * share).round() as i64;
+            (begin, end, drawn.max(i64::from(end > begin)))
+        };
+        let drawn_work = |(begin, end): (i64, i64)| (begin, end, end.saturating_sub(begin));
+        let mut busy: Vec<(i64, i64, i64)> = work.into_iter().map(drawn_work).collect();
+        busy.extend(waits.into_iter().map(drawn_wait));
+        busy.sort_unstable();
 
-        let worked: i64 = busy.iter().map(|(begin, end)| end.saturating_sub(*begin)).sum();
-        let gap_max = (worked / GAP_PARTS).max(1);
-        let mut scale = Self { stretches: Vec::new(), length: 0, last, is_shortened: false };
-        for (begin, end) in busy {
+        let all: i64 = busy.iter().map(|(_, _, drawn)| drawn).sum();
+        let gap_max = (all / GAP_PARTS).max(1);
+        let mut scale = Self { stretches: Vec::new(), length: 0, last, is_shortened: is_long };
+        for (begin, end, drawn) in busy {
             let mut is_after_cut = false;
             if let Some(before) = scale.stretches.last() {
                 let gap = begin.saturating_sub(before.end);
@@ -51,8 +72,9 @@ impl TimeScale {
                 scale.length = scale.length.saturating_add(gap.min(gap_max));
             }
             scale.is_shortened |= is_after_cut;
-            scale.stretches.push(BusyStretch { begin, end, place: scale.length, is_after_cut });
-            scale.length = scale.length.saturating_add(end.saturating_sub(begin));
+            let place = scale.length;
+            scale.stretches.push(BusyStretch { begin, end, place, drawn, is_after_cut });
+            scale.length = scale.length.saturating_add(drawn);
         }
         scale
     }
@@ -80,18 +102,25 @@ impl TimeScale {
         self.length
     }
 
-    /// Returns the gaps that are drawn shorter, each by the places of its beginning and its end.
+    /// Returns the gaps and the waits that are drawn shorter, each by the places of its beginning
+    /// and its end.
     pub fn cuts(&self) -> impl Iterator<Item = (f64, f64)> {
         let pairs = self.stretches.windows(2);
-        pairs.filter_map(|pair| match pair {
+        let waits = self.stretches.iter().filter(|stretch| stretch.is_shortened());
+        let waits = waits.map(|wait| {
+            let [begin, end] = [wait.place, wait.place.saturating_add(wait.drawn)];
+            [begin, end].map(|place| place as f64 / self.length.max(1) as f64).into()
+        });
+        let gaps = pairs.filter_map(|pair| match pair {
             [before, after] if after.is_after_cut => {
                 Some((self.place(Time(before.end)), self.place(Time(after.begin))))
             }
             _ => None,
-        })
+        });
+        gaps.chain(waits)
     }
 
-    /// Whether any gap is drawn shorter than its real duration.
+    /// Whether any gap or wait is drawn shorter than its real duration.
     pub fn is_shortened(&self) -> bool {
         self.is_shortened
     }
@@ -100,10 +129,50 @@ impl TimeScale {
     pub fn place(&self, time: Time) -> f64 {
         let after = self.stretches.iter().rev().find(|stretch| stretch.begin <= time.0);
         let Some(stretch) = after else { return 0.0 };
-        let within = time.0.min(stretch.end).saturating_sub(stretch.begin);
-        let place = stretch.place.saturating_add(within);
-        place as f64 / self.length.max(1) as f64
+        let within = time.0.min(stretch.end).saturating_sub(stretch.begin) as f64;
+        let rate = stretch.drawn as f64 / stretch.duration().max(1) as f64;
+        (stretch.place as f64 + within * rate) / self.length.max(1) as f64
     }
+}
+
+/// Merges spans that overlap or touch, and sorts them.
+fn merged(mut spans: Vec<(Time, Time)>) -> Vec<(i64, i64)> {
+    spans.sort_by_key(|(begin, _)| *begin);
+    let mut merged: Vec<(i64, i64)> = Vec::new();
+    for (begin, end) in spans {
+        let end = end.max(begin);
+        match merged.last_mut() {
+            Some((_, until)) if begin.0 <= *until => *until = end.0.max(*until),
+            _ => merged.push((begin.0, end.0)),
+        }
+    }
+    merged
+}
+
+/// Removes the times of `work` from `waits`. Both are sorted and do not overlap themselves.
+fn without(waits: &[(i64, i64)], work: &[(i64, i64)]) -> Vec<(i64, i64)> {
+    let mut left = Vec::new();
+    let mut next = 0;
+    for (begin, end) in waits {
+        let mut from = *begin;
+        while let Some((busy_from, busy_to)) = work.get(next) {
+            if *busy_from >= *end {
+                break;
+            }
+            if *busy_from > from {
+                left.push((from, *busy_from));
+            }
+            from = from.max(*busy_to);
+            if *busy_to > *end {
+                break;
+            }
+            next += 1;
+        }
+        if from < *end {
+            left.push((from, *end));
+        }
+    }
+    left
 }
 
 #[cfg(test)]
@@ -115,7 +184,7 @@ mod tests {
         let day = 86_400_000_000;
         let spans = [(0, 100), (50, 200), (day, day + 200)];
         let spans = spans.map(|(begin, end)| (Time(begin), Time(end)));
-        let scale = TimeScale::new(spans.to_vec(), Time(day + 200));
+        let scale = TimeScale::new(spans.to_vec(), Vec::new(), Time(day + 200));
         assert!(scale.is_shortened());
         assert_eq!(scale.ends(), Some((Time(0), Time(day + 200))));
 
@@ -128,12 +197,35 @@ mod tests {
 
     #[test]
     fn spans_without_a_gap_keep_their_proportions() {
-        let scale = TimeScale::new(vec![(Time(10), Time(20)), (Time(20), Time(50))], Time(50));
+        let scale =
+            TimeScale::new(vec![(Time(10), Time(20)), (Time(20), Time(50))], Vec::new(), Time(50));
         assert!(!scale.is_shortened());
         assert!((scale.place(Time(20)) - 0.25).abs() < 1e-9);
         assert_eq!(scale.place(Time(50)), 1.0);
-        assert_eq!(TimeScale::new(Vec::new(), Time(0)).ends(), None);
-        let instant = TimeScale::new(vec![(Time(7), Time(7))], Time(7));
+        assert_eq!(TimeScale::new(Vec::new(), Vec::new(), Time(0)).ends(), None);
+        let instant = TimeScale::new(vec![(Time(7), Time(7))], Vec::new(), Time(7));
         assert_eq!(instant.place(Time(7)), 0.0);
+    }
+
+    #[test]
+    fn a_long_wait_takes_no_more_of_the_bar_than_the_work() {
+        let spans = |pairs: &[(i64, i64)]| {
+            pairs.iter().map(|(begin, end)| (Time(*begin), Time(*end))).collect::<Vec<_>>()
+        };
+        let scale = TimeScale::new(
+            spans(&[(0, 100), (1_000_050, 1_000_150)]),
+            spans(&[(50, 1_000_100)]),
+            Time(1_000_150),
+        );
+        assert!(scale.is_shortened());
+        let places = [0, 100, 1_000_050, 1_000_150].map(|time| scale.place(Time(time)));
+        for (place, expected) in places.into_iter().zip([0.0, 0.25, 0.75, 1.0]) {
+            assert!((place - expected).abs() < 1e-9, "{places:?}");
+        }
+        assert_eq!(scale.cuts().collect::<Vec<_>>(), [(0.25, 0.75)]);
+
+        let short = TimeScale::new(spans(&[(0, 100)]), spans(&[(100, 150)]), Time(150));
+        assert!(!short.is_shortened());
+        assert_eq!(without(&[(0, 10), (20, 30)], &[(5, 25)]), [(0, 5), (25, 30)]);
     }
 }

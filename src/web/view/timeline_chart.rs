@@ -11,15 +11,16 @@ use super::thread::path as thread_path;
 use super::time_axis::{self, AxisTick};
 use super::time_scale::TimeScale;
 use super::timeline_rows::{self, RowContent, TimelineRow};
+use super::{record_entry, thread_status};
 use crate::audit::amounts::count;
-use crate::audit::{ThreadPage, ThreadTimeline};
+use crate::audit::{RefusalView, ThreadPage, ThreadTimeline};
 use crate::clock::Time;
-use crate::index::{CallWork, TurnWork, WorkKind, WorkSpan};
+use crate::index::{CallWork, TurnWork, WaitingMessage, WorkKind, WorkSpan};
 
 /// Width of a bar, in units of the drawing.
 const BAR_UNITS: u32 = 1_000;
 /// Minimum visible width of a span, in the same units as [`BAR_UNITS`].
-const BAR_MIN: f64 = 3.0;
+const BAR_MIN: f64 = 8.0;
 
 /// Id of the drawing behind the spans of every row.
 const GRID: &str = "timeline-grid";
@@ -51,8 +52,9 @@ impl ChartScale {
     }
 }
 
-/// Draws the chart of a page. Open work lasts until now.
-pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
+/// Draws the chart of a page. Open work lasts until now. `waiting` contains the calls that wait for
+/// a person now.
+pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMessage]) -> Markup {
     let timeline = &page.timeline;
     let children = timeline_rows::subthreads(timeline);
     let children: Vec<&ThreadTimeline> = children.into_iter().map(|(_, child)| child).collect();
@@ -70,10 +72,10 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
             "Times are since the beginning of the thread. Calls and subthreads stand beneath the turn \
             or the call that opened them."
             @if scale.times.is_shortened() {
-                " Times in which nothing was open are drawn shorter, as grey bands."
+                " Times in which nothing was at work are drawn shorter, as grey bands."
             }
         }
-        (table(&rows, &scale))
+        (table(&rows, &scale, work, waiting))
     }
 }
 
@@ -90,9 +92,12 @@ fn scale_of(
     let last = ends.chain(last).max().unwrap_or(Time(0));
     let has_open = spans().any(|span| span.end.is_none());
     let last = if has_open { last.max(Time::now()) } else { last };
-    let bars = spans().map(|span| (span.begin, span.end.unwrap_or(last)));
-    let bars = bars.chain(children.iter().map(|child| (child.opened, child.updated)));
-    TimeScale::new(bars.collect(), last)
+    let of_kind = |is_wait: bool| {
+        let spans = spans().filter(move |span| (span.kind == WorkKind::Person) == is_wait);
+        spans.map(|span| (span.begin, span.end.unwrap_or(last)))
+    };
+    let bars = of_kind(false).chain(children.iter().map(|child| (child.opened, child.updated)));
+    TimeScale::new(bars.collect(), of_kind(true).collect(), last)
 }
 
 fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
@@ -129,7 +134,12 @@ fn swatch(kind: &str) -> Markup {
     }
 }
 
-fn table(rows: &[TimelineRow<'_>], scale: &ChartScale) -> Markup {
+fn table(
+    rows: &[TimelineRow<'_>],
+    scale: &ChartScale,
+    work: &[CallWork],
+    waiting: &[WaitingMessage],
+) -> Markup {
     let numbers = WorkKind::ALL.map(|kind| match kind {
         WorkKind::Work => "At work",
         WorkKind::Person => "Person",
@@ -153,9 +163,14 @@ fn table(rows: &[TimelineRow<'_>], scale: &ChartScale) -> Markup {
                     @for row in rows {
                         @let indent = format!("depth-{}", row.depth.min(INDENTS));
                         @match row.content {
-                            RowContent::Call(call) => (call_row(call, &indent, scale)),
+                            RowContent::Call(call) => (call_row(call, work, &indent, scale)),
                             RowContent::Turn(turn) => (turn_row(turn, &indent, scale)),
-                            RowContent::Subthread(child) => (subthread_row(child, &indent, scale)),
+                            RowContent::Subthread(child) => {
+                                (subthread_row(child, waiting, &indent, scale))
+                            }
+                            RowContent::Refusal(refusal, at) => {
+                                (refusal_row(refusal, at, &indent, scale))
+                            }
                         }
                     }
                     @if rows.len() >= ROWS_WITH_SECOND_AXIS { (axis_row(scale, None)) }
@@ -176,8 +191,8 @@ fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     }
 }
 
-fn call_row(call: &CallWork, indent: &str, scale: &ChartScale) -> Markup {
-    let outcome = call.outcome.as_deref().unwrap_or_else(|| open_state(call));
+fn call_row(call: &CallWork, work: &[CallWork], indent: &str, scale: &ChartScale) -> Markup {
+    let outcome = call.outcome.as_deref().unwrap_or_else(|| open_state(call, work));
     let retries = call.failed_attempts + call.failovers;
     html! {
         tr {
@@ -187,7 +202,9 @@ fn call_row(call: &CallWork, indent: &str, scale: &ChartScale) -> Markup {
                 }
             }
             td.bar {
-                (bar(call.spans.iter().map(|span| (span.kind.as_str(), span)), scale))
+                @let open = open_span(call);
+                @let spans = call.spans.iter().map(|span| (span.kind.as_str(), span));
+                (bar(open.iter().map(|span| ("open", span)).chain(spans), scale))
             }
             @for kind in WorkKind::ALL {
                 @let time = time_of(call, kind, scale.last());
@@ -206,13 +223,57 @@ fn call_row(call: &CallWork, indent: &str, scale: &ChartScale) -> Markup {
 }
 
 /// Returns the state of a call without a result.
-fn open_state(call: &CallWork) -> &'static str {
+fn open_state(call: &CallWork, work: &[CallWork]) -> &'static str {
+    if let Some(hold) = call.hold {
+        return hold.state();
+    }
     let open = call.spans.iter().rev().find(|span| span.end.is_none());
     match open.map(|span| span.kind) {
         Some(WorkKind::Person) => "waits for a person",
         Some(WorkKind::Work | WorkKind::Model) => "at work",
         Some(WorkKind::Queue) => "queued",
+        None if work.iter().any(|other| other.opener == Some(call.call) && is_open(other)) => {
+            "waits for its calls"
+        }
         None => "open",
+    }
+}
+
+fn is_open(call: &CallWork) -> bool {
+    call.outcome.is_none()
+}
+
+/// Returns the span from the beginning of an open call until now; `None` for a call that has ended.
+/// Its bar shows that the call is open between its stretches of work.
+fn open_span(call: &CallWork) -> Option<WorkSpan> {
+    let begin = call.spans.first().filter(|_| is_open(call))?.begin;
+    Some(WorkSpan { kind: WorkKind::Queue, begin, end: None })
+}
+
+fn refusal_row(refusal: &RefusalView, at: Time, indent: &str, scale: &ChartScale) -> Markup {
+    let x = format!("{:.2}%", scale.times.place(at) * 100.0);
+    html! {
+        tr {
+            th.(indent) scope="row" {
+                a data-entry href=(record_entry::path(refusal.position)) {
+                    "refused: " (refusal.rule)
+                }
+            }
+            td.bar {
+                svg width="100%" height="14" aria-hidden="true" {
+                    svg width="100%" height="14" viewBox=(format!("0 0 {BAR_UNITS} 14"))
+                        preserveAspectRatio="none" {
+                        use href={ "#" (GRID) } {}
+                    }
+                    svg.point x=(x) y="7" width="1" height="1" {
+                        g data-kind="failed" { path.cross d="M-4 -4l8 8m0 -8l-8 8" {} }
+                    }
+                }
+            }
+            @for _ in WorkKind::ALL { td.number {} }
+            td.number {}
+            td { "refused by the gate" }
+        }
     }
 }
 
@@ -231,14 +292,19 @@ fn turn_row(turn: &TurnWork, indent: &str, scale: &ChartScale) -> Markup {
             td.number {}
             td {
                 @if turn.tokens_in + turn.tokens_out > 0 {
-                    (grouped(turn.tokens_in)) " + " (grouped(turn.tokens_out)) " tokens"
+                    (grouped(turn.tokens_in)) " tokens in, " (grouped(turn.tokens_out)) " out"
                 }
             }
         }
     }
 }
 
-fn subthread_row(child: &ThreadTimeline, indent: &str, scale: &ChartScale) -> Markup {
+fn subthread_row(
+    child: &ThreadTimeline,
+    waiting: &[WaitingMessage],
+    indent: &str,
+    scale: &ChartScale,
+) -> Markup {
     let id = child.thread.as_str();
     let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
     let span = WorkSpan { kind: WorkKind::Work, begin: child.opened, end: Some(child.updated) };
@@ -250,7 +316,7 @@ fn subthread_row(child: &ThreadTimeline, indent: &str, scale: &ChartScale) -> Ma
             td.bar { (bar([("subthread", &span)].into_iter(), scale)) }
             td.number colspan="4" data-label="Took" { (length(child.updated.since(child.opened))) }
             td.number {}
-            td { (child.status.as_str()) }
+            td { (thread_status::of_thread(child, waiting)) }
         }
     }
 }
@@ -281,7 +347,8 @@ fn grid(scale: &ChartScale) -> Markup {
 fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &ChartScale) -> Markup {
     let mut drawn: Vec<_> = spans.collect();
     // The model's time is drawn over the work of its agent.
-    drawn.sort_by_key(|(_, span)| span.kind);
+    // Above all, an open call is drawn beneath its work.
+    drawn.sort_by_key(|(name, span)| (*name != "open", span.kind));
     html! {
         svg width="100%" height="14" viewBox=(format!("0 0 {BAR_UNITS} 14"))
             preserveAspectRatio="none" aria-hidden="true" {

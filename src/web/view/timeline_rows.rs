@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::audit::{ThreadTimeline, TimelineEvent};
+use crate::audit::{RefusalView, ThreadTimeline, TimelineEvent};
 use crate::clock::Time;
 use crate::ids::{MessageId, Position};
 use crate::index::{CallWork, TurnWork};
@@ -15,6 +15,8 @@ pub(super) enum RowContent<'p> {
     Call(&'p CallWork),
     Turn(&'p TurnWork),
     Subthread(&'p ThreadTimeline),
+    /// A payload that the gate refused, and the time of the refusal.
+    Refusal(&'p RefusalView, Time),
 }
 
 /// A row of the timeline.
@@ -55,6 +57,14 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
         let parent = parent(work, opener(timeline, child, position), position);
         add(parent, child.opened, RowContent::Subthread(child));
     }
+    for item in &timeline.items {
+        if let TimelineEvent::Refused(refusal) = &item.what {
+            let turns = || work.iter().flat_map(|call| &call.turns);
+            let turn = turns().find(|turn| turn.position == item.position);
+            let content = RowContent::Refusal(refusal, item.at);
+            add(turn.map(|turn| turn.note), item.at, content);
+        }
+    }
 
     for rows in beneath.values_mut() {
         // The row that begins first is taken first, from the end of the list. Rows that begin at
@@ -73,7 +83,7 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
         let within = match content {
             RowContent::Call(call) => beneath.remove(&Some(call.call)),
             RowContent::Turn(turn) => beneath.remove(&Some(turn.note)),
-            RowContent::Subthread(_) => None,
+            RowContent::Subthread(_) | RowContent::Refusal(..) => None,
         };
         open.extend(within);
     }
@@ -138,6 +148,7 @@ mod tests {
             is_cut: false,
             failed_attempts: 0,
             failovers: 0,
+            hold: None,
         }
     }
 
@@ -162,6 +173,7 @@ mod tests {
             RowContent::Call(call) => (row.depth, call.payload.as_str()),
             RowContent::Turn(_) => (row.depth, "turn"),
             RowContent::Subthread(_) => (row.depth, "subthread"),
+            RowContent::Refusal(..) => (row.depth, "refusal"),
         });
         let expected = [(0, "call-1"), (1, "turn"), (2, "call-4"), (2, "call-2"), (2, "call-3")];
         assert_eq!(rows.collect::<Vec<_>>(), expected);

@@ -64,6 +64,7 @@ function live(line) {
   const calls = new Map();
   let source = null;
   let isRunning = false;
+  let hasState = false;
   let isPaused = false;
   let version = null;
   let isLoading = false;
@@ -81,9 +82,11 @@ function live(line) {
   }
 
   function describe() {
+    pause.hidden = !isRunning && !isPaused;
+    line.toggleAttribute("data-stopped", hasState && !isRunning);
     if (isPaused) show("This page does not update.");
     else if (isRunning) show("Live.");
-    else show("No organism runs.");
+    else show("No organism runs: nothing moves, and decisions wait, until one starts.");
   }
 
   function open() {
@@ -91,6 +94,7 @@ function live(line) {
     source = new EventSource(line.dataset.live);
     source.addEventListener("state", (event) => {
       isRunning = JSON.parse(event.data).running;
+      hasState = true;
       describe();
     });
     source.addEventListener("grown", (event) => load(JSON.parse(event.data).version));

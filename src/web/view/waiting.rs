@@ -13,12 +13,12 @@ use super::ViewState;
 use super::layout::{inline, moment, shown};
 use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
-use super::{live, message, operate, thread};
+use super::{live, message, operate, prompt, thread};
 use crate::audit::amounts::{count, duration};
 use crate::audit::{CallPreviewView, HeldCall, StartingRequest, held_of, starting_request};
 use crate::clock::Time;
 use crate::ids::MessageId;
-use crate::index::{self, IndexReader, WaitingMessage};
+use crate::index::{self, IndexReader, MessageSelector, WaitingMessage};
 use crate::limits;
 use crate::thread::Hold;
 
@@ -42,6 +42,8 @@ pub(super) struct CallToDecide {
     /// The client's request, which may be the call itself; `None` if the index has no such request.
     /// An error states why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
+    /// Whether a model wrote the call, so that its prompt has a page.
+    pub has_prompt: bool,
 }
 
 impl CallToDecide {
@@ -49,10 +51,20 @@ impl CallToDecide {
         let mut payloads = HashMap::new();
         let with_request = |call: HeldCall| {
             let request = starting_request(index, call.message, &mut payloads)?;
-            Ok(Self { call, request: Ok(request) })
+            let has_prompt = has_prompt(index, &call)?;
+            Ok(Self { call, request: Ok(request), has_prompt })
         };
         calls.into_iter().map(with_request).collect()
     }
+}
+
+/// Whether a turn of the sender's model wrote the call.
+fn has_prompt(index: &IndexReader, call: &HeldCall) -> Result<bool, index::Error> {
+    let selector = MessageSelector::parse(&call.message.to_string());
+    let Some(selector) = selector else { return Ok(false) };
+    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(false) };
+    let turn = index.turn_at(row.position)?;
+    Ok(turn.is_some_and(|turn| turn.agent == call.from.as_str()))
 }
 
 /// The calls of one page, before their payloads are read.
@@ -211,21 +223,33 @@ fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
             }
             (content_of(shown, room))
             @if may_act { (buttons(call)) }
-            p { code { "organism " (command) " " (call.message) } }
+            @if !may_act {
+                p.hint {
+                    "This view is read-only. To decide here, start it with " code { "--operate" } "."
+                }
+            }
+            h3 { "At the terminal" }
+            ul.commands {
+                li { code { "organism " (command) " " (call.message) } }
+                li { code { "organism refuse " (call.message) " --reason \"…\"" } }
+            }
         }
     }
 }
 
 /// Draws the facts, the request, the payload and the preview of a held call.
 fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
-    let CallToDecide { call, request } = shown;
+    let CallToDecide { call, request, has_prompt } = shown;
     html! {
         dl.facts {
             div { dt { "Waits for an" } dd { (call.hold.as_str()) } }
             div { dt { "From" } dd { (inline(call.from.as_str())) } }
             div { dt { "To" } dd { (inline(call.to.as_str())) } }
             div { dt { "Since" } dd { (since(call)) } }
-            @if let Some(until) = &call.until { div { dt { "Until" } dd { time { (until) } } } }
+            div {
+                dt { "Until" }
+                dd { @if let Some(until) = &call.until { time { (until) } } @else { "it does not lapse" } }
+            }
             @if let Some(why) = &call.why { div { dt { "Why" } dd { (inline(why)) } } }
             div {
                 dt { "Thread" }
@@ -234,6 +258,10 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
                         (inline(call.thread.as_str()))
                     }
                 }
+            }
+            div { dt { "Message" } dd { a href=(message::path(call.message)) { "all on record about it" } } }
+            @if *has_prompt {
+                div { dt { "Prompt" } dd { a href=(prompt::path(call.message)) { "what its model read" } } }
             }
         }
         @match request {
@@ -255,6 +283,8 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
             },
         }
         @if let Some(payload) = &call.payload {
+            (readable(payload, room))
+            h3 { "The exact text, which a decision covers" }
             (written(payload, room))
         } @else {
             p.empty { "The payload was redacted." }
@@ -320,7 +350,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
                         p {
                             b { "Waits for a person" } ": " (message::link(call.message)) ", since "
                             (moment(call.since)) ". It is not handed over. "
-                            a href=(call_path(call.message)) { "What it waits with" }
+                            a href=(call_path(call.message)) { "How to decide" }
                         }
                     }
                 }
@@ -336,7 +366,7 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
                         ". It is not handed over."
                     }
                     @if may_act { (buttons(call)) } @else {
-                        p { a href=(call_path(call.message)) { "What it waits with" } }
+                        p { a href=(call_path(call.message)) { "How to decide" } }
                     }
                 }
             }
@@ -363,6 +393,13 @@ fn buttons(call: &HeldCall) -> Markup {
             a.button href=(operate::refuse_path(call)) { "Refuse" }
         }
     }
+}
+
+/// Draws a payload in the form of the other pages. Draws nothing if that is the written text.
+fn readable(payload: &str, room: &PageRoom) -> Markup {
+    let text = Excerpt::of_payload(payload, None);
+    let is_other = text.text().0 != Excerpt::as_written(payload).text().0;
+    html! { @if is_other && !room.is_full() { pre.body { (room.take(text.text())) } } }
 }
 
 /// Draws the text of a payload. A person who decides must see the whole text.
@@ -423,7 +460,7 @@ mod tests {
             (Err("the disk <fails>".to_owned()), "could not be read: <bdi>the disk &lt;fails&gt;"),
         ];
         for (request, expected) in cases {
-            let shown = CallToDecide { call: call.clone(), request };
+            let shown = CallToDecide { call: call.clone(), request, has_prompt: false };
             let drawn = whole_call(&shown).into_string();
             assert!(drawn.contains(expected), "{drawn}");
             assert!(drawn.contains("&lt;work/&gt;"), "{drawn}");

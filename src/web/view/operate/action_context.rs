@@ -119,7 +119,8 @@ pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDeci
         move |_, index| starting_request(index, message, &mut HashMap::new()),
         |answers| answers.into_iter().find_map(|found| found.answer),
     );
-    CallToDecide { call, request: found.await.map_err(|error| error.to_string()) }
+    let request = found.await.map_err(|error| error.to_string());
+    CallToDecide { call, request, has_prompt: false }
 }
 
 /// Returns why the person of a view is no operator in the present config; `None` if the person is

@@ -2,6 +2,7 @@
 //! text.
 
 use super::{ViewServer, text_of};
+use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::diff::{essay_house, run_with};
 use crate::organism::{House, say};
 
@@ -32,6 +33,18 @@ fn a_changed_prompt_stands_before_what_the_model_answered() {
     let equal = view.page("/compare?a=sess-essay000&b=sess-essay000");
     assert!(text_of(&equal).contains("The events of both threads are equal: 43 events"));
     assert!(!equal.contains("First difference"));
+}
+
+#[test]
+fn a_thread_that_has_not_ended_has_no_verdict() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let text = text_of(&view.page("/compare?a=sess-booked777&b=sess-waiting777"));
+    assert!(text.contains("B has not ended: the results cannot be compared yet"), "{text}");
+    assert!(!text.contains("results are different"), "{text}");
+    assert!(text.contains("waiting for a person"), "{text}");
+    let diff = runs.house.organism(&["diff", "sess-booked777", "sess-waiting777"]);
+    assert!(diff.err.contains("sess-waiting777 has not ended"), "{diff:?}");
 }
 
 #[test]

@@ -89,7 +89,35 @@ fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
     let found = view.page("/search?kind=refusal&rule=not-in-vocabulary&from=desk");
     assert!(text_of(&found).contains("nonsense"), "{found}");
 
-    let sql = "SELECT kind, listener, count(*) AS errors FROM error GROUP BY 1, 2";
+    // Each refusal leads to its record, with the refused text, its turn and its prompt.
+    let link = found.split("href=\"/records/").nth(1).unwrap().split('"').next().unwrap();
+    let record = text_of(&view.page(&format!("/records/{link}")));
+    for part in ["Refused by the gate", "not-in-vocabulary", "desk", "nonsense", "sha256 "] {
+        assert!(record.contains(part), "{part} in {record}");
+    }
+    let conversation = view.page("/threads/sess-booked777");
+    let link = conversation.split("href=\"/records/").nth(1).unwrap().split('"').next().unwrap();
+    let record = view.get(&format!("/records/{link}")).body;
+    let text = text_of(&record);
+    for part in ["schema-invalid", "of the raw text of the turn", "Raw text of the turn", "Hash"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(record.contains("/prompt\">this prompt"), "{record}");
+    for missing in ["/records/0", "/records/999999", "/records/x"] {
+        assert_eq!(view.get(missing).status, 404, "{missing}");
+    }
+
+    // An attempt and the call that ended with it are one failure, and a denial is none.
+    let sql = "SELECT kind, listener, count(DISTINCT position) AS errors FROM error \
+               WHERE kind <> 'denied' GROUP BY 1, 2";
+    let failures = page.split("aria-label=\"Failures by kind and listener\"").nth(1).unwrap();
+    let failures = failures.split("</table>").next().unwrap();
+    assert!(!failures.contains("denied"), "{failures}");
+    let denials =
+        page.split("aria-label=\"Denials by listener\"").nth(1).unwrap().split("</table>").next();
+    assert!(has_row(denials.unwrap(), &["ledger", " 1"]), "{denials:?}");
+    let newest = page.split("aria-label=\"The newest failures\"").nth(1).unwrap();
+    assert_eq!(newest.matches("budget-spent").count(), 1, "{newest}");
     for line in runs.house.organism(&["sql", sql, "--json"]).json() {
         let count = line["errors"].to_string();
         let parts = [line["kind"].as_str().unwrap(), line["listener"].as_str().unwrap(), &count];
@@ -119,7 +147,16 @@ fn a_call_that_its_failed_attempt_has_ended_is_one_error() {
     let own = "<th scope=\"row\"><bdi>tired</bdi>";
     let row = page.split("<tr>").find(|row| row.contains(own)).unwrap();
     let (_, errors) = row.split_once("data-label=\"Errors\">").unwrap();
-    assert_eq!(errors.split('<').next(), Some("1"), "{row}");
+    assert!(errors.starts_with("<a href=\"/refused#failed\">1<"), "{row}");
+    let ledger = page.split("<tr>").find(|row| row.contains("scope=\"row\"><bdi>ledger</bdi>"));
+    let (_, errors) = ledger.unwrap().split_once("data-label=\"Errors\">").unwrap();
+    assert!(errors.starts_with("</td>"), "a denial is no error of the listener: {ledger:?}");
+
+    let listed = view.page("/threads?errors=on");
+    assert!(!listed.contains("href=\"/threads/sess-refused777\""), "{listed}");
+    let all = view.page("/threads");
+    let row = all.split("<tr>").find(|row| row.contains("href=\"/threads/sess-refused777\""));
+    assert!(text_of(&format!("<tr>{}", row.unwrap())).contains("1 denial"), "{row:?}");
 }
 
 #[test]
@@ -145,7 +182,14 @@ fn actions_of_people_are_listed_with_their_reasons() {
     let page = view.page("/actions");
     let expected: [&[&str]; 3] = [
         &["approve", "operator", "as agreed", "sess-booked777"],
-        &["refuse", "operator", "booked before", "sess-refused777"],
+        &[
+            "refuse",
+            "operator",
+            "writer → ledger say",
+            "waited ",
+            "booked before",
+            "sess-refused777",
+        ],
         &["cancel", "operator", "not needed", "sess-cancel777"],
     ];
     for parts in expected {

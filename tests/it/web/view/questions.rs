@@ -95,7 +95,7 @@ fn each_question_is_answered_in_three_clicks() {
             &["/search", "form: words=INV-777"],
             &["sess-booked777", "sess-cancel777", "newest first"],
         ),
-        (&[booked, answer], &["Written by a model", "playback/", "2 000 + 100"]),
+        (&[booked, answer], &["Written by a model", "playback/", "2 000 in, 100 out"]),
         (&["/refused"], &["schema-invalid", "writer", "not-in-vocabulary"]),
         (&["/costs"], &["writer", "8 000", "600", "0.022"]),
         (&["/listeners"], &["flaky", "ledger", "queue p95"]),

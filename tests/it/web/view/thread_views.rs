@@ -104,6 +104,7 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
         ("0", "desk → writer order"),
         ("1", "turn 1"),
         ("2", "writer → ledger say"),
+        ("2", "refused: schema-invalid"),
         ("1", "turn 2"),
     ];
     assert_eq!(rows, expected);
@@ -134,8 +135,27 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
         assert!(!text_of(&view.page(other)).contains("It is not handed over."), "{other}");
     }
 
+    // The wait is the status on every page, and the arrow of the call does not reach its listener.
+    let paths = [
+        waiting,
+        "/threads",
+        "/costs",
+        "/threads/sess-waiting777/tree",
+        "/compare",
+        "/compare?a=sess-booked777&b=sess-waiting777",
+    ];
+    for path in paths {
+        let page = view.page(path);
+        assert!(page.contains("data-status=\"waits\">waits for an approval<"), "{path}: {page}");
+    }
+    let listed = runs.house.organism(&["threads"]).out;
+    assert!(listed.contains("waits for an approval"), "{listed}");
+    let diagram = view.page(&format!("{waiting}?view=sequence"));
+    assert!(diagram.contains("data-kind=\"held\""), "{diagram}");
+    assert!(text_of(&diagram).contains("waits for a person, not handed over"), "{diagram}");
+
     let page = view.page(&format!("{waiting}?view=timeline"));
-    let row = page.split("<tr>").find(|row| row.contains("waits for a person")).unwrap();
+    let row = page.split("<tr>").skip(1).find(|row| row.contains("waits for an approval")).unwrap();
     let bar = row.split("data-span=\"person\"").nth(1).unwrap().split('>').next().unwrap();
     let number = |name: &str| -> f64 {
         let text = bar.split(&format!(" {name}=\"")).nth(1).unwrap().split('"').next().unwrap();
@@ -145,6 +165,18 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     assert!(number("x") + number("width") <= 1_000.5 && number("width") >= 3.0, "{bar}");
     let legend = text_of(&page).split("Waited for a person").nth(1).unwrap().to_owned();
     assert!(!legend.trim_start().starts_with("0 us"), "{legend}");
+
+    // The call of the client is open, too, so its bar goes on until now, with its work inside.
+    let order =
+        page.split("<tr>").skip(1).find(|row| row.contains("<b><bdi>order</bdi></b>")).unwrap();
+    let open = order.split("data-span=\"open\"").nth(1).unwrap().split('>').next().unwrap();
+    let width = open.split(" width=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(width.parse::<f64>().unwrap() > 990.0, "{order}");
+    assert!(text_of(&format!("<tr>{order}")).contains("waits for its calls"), "{order}");
+    // A short work is wide enough to see beside a long wait.
+    let work = order.split("data-span=\"work\"").nth(1).unwrap().split('>').next().unwrap();
+    let width = work.split(" width=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(width.parse::<f64>().unwrap() > 100.0, "{order}");
 }
 
 #[test]
@@ -210,5 +242,8 @@ fn the_page_of_a_message_shows_the_raw_text_of_its_turn_with_its_findings() {
     let page = view.get(&format!("/messages/{}", notes[0])).body;
     let (_, raw) = page.split_once("Raw text of the turn").unwrap();
     let mark = raw.split("<mark>").nth(1).unwrap().split("</mark>").next().unwrap();
-    assert!(text_of(mark).contains("unknown-param: `order` has no child `m`"), "{mark}");
+    assert_eq!(text_of(&format!("<mark>{mark}")), "<m/>1");
+    let list = raw.split("<ol class=\"findings\">").nth(1).unwrap().split("</ol>").next().unwrap();
+    let list = text_of(&format!("<ol>{list}"));
+    assert!(list.contains(", column 89: unknown-param: `order` has no child `m`"), "{list}");
 }

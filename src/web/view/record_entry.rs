@@ -1,0 +1,215 @@
+//! The page of one record: its messages, its refusals, its place in the chain, and its text.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::layout::{grouped, inline, moment, shown, table};
+use super::payload_text::Excerpt;
+use super::{ViewState, message, prompt, thread, turn_text};
+use crate::audit::amounts::count;
+use crate::audit::{RefusalView, TurnText, turn_text as read_turn};
+use crate::envelope::Message;
+use crate::ids::{MessageId, Position};
+use crate::index::{self, IndexReader};
+use crate::journal::HashedRecord;
+use crate::limits;
+use crate::thread::Fact;
+
+/// Returns the path of the page of a record.
+pub(super) fn path(position: Position) -> String {
+    format!("/records/{position}")
+}
+
+/// Draws a link to a record, which shows its number.
+pub(super) fn link(position: Position) -> Markup {
+    html! { a href=(path(position)) { "record " (position) } }
+}
+
+/// A record, with the turn of a model that it contains.
+struct FoundRecord {
+    sealed: HashedRecord,
+    /// Note of the turn, and the texts of the note.
+    turn: Option<(MessageId, Option<TurnText>)>,
+    /// Whether the journal has no later record.
+    is_last: bool,
+}
+
+pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(text): Path<String>) -> Response {
+    let Ok(position) = text.parse().map(Position) else { return missing(&view, &text) };
+    let find = move |_, index: &mut IndexReader| find(index, position);
+    view.respond(find, move |view, answers| {
+        let found: Vec<_> = answers
+            .into_iter()
+            .filter_map(|found| Some((found.partition, found.answer?)))
+            .collect();
+        if found.is_empty() {
+            return missing(view, &text);
+        }
+        view.page(&format!("Record {position}"), "/record", &content(position, &found))
+    })
+    .await
+}
+
+fn missing(view: &ViewState, text: &str) -> Response {
+    let text = format!("No journal has a record `{text}`.");
+    view.failed(StatusCode::NOT_FOUND, "No such record", &text)
+}
+
+fn find(index: &IndexReader, position: Position) -> Result<Option<FoundRecord>, index::Error> {
+    let Some(sealed) = index.journal().record(position)? else { return Ok(None) };
+    let turn = match index.turn_at(position)? {
+        Some(turn) => Some((turn.note, read_turn(index, position, turn.note)?)),
+        None => None,
+    };
+    let is_last = index.journal().last()? <= position;
+    Ok(Some(FoundRecord { sealed, turn, is_last }))
+}
+
+/// Draws the records with this number. Each partition has records of its own.
+fn content(position: Position, found: &[(u32, FoundRecord)]) -> Markup {
+    let before = Position(position.0.saturating_sub(1));
+    html! {
+        h1 { "Record " (position) }
+        @for (partition, record) in found {
+            @if found.len() > 1 { h2 { "Partition " (partition) } }
+            (self::record(record))
+        }
+        nav.pages aria-label="Records before and after" {
+            @if before.0 > 0 { a rel="prev" href=(path(before)) { "Record " (before) } }
+            @if found.iter().any(|(_, record)| !record.is_last) {
+                a rel="next" href=(path(Position(position.0.saturating_add(1)))) {
+                "Record " (position.0.saturating_add(1))
+            }
+            }
+        }
+    }
+}
+
+fn record(found: &FoundRecord) -> Markup {
+    let FoundRecord { sealed, turn, .. } = found;
+    let record = &sealed.record;
+    let json = serde_json::to_value(record).unwrap_or_default();
+    let pretty = serde_json::to_string_pretty(&json).unwrap_or_default();
+    let text = Excerpt::as_written(&pretty);
+    let messages: Vec<_> = record.facts.iter().filter_map(accepted).collect();
+    html! {
+        dl.facts.long {
+            div { dt { "Time" } dd { (moment(record.time)) } }
+            div { dt { "Kind" } dd { code { (shown(&kind_of(&json))) } } }
+            div {
+                dt { "Thread" }
+                dd { a href=(thread::path(record.tree.as_str())) { (inline(record.tree.as_str())) } }
+            }
+            div { dt { "Hash" } dd.digest { (sealed.hash) } }
+            @if record.previous.0 > 0 {
+                div {
+                    dt { "After" }
+                    dd.digest { (link(record.previous)) ", hash " (record.previous_hash) }
+                }
+            }
+        }
+        (refusals(sealed, turn.as_ref().map(|(note, _)| *note)))
+        @if let Some((_, Some(text))) = turn { (turn_text::sections(text)) }
+        @if !messages.is_empty() { (accepted_messages(&messages)) }
+        details {
+            summary { "The record as JSON" }
+            pre.body.written { (text.text()) }
+            @if text.is_cut() {
+                p.more { "… cut after " (grouped(limits::WEB_RAW_CHARS as u64)) " characters" }
+            }
+        }
+    }
+}
+
+/// Returns the name of the input that made the record.
+fn kind_of(record: &serde_json::Value) -> String {
+    let input = record.get("input");
+    let name = input.and_then(serde_json::Value::as_object).and_then(|input| input.keys().next());
+    let word = input.and_then(serde_json::Value::as_str);
+    name.map(String::as_str).or(word).unwrap_or("?").to_owned()
+}
+
+fn accepted(fact: &Fact) -> Option<&Message> {
+    match fact {
+        Fact::Accepted { message, .. } => Some(message),
+        _ => None,
+    }
+}
+
+fn refusals(sealed: &HashedRecord, note: Option<MessageId>) -> Markup {
+    let record = &sealed.record;
+    let refusals = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Refused { sender, thread, refusal, .. } => {
+            let thread = thread.as_ref();
+            Some(RefusalView::new(record.position, record.time, sender, thread, refusal))
+        }
+        _ => None,
+    });
+    html! {
+        @for refusal in refusals.take(limits::WEB_PAGE_ROWS) {
+            h2 { "Refused by the gate" }
+            (self::refusal(&refusal, note))
+        }
+    }
+}
+
+fn refusal(refusal: &RefusalView, note: Option<MessageId>) -> Markup {
+    let place = refusal.place.as_ref().filter(|place| place.is_known());
+    let head = Excerpt::as_written(&refusal.head);
+    let is_whole = refusal.head.len() >= refusal.length;
+    html! {
+        dl.facts.long {
+            div { dt { "Rule" } dd { code { (refusal.rule) } } }
+            div { dt { "Sender" } dd { (inline(refusal.sender.as_str())) } }
+            @if let Some(id) = &refusal.thread {
+                div { dt { "Thread" } dd { a href=(thread::path(id.as_str())) { (inline(id.as_str())) } } }
+            }
+            div { dt { "Reason" } dd { (inline(&refusal.message)) } }
+            @if let Some(place) = place {
+                div {
+                    dt { "Place" }
+                    dd {
+                        (inline(&place.to_string()))
+                        @if note.is_some() { " of the raw text of the turn" }
+                    }
+                }
+            }
+            @if let Some(note) = note {
+                div {
+                    dt { "Written in" }
+                    dd {
+                        a href=(message::path(note)) { "the turn of a model" } ", from "
+                        a href=(prompt::path(note)) { "this prompt" }
+                    }
+                }
+            }
+            div {
+                dt { "Text" }
+                dd.digest { (count(refusal.length as u64, "byte")) ", sha256 " (refusal.digest) }
+            }
+        }
+        pre.body.written { (head.text()) @if !is_whole { "…" } }
+    }
+}
+
+fn accepted_messages(messages: &[&Message]) -> Markup {
+    let row = |message: &&Message| {
+        vec![
+            html! { a data-entry href=(message::path(message.id)) { (inline(&message.name.local)) } },
+            html! { (message.kind.as_str()) },
+            inline(message.from.as_str()),
+            inline(message.to.as_str()),
+        ]
+    };
+    let rows: Vec<_> = messages.iter().take(limits::WEB_PAGE_ROWS).map(row).collect();
+    let left = messages.len().saturating_sub(rows.len()) as u64;
+    html! {
+        h2 { "Messages" }
+        (table("Messages of the record", &["Payload", "Kind", "From", "To"], &rows))
+        @if left > 0 { p.hint { (count(left, "more message")) } }
+    }
+}

@@ -1,0 +1,60 @@
+//! The one form in which the pages show the state of a thread.
+
+use maud::{Markup, html};
+
+use crate::audit::amounts::count;
+use crate::audit::{ThreadTimeline, thread_state};
+use crate::ids::ThreadId;
+use crate::index::{HoldCount, ListedTree, WaitingMessage};
+
+/// Draws the phase of a thread or, while calls in it wait for people, the wait.
+pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
+    let state = thread_state(phase, waits);
+    html! {
+        @if state == phase {
+            span.status data-status=(phase) { (phase) }
+        } @else {
+            span.status.waits data-status="waits" {
+                (state) @if waits.calls > 1 { ", " (count(waits.calls, "call")) }
+            }
+        }
+    }
+}
+
+/// Draws the status of a listed tree, and the number of calls in it that people denied.
+pub(super) fn of_tree(tree: &ListedTree) -> Markup {
+    html! { (status(&tree.status, tree.waits)) (denials(tree.denials)) }
+}
+
+/// Draws the number of calls that people denied. A denial is a decision, and no error.
+pub(super) fn denials(number: u64) -> Markup {
+    html! { @if number > 0 { ", " span.denials { (count(number, "denial")) } } }
+}
+
+/// Draws the status of a thread. `waiting` contains the waiting calls of this thread, and maybe of
+/// others.
+pub(super) fn of_thread(timeline: &ThreadTimeline, waiting: &[WaitingMessage]) -> Markup {
+    status(timeline.status.as_str(), waits_in(&timeline.thread, waiting))
+}
+
+/// Selects the calls that wait in a thread or beneath it.
+pub(super) fn waits_in(thread: &ThreadId, waiting: &[WaitingMessage]) -> HoldCount {
+    let is_within =
+        |call: &&WaitingMessage| call.thread == *thread || call.thread.is_beneath(thread);
+    HoldCount::of(waiting.iter().filter(is_within))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::Hold;
+
+    #[test]
+    fn a_wait_has_its_own_colour_and_its_number_of_calls() {
+        let waits = HoldCount { calls: 2, hold: Some(Hold::Approval) };
+        let drawn = status("running", waits).into_string();
+        assert!(drawn.contains("data-status=\"waits\">waits for an approval, 2 calls<"), "{drawn}");
+        let ended = status("completed", waits).into_string();
+        assert!(ended.contains("data-status=\"completed\">completed<"), "{ended}");
+    }
+}
