@@ -88,7 +88,7 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
     vec![
         moment(action.time),
         html! {
-            (person.draw()) (if action.is_signed { ", signed" } else { ", not signed" })
+            (person.draw()) @if action.is_signed { ", signed" }
         },
         html! {
             (inline(&action.action))

@@ -32,7 +32,7 @@ WIDTHS = {"phone": 390, "laptop": 1280, "wide": 1920}
 PAGES_OF_KIND = 2
 # The page that asks for the token has this status, and Chromium writes it to the console.
 ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
-ID = re.compile(r"/(threads|messages)/[^/?#]+")
+ID = re.compile(r"/(threads|messages|records)/[^/?#]+")
 # Kinds with parameters that get a picture as well.
 PICTURED = ("/threads/ID?view=sequence", "/threads/ID?view=timeline", "/compare?a", "/compare?a&b")
 
