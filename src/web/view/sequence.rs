@@ -428,7 +428,7 @@ impl DrawnRow<'_> {
         html! {
             g data-kind="failed" {
                 a data-entry href=(record_entry::path(refusal.position)) {
-                    title { (shown(&format!("{} {text}", refusal.sender))) }
+                    title.hint { (shown(&format!("{} {text}", refusal.sender))) }
                     (self.hit(place, place))
                     (at(&percent(place), self.y, &cross()))
                     (self.beside(place, &label(&text)))
@@ -446,7 +446,7 @@ impl DrawnRow<'_> {
         html! {
             g data-kind="subthread" {
                 a data-entry href=(thread_path(id)) {
-                    title { "subthread " (label(own)) ", " (state) }
+                    title.hint { "subthread " (label(own)) ", " (state) }
                     (self.hit(place, place))
                     (at(&percent(place), self.y, &html! {
                         rect.head x="-5" y="-5" width="10" height="10" {}

@@ -87,6 +87,8 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     for stretch in scale.stretches().iter().filter(|stretch| stretch.is_shortened()) {
         let since = stretch.end.saturating_sub(origin.0).max(0);
         add(stretch.end, label(since, step / 10, end));
+        let since = stretch.begin.saturating_sub(origin.0).max(0);
+        add(stretch.begin, label(since, step / 10, end));
     }
     for stretch in scale.stretches().iter().filter(|stretch| !stretch.is_shortened()) {
         let since = stretch.begin.saturating_sub(origin.0).max(0);

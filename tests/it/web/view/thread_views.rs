@@ -92,7 +92,7 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
     let axis = page.split("<svg class=\"axis\"").nth(1).unwrap().split("</svg>").next().unwrap();
     let labels: Vec<_> =
         axis.split("<text").skip(1).map(|text| text_of(&format!("<text{text}"))).collect();
-    assert!(labels.len() > 2, "{labels:?}");
+    assert!(labels.len() > 1, "{labels:?}");
     assert_eq!(labels[0], "0");
     let has_unit =
         |label: &String| [" us", " ms", " s", " min"].iter().any(|unit| label.ends_with(unit));
