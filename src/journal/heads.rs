@@ -645,4 +645,32 @@ mod tests {
         heads.saved();
         heads.each_unsaved(&mut |_| panic!("all are saved")).unwrap();
     }
+
+    #[test]
+    fn a_lost_head_is_a_fault_of_the_working_file_and_not_of_the_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut heads = small(directory.path());
+        heads.follow(&next(&heads, 1)).unwrap();
+        let sealed = next(&heads, 1);
+        heads.lose(&sealed.record.tree);
+        let error = heads.follow(&sealed).unwrap_err();
+        assert!(matches!(error, Error::Resting { .. }), "{error}");
+    }
+
+    #[test]
+    fn more_unsaved_heads_than_are_listed_are_all_heads() {
+        let mut heads = TreeHeads::default();
+        (0..3).for_each(|n| heads.follow(&next(&heads, n)).unwrap());
+        heads.saved();
+        let root = next(&heads, 0).record.tree;
+        (0..=limits::UNSAVED_HEADS_MAX).for_each(|_| heads.note_unsaved(&root));
+
+        let mut passed = 0;
+        let mut visit = |_: &TreeHead| {
+            passed += 1;
+            Ok(())
+        };
+        heads.each_unsaved(&mut visit).unwrap();
+        assert_eq!(passed, 3);
+    }
 }
