@@ -582,6 +582,7 @@ fn keys_in(facts: &[Fact]) -> impl Iterator<Item = ClientKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread::{Input, PauseTarget};
 
     fn entry(head: u64) -> RestingEntry {
         RestingEntry { root: ThreadId::organism(), head: Position(head), threads: 1 }
@@ -604,5 +605,29 @@ mod tests {
 
         resting.stay(Vec::new(), true);
         assert_eq!(resting.retry_at, 0, "all that were to leave have left");
+    }
+
+    #[test]
+    fn void_entries_leave_the_queue_of_waiting_trees_also_during_a_pause() {
+        let limits = ResidencyLimits { trees: 2, threads: 100, waiting: 2, keys: 2, batch: 3 };
+        let core = Core::new(Default::default(), Default::default(), Default::default());
+        let mut core = ResidentCore::with_store(core, RestingStore::in_memory(), limits);
+        let by = ListenerName::parse("ana").unwrap();
+        let pause = Fact::Paused { target: PauseTarget::All, by, note: String::new() };
+        let record = Record {
+            position: Position(1),
+            tree: ThreadId::organism(),
+            previous: Position(0),
+            previous_hash: Default::default(),
+            time: Time(1),
+            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
+            facts: vec![pause],
+        };
+        core.replay(&record).unwrap();
+
+        let resting = core.resting.as_mut().unwrap();
+        resting.waiting.trees.extend((10..100).map(entry));
+        core.let_rest();
+        assert!(core.resting.unwrap().waiting.trees.is_empty(), "no tree has such a head");
     }
 }

@@ -249,3 +249,28 @@ async fn a_finished_tree_that_has_left_memory_is_answered_as_before_also_after_a
     handle.stop();
     pump.join().unwrap();
 }
+
+#[tokio::test]
+async fn a_held_call_outside_memory_is_shown_by_its_message() {
+    let (world, _) = waiting_for_a_person(None, 0);
+    let kept = Kept::new();
+    let core = ResidentCore::with_store(empty(&world), RestingStore::in_memory(), NOTHING_STAYS);
+    let pump = Pump::new(core, kept.open(None), world.gate.clone());
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test").unwrap());
+    for _ in 0..3 {
+        let text = word("ask", "q");
+        handle.submit(&name("desk"), new_thread(), None, text.as_bytes()).await.unwrap();
+    }
+
+    let held = handle.held_calls().await.unwrap();
+    assert_eq!(held.len(), 3);
+    for one in held {
+        let shown = handle.held_call(one.request.id).await.unwrap();
+        let shown: Vec<_> = shown.iter().map(|held| held.request.id).collect();
+        assert_eq!(shown, [one.request.id]);
+        assert!(handle.held_thread(one.request.id).await.unwrap().is_some());
+    }
+    handle.stop();
+    pump.join().unwrap();
+}
