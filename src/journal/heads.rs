@@ -30,7 +30,7 @@ pub struct TreeHead {
     pub updated: Time,
     /// Whether the Merkle tree has this head.
     pub(super) is_summed: bool,
-    /// Whether [`UnsavedHeads`] does not have this head.
+    /// Whether the head is unchanged since the last call of [`TreeHeads::saved`].
     pub(super) is_saved: bool,
     /// Whether the working file has this head.
     pub(super) is_stored: bool,
