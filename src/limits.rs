@@ -712,6 +712,8 @@ pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, beyond the limit at which an eviction begins, so that many
 /// leave memory together.
 pub const RESTING_BATCH: usize = 256;
+/// Maximum held calls that a pump reads for one query. Longer lists take several queries.
+pub const HELD_CALLS_BATCH: usize = 256;
 /// Maximum trees, and maximum client keys, that one round evicts from memory.
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.

@@ -16,7 +16,7 @@ use super::health::PumpHealth;
 use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::index_follower::IndexFollower;
 use super::nats_listeners;
-use super::workflow_runs::{self, WorkflowRuns};
+use super::workflow_runs::{self, OpenDefinitions, WorkflowRuns};
 use super::{Error, NativeHostBuilder};
 use crate::bus::nats::PromptConfig;
 use crate::bus::process::{PumpMark, end_leftovers};
@@ -71,7 +71,8 @@ impl PumpRuntime {
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
-        let WorkflowRuns { config: extended, definitions } = workflow_runs::at_start(config, &core);
+        let open = OpenDefinitions::also_outside(&core)?;
+        let WorkflowRuns { config: extended, definitions } = workflow_runs::at_start(config, open);
         // An embedding program has its own handlers, and a test case its own clock. A reload does
         // not know the definitions of runs that are open on earlier configs.
         let is_reloadable = natives.is_empty()

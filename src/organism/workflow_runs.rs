@@ -15,11 +15,12 @@ use crate::config::Config;
 use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::Message;
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
+use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::memory::JournalMemory;
-use crate::pump::core::Core;
+use crate::pump::ResidentCore;
 use crate::schema::{SchemaCompiler, SchemaProblem};
-use crate::thread::{Fact, Record};
+use crate::thread::{Call, Fact, Record, State, Tree};
 use crate::workflow::{
     HandedOverAttempts, IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition,
     delegate_schemas, delegations, failed_name, generated_answer, goal_schema, has_verdicts,
@@ -102,10 +103,15 @@ pub(super) fn of_config(config: &Config) -> BTreeMap<ListenerName, RunDefinition
     definitions.collect()
 }
 
-/// Collects the definitions of the config and of the open runs that `core` has replayed.
-pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
+/// Collects the definitions of the config and of the open runs.
+pub(super) fn at_start(config: &Arc<Config>, open: OpenDefinitions) -> WorkflowRuns {
     let mut definitions = of_config(config);
-    let recorded = recorded(config, open_digests(core, &definitions));
+    let is_known = |name: &ListenerName, digest: Digest| {
+        let known: Option<&RunDefinitions> = definitions.get(name);
+        known.is_some_and(|known| known.of_digest(digest).is_some())
+    };
+    let unknown = open.0.into_iter().filter(|(name, digest)| !is_known(name, *digest)).collect();
+    let recorded = recorded(config, unknown);
     if recorded.is_empty() {
         return WorkflowRuns { config: Arc::clone(config), definitions };
     }
@@ -124,23 +130,35 @@ pub(super) fn at_start(config: &Arc<Config>, core: &Core) -> WorkflowRuns {
     WorkflowRuns { config, definitions }
 }
 
-/// Returns the workflow and the digest of each definition that open runs have recorded and that
-/// `definitions` lacks.
-fn open_digests(
-    core: &Core,
-    definitions: &BTreeMap<ListenerName, RunDefinitions>,
-) -> BTreeSet<(ListenerName, Digest)> {
-    let calls = core.state().trees.values().flat_map(|tree| tree.calls.values());
-    let recorded = calls.filter_map(|call| {
+/// The workflow and the digest of each definition that the open runs have recorded.
+#[derive(Debug, Default)]
+pub(super) struct OpenDefinitions(BTreeSet<(ListenerName, Digest)>);
+
+impl OpenDefinitions {
+    /// Returns the definitions of the open runs in a state.
+    pub fn of(state: &State) -> Self {
+        let mut open = Self::default();
+        state.trees.values().flat_map(Tree::open_calls).for_each(|call| open.add(call));
+        open
+    }
+
+    /// Returns the definitions of all open runs, also of those that wait outside memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns why a call outside memory cannot be read.
+    pub fn also_outside(core: &ResidentCore) -> Result<Self, journal::Error> {
+        let mut open = Self::of(core.state());
+        core.visit_calls_outside(|call| open.add(call))?;
+        Ok(open)
+    }
+
+    fn add(&mut self, call: &Call) {
         let pending = call.pending.iter().map(|pending| &pending.message);
         let mut messages = call.handled.iter().chain(pending);
-        let digest = messages.find_map(|message| recorded_definition(message, &call.callee))?;
-        Some((call.callee.clone(), digest))
-    });
-    let is_known = |name: &ListenerName, digest: Digest| {
-        definitions.get(name).is_some_and(|known| known.of_digest(digest).is_some())
-    };
-    recorded.filter(|(name, digest)| !is_known(name, *digest)).collect()
+        let digest = messages.find_map(|message| recorded_definition(message, &call.callee));
+        self.0.extend(digest.map(|digest| (call.callee.clone(), digest)));
+    }
 }
 
 /// Reads definitions from the journal. If a definition cannot be read, logs the error and leaves

@@ -78,8 +78,6 @@ struct WaitingTrees {
     /// Number of entries at which the next attempt to write begins. Above 0 if some tree could not
     /// leave memory at the last attempt.
     retry_at: usize,
-    /// Whether any tree left since the trees outside memory were last brought back together.
-    has_left: bool,
 }
 
 #[derive(Debug)]
@@ -131,12 +129,21 @@ impl ResidentCore {
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
         let core = self.core.clone().with_state(State::with_common(common));
         let mut core = Self::with_store(core, store, limits);
+        let mut waiting = 0;
         for root in live.iter().filter(|_| !mutant("forget-a-live-tree")) {
-            if !core.recall_tree(root)? {
+            if !core.restore_tree(root)? {
                 let detail = "the snapshot does not hold it".to_owned();
                 return Err(Error::Resting { name: format!("the tree {root}"), detail });
             }
-            core.evict_waiting();
+
+            // The text in the store is up to date, so a tree beyond the limit leaves unwritten.
+            let only_waits = core.may_wait_outside(root);
+            if only_waits && waiting >= limits.waiting {
+                core.core.release_tree(root);
+            } else {
+                waiting += usize::from(only_waits);
+                core.note_rest(root, &[]);
+            }
         }
 
         Ok(core)
@@ -193,10 +200,6 @@ impl ResidentCore {
 
     /// Replays a record as [`Core::replay`] does.
     pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
-        if Core::reads_all_trees(record) {
-            self.recall_waiting()?;
-        }
-
         self.recall_tree(&record.tree)?;
         for root in self.core.trees_of_hand_overs(record) {
             self.recall_tree(&root)?;
@@ -207,6 +210,10 @@ impl ResidentCore {
         }
 
         self.core.replay(record);
+        let of_all = Core::fact_of_all_trees(&record.facts);
+        if let Some(fact) = of_all.filter(|fact| Core::changes_all_trees(fact)) {
+            self.visit_waiting(fact, None)?;
+        }
         self.note_rest(&record.tree, &record.facts);
         self.let_rest();
         Ok(())
@@ -214,8 +221,8 @@ impl ResidentCore {
 
     /// Brings back what the event names, then processes the event as [`Core::step`] does.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Result<Step, Error> {
-        if Core::reads_all_calls(&event) {
-            self.recall_waiting()?;
+        if self.core.may_request_previews(&event) {
+            self.recall_awaiting_previews()?;
         }
         // Ordering rule: the use of a key names a tree.
         if let Some(key) = self.core.missing_key(&event) {
@@ -228,7 +235,10 @@ impl ResidentCore {
             }
         }
 
-        let step = self.core.step(position, now, event);
+        let mut step = self.core.step(position, now, event);
+        if let Some(fact) = Core::fact_of_all_trees(&step.facts).cloned() {
+            self.visit_waiting(&fact, Some(&mut step))?;
+        }
         if let Some((tree, _)) = &step.record {
             self.note_rest(tree, &step.facts);
         }
@@ -248,7 +258,16 @@ impl ResidentCore {
 
     /// Brings back the tree with this root, if it has left memory. Returns whether it had left.
     pub fn recall_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
-        let Some(resting) = &mut self.resting else { return Ok(false) };
+        let is_recalled = self.restore_tree(root)?;
+        if is_recalled {
+            self.note_rest(root, &[]);
+        }
+        Ok(is_recalled)
+    }
+
+    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not queue it to leave.
+    fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
+        let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
             return Ok(false);
         }
@@ -257,39 +276,79 @@ impl ResidentCore {
         self.core
             .restore_tree(root, &text)
             .map_err(|detail| Error::Resting { name: format!("the tree {root}"), detail })?;
-        self.note_rest(root, &[]);
         Ok(true)
     }
 
-    /// Brings back all trees with open calls.
-    fn recall_waiting(&mut self) -> Result<(), Error> {
-        let Some(resting) = &mut self.resting else { return Ok(()) };
-        if !std::mem::take(&mut resting.waiting.has_left) {
-            return Ok(());
-        }
+    /// Applies a fact that concerns all trees to those that wait outside memory, and adds its
+    /// effects on them to `step`, if there is one. Brings back a bounded number of trees at a time,
+    /// and lets them leave again.
+    fn visit_waiting(&mut self, fact: &Fact, mut step: Option<&mut Step>) -> Result<(), Error> {
+        let outside: Vec<_> = self.core.waiting_outside().into_iter().collect();
+        for roots in outside.chunks(limits::RESTING_ROUND_MAX) {
+            for root in roots {
+                self.restore_tree(root)?;
+            }
 
-        for root in self.core.waiting_outside() {
-            self.recall_tree(&root)?;
+            let is_changed = Core::changes_all_trees(fact);
+            if is_changed {
+                self.core.follow_pauses_in(roots);
+            }
+            if let Some(step) = step.as_deref_mut() {
+                self.core.continue_waiting(step, fact, roots);
+            }
+            self.release_waiting(roots, is_changed);
         }
         Ok(())
     }
 
-    /// Returns the open calls of the trees that wait outside memory, and leaves these trees there.
-    pub fn calls_outside(&self) -> Result<Vec<Call>, Error> {
-        let Some(resting) = self.resting.as_ref().filter(|own| own.waiting.has_left) else {
-            return Ok(Vec::new());
-        };
+    /// Lets trees leave memory that were brought back to be visited. `is_changed` states whether
+    /// their texts in the working file are outdated. A tree that may not leave, or whose text cannot
+    /// be written, stays in memory.
+    fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
+        let Some(resting) = &mut self.resting else { return };
+        let state = self.core.state();
+        let (leaving, mut staying): (Vec<_>, Vec<_>) =
+            roots.iter().partition(|root| self.core.may_wait_outside(root));
+        let texts = leaving.iter().filter(|_| is_changed).filter_map(|root| {
+            let text = state.waiting_tree(root)?;
+            Some((root.as_str().to_owned(), text))
+        });
 
-        let mut calls = Vec::new();
+        if let Err(error) = resting.store.put(&texts.collect::<Vec<_>>()) {
+            tracing::warn!("trees that wait stay in memory; retrying later: {error}");
+            staying.extend(&leaving);
+        } else {
+            leaving.iter().for_each(|root| self.core.release_tree(root));
+        }
+        staying.iter().for_each(|root| self.note_rest(root, &[]));
+    }
+
+    /// Brings back the waiting trees with a call that is held for an approval and has no preview.
+    fn recall_awaiting_previews(&mut self) -> Result<(), Error> {
+        let mut awaiting = BTreeSet::new();
+        self.visit_calls_outside(|call| {
+            if call.awaits_preview() {
+                awaiting.insert(call.thread.root());
+            }
+        })?;
+        for root in &awaiting {
+            self.recall_tree(root)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the open calls of the trees that wait outside memory, and leaves these trees there.
+    pub fn visit_calls_outside(&self, mut visit: impl FnMut(&Call)) -> Result<(), Error> {
+        let Some(resting) = &self.resting else { return Ok(()) };
         for root in self.core.waiting_outside() {
             let Some(text) = resting.store.get(root.as_str())? else { continue };
             let tree = self.core.state().tree_of_text(&text).map_err(|error| Error::Resting {
                 name: format!("the tree {root}"),
                 detail: error.to_string(),
             })?;
-            calls.extend(tree.open_calls().cloned());
+            tree.open_calls().for_each(&mut visit);
         }
-        Ok(calls)
+        Ok(())
     }
 
     fn recall_key(&mut self, key: &ClientKey) -> Result<(), Error> {
@@ -375,17 +434,6 @@ impl ResidentCore {
             return;
         }
 
-        if !state.pauses.is_empty() {
-            // None may leave now. Void entries go, so that a long pause does not fill the queue.
-            let is_last = |entry: &RestingEntry| {
-                let tree = state.trees.resident(&entry.root);
-                tree.is_some_and(|tree| tree.head == entry.head)
-            };
-            let kept = std::mem::take(&mut waiting.trees).into_iter().filter(is_last).collect();
-            waiting.stay(kept, limits);
-            return;
-        }
-
         let mut texts = Vec::new();
         let mut leaving = Vec::new();
         let mut staying = Vec::new();
@@ -415,7 +463,6 @@ impl ResidentCore {
         }
 
         leaving.iter().for_each(|entry| self.core.release_tree(&entry.root));
-        resting.waiting.has_left |= !leaving.is_empty();
         resting.waiting.stay(staying, limits);
     }
 
@@ -582,7 +629,6 @@ fn keys_in(facts: &[Fact]) -> impl Iterator<Item = ClientKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{Input, PauseTarget};
 
     fn entry(head: u64) -> RestingEntry {
         RestingEntry { root: ThreadId::organism(), head: Position(head), threads: 1 }
@@ -605,29 +651,5 @@ mod tests {
 
         resting.stay(Vec::new(), true);
         assert_eq!(resting.retry_at, 0, "all that were to leave have left");
-    }
-
-    #[test]
-    fn void_entries_leave_the_queue_of_waiting_trees_also_during_a_pause() {
-        let limits = ResidencyLimits { trees: 2, threads: 100, waiting: 2, keys: 2, batch: 3 };
-        let core = Core::new(Default::default(), Default::default(), Default::default());
-        let mut core = ResidentCore::with_store(core, RestingStore::in_memory(), limits);
-        let by = ListenerName::parse("ana").unwrap();
-        let pause = Fact::Paused { target: PauseTarget::All, by, note: String::new() };
-        let record = Record {
-            position: Position(1),
-            tree: ThreadId::organism(),
-            previous: Position(0),
-            previous_hash: Default::default(),
-            time: Time(1),
-            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
-            facts: vec![pause],
-        };
-        core.replay(&record).unwrap();
-
-        let resting = core.resting.as_mut().unwrap();
-        resting.waiting.trees.extend((10..100).map(entry));
-        core.let_rest();
-        assert!(core.resting.unwrap().waiting.trees.is_empty(), "no tree has such a head");
     }
 }

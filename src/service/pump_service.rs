@@ -82,15 +82,16 @@ impl PumpService {
                 ServiceResponse::HeldThread(self.pump.held_thread(message).await?)
             }
             ServiceRequest::HeldCalls { message, .. } => {
-                let held = match message {
-                    Some(message) => self.pump.held_call(message).await?,
-                    None => self.pump.held_calls().await?,
-                };
-                for held in held {
-                    let HeldRequest { request, hold, until, why, preview } = held;
-                    let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
-                    let call = call.with_preview(preview.map(view_of));
-                    responses.send(ServiceResponse::HeldCall(Box::new(call))).await.ok();
+                match message {
+                    Some(message) => {
+                        send_held(self.pump.held_call(message).await?, responses).await;
+                    }
+                    None => {
+                        let mut held = self.pump.held_calls().await?;
+                        while let Some(batch) = held.next_batch().await? {
+                            send_held(batch, responses).await;
+                        }
+                    }
                 }
                 ServiceResponse::HeldCallsEnd
             }
@@ -401,6 +402,16 @@ async fn recorded(
         let replies = messages.into_iter().map(ReplyPayload::of).collect();
         SubmitUpdate::Result { call, how, replies }
     }))
+}
+
+/// Sends a response for each of these held calls.
+async fn send_held(held: Vec<HeldRequest>, responses: &ResponseSender) {
+    for held in held {
+        let HeldRequest { request, hold, until, why, preview } = held;
+        let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
+        let call = call.with_preview(preview.map(view_of));
+        responses.send(ServiceResponse::HeldCall(Box::new(call))).await.ok();
+    }
 }
 
 fn view_of(preview: HeldPreview) -> CallPreviewView {

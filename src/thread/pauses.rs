@@ -52,6 +52,14 @@ impl PauseTarget {
         }
     }
 
+    /// Returns the root of the only tree that the target can cover; `None` if there may be several.
+    pub fn tree(&self) -> Option<ThreadId> {
+        match self {
+            Self::Thread(thread) => Some(thread.root()),
+            Self::All | Self::Listener(_) => None,
+        }
+    }
+
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::All => "all",
@@ -206,8 +214,7 @@ impl State {
         self.follow_pauses_in_all();
     }
 
-    /// Starts and stops the times of all trees after a pause began or ended. A tree outside memory
-    /// has no call that a pause could keep back.
+    /// Starts and stops the times of all trees in memory after a pause began or ended.
     fn follow_pauses_in_all(&mut self) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();
@@ -217,9 +224,22 @@ impl State {
         }
     }
 
-    /// Returns the open calls that `target` covers, in the order of their threads and ids.
-    pub fn calls_of(&self, target: &PauseTarget) -> Vec<&Call> {
-        let calls = self.trees.values().flat_map(Tree::open_calls);
+    /// Starts and stops the times of these trees after the latest record began or ended a pause
+    /// while the trees were outside memory.
+    pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
+        let core_version = self.core_version;
+        let is_paused = !self.pauses.is_empty();
+        for root in roots {
+            let Some(tree) = self.trees.get_mut(root) else { continue };
+            tree.follow_pauses(&self.pauses, self.time);
+            tree.follow_people(self.time, core_version, is_paused);
+        }
+    }
+
+    /// Returns the open calls of these trees that `target` covers, in the order of their threads
+    /// and ids.
+    pub fn calls_of(&self, target: &PauseTarget, roots: &[ThreadId]) -> Vec<&Call> {
+        let calls = self.open_calls_in(roots);
         let mut covered: Vec<_> = calls.filter(|call| target.covers_call(call)).collect();
         covered.sort_by(|a, b| (&a.thread, a.id).cmp(&(&b.thread, b.id)));
         covered

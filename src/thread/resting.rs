@@ -122,14 +122,13 @@ impl State {
     /// Whether the open calls of the tree wait for persons or timers alone, so that the tree may
     /// wait outside memory. The caller must know that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
-        // A pause reads the calls of all trees, and so does its end. Whether a run of a schedule has
-        // ended is read at each of its times.
+        // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
         let is_run = runs.any(|run| run.thread == *root);
         let tree = self.trees.resident(root).filter(|tree| tree.only_waits());
         // Earlier versions do not sum the forward steps of the clock.
         let is_summed = self.core_version >= AT_REST_SINCE;
-        let is_free = self.pauses.is_empty() && !is_run && root.as_str() != ThreadId::ORGANISM;
+        let is_free = !is_run && root.as_str() != ThreadId::ORGANISM;
         is_free && is_summed && tree.is_some_and(|tree| !tree.has_time_to_come(self))
     }
 

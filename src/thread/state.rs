@@ -93,6 +93,16 @@ impl State {
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.trees.get(self.calls.get(&call)?)?.call(call)
     }
+
+    /// Returns the roots of the trees in memory, in no particular order.
+    pub fn roots_in_memory(&self) -> Vec<ThreadId> {
+        self.trees.iter().map(|(root, _)| root.clone()).collect()
+    }
+
+    /// Returns the open calls of those trees of `roots` that are in memory.
+    pub fn open_calls_in(&self, roots: &[ThreadId]) -> impl Iterator<Item = &Call> {
+        roots.iter().filter_map(|root| self.trees.resident(root)).flat_map(Tree::open_calls)
+    }
 }
 
 /// A root thread with all threads beneath it. Budgets, hash chains and partitions belong to trees.
@@ -427,6 +437,12 @@ impl Call {
             Some(CallPreview::Recorded(note)) => Some(note),
             Some(CallPreview::Missing(_)) | None => None,
         }
+    }
+
+    /// Whether the call is held for an approval, and its preview has not ended.
+    pub fn awaits_preview(&self) -> bool {
+        let is_held = self.held.is_some_and(|held| held.hold == Hold::Approval);
+        is_held && self.preview.is_none()
     }
 
     /// Returns the message that opened the call.

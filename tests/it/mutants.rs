@@ -145,6 +145,10 @@ const GUARDS: &[(&str, &str)] = &[
         "count-the-time-of-a-pause",
         "pump::pauses::no_time_counts_against_a_call_that_waits_for_an_absent_listener",
     ),
+    (
+        "pause-only-in-memory",
+        "pump::resting::a_pause_and_its_end_leave_the_trees_that_wait_outside_memory",
+    ),
     ("deliver-before-durable", "pump::durable::effects_of_a_record_happen_after_it_is_on_disk"),
     (
         "export-what-was-said",

@@ -257,9 +257,10 @@ impl AlertFollower {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();
         drop(tokio::spawn(async move {
-            if let Ok(held) = pump.held_calls().await {
+            let Ok(mut held) = pump.held_calls().await else { return };
+            while let Ok(Some(batch)) = held.next_batch().await {
                 // The send fails if the follower has ended.
-                results.send(AlertTaskResult::Waiting(held)).ok();
+                results.send(AlertTaskResult::Waiting(batch)).ok();
             }
         }));
     }

@@ -7,7 +7,7 @@ use super::report::DecisionDifference;
 use crate::config::Config;
 use crate::envelope::Payload;
 use crate::organism::pump_runtime::{core_config, gate_of, with_schedules};
-use crate::organism::workflow_runs;
+use crate::organism::workflow_runs::{self, OpenDefinitions};
 use crate::organism::{Error, WorkflowRuns};
 use crate::pump::core::replay::{event_of, reload_of};
 use crate::pump::core::{Core, CoreConfig, Event};
@@ -48,7 +48,8 @@ impl EpochDecider {
             folded.restarted(Arc::new(config.contracts.clone()), config.limits, config.digest);
         let core = core.with_operators(config.operators.clone());
 
-        let WorkflowRuns { config, .. } = workflow_runs::at_start(config, &core);
+        let WorkflowRuns { config, .. } =
+            workflow_runs::at_start(config, OpenDefinitions::of(core.state()));
         let core = core.with_contracts(Arc::new(config.contracts.clone()));
         let gate = gate_of(&config);
 

@@ -196,6 +196,7 @@ impl<'a> CaseRunner<'a> {
             waiting.push((path, pending));
         }
         let held = self.handle.held_calls().await.map_err(|_| Error::Stopped)?;
+        let held = held.all().await.map_err(|_| Error::Stopped)?;
         let mut questions = Vec::new();
         for question in held {
             let path = self.path_of(&question.request)?;

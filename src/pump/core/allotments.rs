@@ -124,9 +124,9 @@ fn budget_of(limits: Allotment) -> Budget {
 }
 
 impl Core {
-    /// Sets the alarms of all open calls whose threads have a time limit. Called at boot.
-    pub(super) fn set_thread_alarms(&self, step: &mut Step) {
-        let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
+    /// Sets the alarms of all open calls of these trees whose threads have a time limit.
+    pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
+        let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
             calls.filter_map(|call| Some((self.thread_ends(call)?, call.id))).collect();
         alarms.sort();

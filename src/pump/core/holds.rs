@@ -63,6 +63,13 @@ impl Holds {
         self.by_call.len()
     }
 
+    /// Returns the held calls, in the order of their ids.
+    fn ids(&self) -> Vec<CallId> {
+        let mut ids: Vec<_> = self.by_call.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Returns the number of held calls with this key.
     fn count(&self, key: &HoldKey) -> usize {
         self.counts.get(key).copied().unwrap_or_default()
@@ -147,6 +154,11 @@ impl Core {
     pub(super) fn is_full(&self) -> bool {
         let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
         self.state.in_flight.saturating_sub(held) >= limits::IN_FLIGHT_MAX
+    }
+
+    /// Returns the held calls, in the order of their ids. Their trees may be outside memory.
+    pub fn held_calls(&self) -> Vec<CallId> {
+        self.holds.ids()
     }
 
     /// Adds a call to the counts if the call is held.

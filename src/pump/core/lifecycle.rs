@@ -61,9 +61,16 @@ impl Core {
     }
 
     /// Resumes all work that was open when the previous pump ended, so that every recorded call
-    /// continues.
+    /// continues. The trees outside memory follow in [`Core::continue_waiting`].
     fn pick_up(&mut self, step: &mut Step) {
-        let open = self.state.trees.values().flat_map(|tree| tree.calls.values());
+        let roots = self.state.roots_in_memory();
+        self.pick_up_trees(step, &roots);
+        self.look_for_unsettled(step);
+    }
+
+    /// Resumes the open calls and the timers of these trees.
+    pub(super) fn pick_up_trees(&mut self, step: &mut Step, roots: &[ThreadId]) {
+        let open = self.state.open_calls_in(roots);
         let mut open: Vec<_> = open.map(|call| (call.thread.clone(), call.id)).collect();
         open.sort_by_key(|(thread, call)| {
             let seq = self.state.call(*call).and_then(|c| c.request()).map_or(0, |m| m.seq);
@@ -100,9 +107,9 @@ impl Core {
             }
         }
 
-        self.set_thread_alarms(step);
-        self.look_for_unsettled(step);
-        let timers = self.state.trees.values().flat_map(|tree| tree.timers.iter());
+        self.set_thread_alarms(step, roots);
+        let trees = roots.iter().filter_map(|root| self.state.trees.get(root));
+        let timers = trees.flat_map(|tree| tree.timers.iter());
         for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };
             step.effect(Effect::Alarm { at: set.fires_at, alarm });

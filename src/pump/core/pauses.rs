@@ -19,7 +19,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{ActionReport, CorePayload};
 use crate::thread::{
-    Call, DecisionOrigin, DecisionStatement, Fact, Input, PauseAction, PauseTarget, PauseVerb, Tree,
+    Call, DecisionOrigin, DecisionStatement, Fact, Input, PauseAction, PauseTarget, PauseVerb,
 };
 
 /// An operator's request to pause or to resume.
@@ -188,21 +188,34 @@ impl Core {
     /// Ends the pause of `target`, and sets the alarms of all calls that no other pause covers.
     fn resume(&mut self, step: &mut Step, target: &PauseTarget) {
         self.fact(step, Fact::Resumed { target: target.clone() });
+        let roots = self.roots_under(target);
+        self.set_alarms_after_pause(step, target, &roots);
 
-        let freed = self.state.calls_of(target).into_iter();
+        let names: Vec<_> = self.contracts.iter().map(|contract| contract.name.clone()).collect();
+        names.iter().for_each(|name| self.scheduler.mark_runnable(name));
+    }
+
+    /// Sets the alarms of the calls of these trees that the ended pause of `target` covered and
+    /// that no other pause covers.
+    pub(super) fn set_alarms_after_pause(
+        &mut self,
+        step: &mut Step,
+        target: &PauseTarget,
+        roots: &[ThreadId],
+    ) {
+        let freed = self.state.calls_of(target, roots).into_iter();
         let freed: Vec<_> =
             freed.filter(|call| !self.is_paused(call)).map(|call| call.id).collect();
         for call in &freed {
             self.set_alarms_again(step, *call);
         }
 
-        let roots = freed.iter().filter_map(|call| self.state.calls.get(call).cloned());
-        let roots: BTreeSet<_> = roots.collect();
-        for root in &roots {
-            self.set_thread_alarms_of(step, root);
-        }
+        let freed_roots = freed.iter().filter_map(|call| self.state.calls.get(call).cloned());
+        let freed_roots: BTreeSet<_> = freed_roots.collect();
+        let freed_roots: Vec<_> = freed_roots.into_iter().collect();
+        self.set_thread_alarms(step, &freed_roots);
 
-        let trees = self.state.trees.values();
+        let trees = freed_roots.iter().filter_map(|root| self.state.trees.get(root));
         let mut timers: Vec<_> = trees.flat_map(|tree| tree.timers.iter()).collect();
         let is_freed: HashSet<_> = freed.iter().collect();
         timers.retain(|(_, set)| is_freed.contains(&set.call));
@@ -211,9 +224,11 @@ impl Core {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };
             step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }
+    }
 
-        let names: Vec<_> = self.contracts.iter().map(|contract| contract.name.clone()).collect();
-        names.iter().for_each(|name| self.scheduler.mark_runnable(name));
+    /// Returns the trees in memory that may have calls which `target` covers.
+    fn roots_under(&self, target: &PauseTarget) -> Vec<ThreadId> {
+        target.tree().map_or_else(|| self.state.roots_in_memory(), |root| vec![root])
     }
 
     /// Resets the alarms of a call after a pause, because an alarm that fired during the pause had
@@ -241,17 +256,7 @@ impl Core {
 
         let tree = step.record.as_ref().map(|(tree, _)| tree.clone());
         if let Some(tree) = tree.filter(|tree| self.state.pauses.may_cover_tree(tree)) {
-            self.set_thread_alarms_of(step, &tree);
-        }
-    }
-
-    /// Sets the alarms for the time limits of all threads of a tree.
-    fn set_thread_alarms_of(&self, step: &mut Step, root: &ThreadId) {
-        let tree = self.state.trees.get(root).into_iter();
-        let mut calls: Vec<_> = tree.flat_map(Tree::open_calls).map(|call| call.id).collect();
-        calls.sort_unstable();
-        for call in calls {
-            self.set_thread_alarm(step, call);
+            self.set_thread_alarms(step, &[tree]);
         }
     }
 
@@ -267,7 +272,7 @@ impl Core {
 
     /// Returns the attempts in flight that `target` covers, in the order of their calls' threads.
     fn attempts_in_flight(&self, target: &PauseTarget) -> Vec<(CallId, Attempt)> {
-        let covered = self.state.calls_of(target).into_iter();
+        let covered = self.state.calls_of(target, &self.roots_under(target)).into_iter();
         let running = covered.filter_map(|call| {
             let running = self.calls.running(call.id)?;
             Some((call.id, running.attempt))
@@ -276,7 +281,7 @@ impl Core {
     }
 
     fn previews_in_flight(&self, target: &PauseTarget) -> Vec<CallId> {
-        let covered = self.state.calls_of(target).into_iter();
+        let covered = self.state.calls_of(target, &self.roots_under(target)).into_iter();
         covered.filter(|call| self.previews.is_in_flight(call.id)).map(|call| call.id).collect()
     }
 

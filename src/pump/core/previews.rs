@@ -19,7 +19,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::ErrorCode;
-use crate::thread::{Call, Fact, Hold, Input, Map, Verdict};
+use crate::thread::{Call, Fact, Input, Map, Verdict};
 use crate::trace::SpanId;
 
 /// Previews that are requested or queued. Rebuilt after every boot from the held calls, never
@@ -117,7 +117,7 @@ impl Core {
     /// Requests the preview of a call that is held for an approval, if its listener declares
     /// previews and the preview has not ended.
     pub(super) fn request_preview(&mut self, step: &mut Step, call: CallId) {
-        let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
+        let Some(open) = self.state.call(call).filter(|open| open.awaits_preview()) else { return };
         let listener = open.callee.clone();
         let Some(time) = self.contracts.get(&listener).and_then(|c| c.previews) else { return };
         if self.previews.is_requested(&listener, call) {
@@ -210,7 +210,7 @@ impl Core {
 
         step.begin_record(running.thread.root(), input);
         self.record_presence(listener);
-        if !self.state.call(call).is_some_and(awaits_preview) {
+        if !self.state.call(call).is_some_and(Call::awaits_preview) {
             let thread = running.thread.clone();
             return self.stale_outcome(step, source, Some(&thread), payloads);
         }
@@ -249,7 +249,7 @@ impl Core {
         let Some(running) = self.finish_preview(source) else { return };
         step.begin_record(running.thread.root(), input);
         let call = source.call;
-        if self.state.call(call).is_some_and(awaits_preview) {
+        if self.state.call(call).is_some_and(Call::awaits_preview) {
             self.fact(step, Fact::PreviewMissing { call, reason: reason.to_owned() });
         }
     }
@@ -262,7 +262,7 @@ impl Core {
 
     /// Handles [`Alarm::PreviewTime`]: the deadline for the preview of a call has passed.
     pub(super) fn preview_alarm(&mut self, step: &mut Step, call: CallId) {
-        let Some(open) = self.state.call(call).filter(|open| awaits_preview(open)) else { return };
+        let Some(open) = self.state.call(call).filter(|open| open.awaits_preview()) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
         // A draining pump requests nothing more. The next start requests the preview again.
@@ -358,12 +358,6 @@ impl Core {
         };
         self.fail_with(step, call, code, &text, Disposition::Failed);
     }
-}
-
-/// Whether a call is held for an approval, and its preview has not ended.
-fn awaits_preview(call: &Call) -> bool {
-    let is_held = call.held.is_some_and(|held| held.hold == Hold::Approval);
-    is_held && call.preview.is_none()
 }
 
 fn is_preview(checked: &Checked) -> bool {

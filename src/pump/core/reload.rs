@@ -65,19 +65,20 @@ impl Core {
         let epoch = self.state.epoch;
         let core_version = CORE_VERSION;
         self.fact(step, Fact::Reloaded { epoch, config: digest, core_version, blobs });
-        self.pick_up_queued_calls(step);
+        let roots = self.state.roots_in_memory();
+        self.pick_up_queued_calls(step, &roots);
 
         // The new config may give a listener more capacity.
         let names: Vec<_> = self.contracts.iter().map(|contract| contract.name.clone()).collect();
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Picks up the calls without a delivery in flight, as a start with this config would. Fails
-    /// those whose listener is removed, and those that were approved with a preview that the
+    /// Picks up the calls of these trees without a delivery in flight, as a start with this config
+    /// would. Fails those whose listener is removed, and those that were approved with a preview that the
     /// listener no longer declares. Requests the missing previews of the other calls. Queued calls
     /// stay in their queues.
-    fn pick_up_queued_calls(&mut self, step: &mut Step) {
-        let calls = self.state.trees.values().flat_map(|tree| tree.calls.values());
+    pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
+        let calls = self.state.open_calls_in(roots);
         let idle = calls.filter(|call| call.handed_over.is_none());
         let mut idle: Vec<_> = idle.map(|call| (call.thread.clone(), call.id)).collect();
         idle.sort();

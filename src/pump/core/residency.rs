@@ -3,16 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use super::Core;
 use super::event::{Alarm, Cancellation, Event, Submission, Target};
+use super::{Core, Step};
 use crate::ids::{Attempt, CallId, MessageId, ThreadId};
+use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
     /// Returns the next tree that `event` may read and that is not in memory, because it has left
     /// memory or does not exist. If it has left, the caller must restore it and call this method
-    /// again. A client key that the event names must be in memory if it exists. Events that read all trees with open calls are the matter of
-    /// [`Core::reads_all_calls`].
+    /// again. A client key that the event names must be in memory if it exists. A step that concerns
+    /// all trees with open calls is repeated for those outside memory by
+    /// [`Core::continue_waiting`].
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -47,16 +49,51 @@ impl Core {
         of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// Whether `event` reads the trees of all open calls.
-    pub fn reads_all_calls(event: &Event) -> bool {
-        matches!(event, Event::Boot { .. } | Event::Pause(_) | Event::Reload(_))
+    /// Returns the fact that concerns all trees with open calls, if there is one among `facts`: a
+    /// start, a reload, or the begin or end of a pause of more than one tree.
+    pub fn fact_of_all_trees(facts: &[Fact]) -> Option<&Fact> {
+        facts.iter().find(|fact| match fact {
+            Fact::Booted { .. } | Fact::Reloaded { .. } => true,
+            Fact::Paused { target, .. } | Fact::Resumed { target } => target.tree().is_none(),
+            _ => false,
+        })
     }
 
-    /// Whether the facts of a record change the trees of all open calls in another way than by time
-    /// that is passed over.
-    pub fn reads_all_trees(record: &Record) -> bool {
-        let is_pause = |fact: &Fact| matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. });
-        record.facts.iter().any(is_pause)
+    /// Whether a fact of [`Core::fact_of_all_trees`] changes the state of trees with open calls. The
+    /// other facts only have effects on these trees.
+    pub fn changes_all_trees(fact: &Fact) -> bool {
+        matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
+    }
+
+    /// Applies a fact of [`Core::changes_all_trees`] to trees that were outside memory when the fact
+    /// was applied to the trees in memory.
+    pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
+        if !mutant("pause-only-in-memory") {
+            self.state.follow_pauses_in(roots);
+        }
+    }
+
+    /// Adds to `step`, which recorded a fact of [`Core::fact_of_all_trees`], its effects on trees
+    /// that were outside memory. No call of these trees is ready, and none awaits a preview, so the
+    /// step has no further facts.
+    pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
+        match fact {
+            Fact::Booted { .. } => self.pick_up_trees(step, roots),
+            Fact::Reloaded { .. } => self.pick_up_queued_calls(step, roots),
+            Fact::Resumed { target } => self.set_alarms_after_pause(step, target, roots),
+            _ => {}
+        }
+    }
+
+    /// Whether `event` starts or reloads with a config by which some listener gives previews. The
+    /// step may then hand over requests for previews of any held call.
+    pub fn may_request_previews(&self, event: &Event) -> bool {
+        let contracts = match event {
+            Event::Boot { .. } => &self.contracts,
+            Event::Reload(request) => &request.config.contracts,
+            _ => return false,
+        };
+        contracts.iter().any(|contract| contract.previews.is_some())
     }
 
     /// Returns the trees of the calls that a record hands over. They may be other trees than that of

@@ -34,7 +34,7 @@ pub use completions::Completions;
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use pump_metrics::{PumpMetrics, PumpNotReady, WriteObstacle};
 pub(crate) use queries::{DeliveryInFlight, TimePassage};
-pub use queries::{HeldPreview, HeldRequest};
+pub use queries::{HeldCalls, HeldPreview, HeldRequest};
 pub(crate) use reload::{ConfigExchange, RetireHost};
 pub use sink::PumpSink;
 

@@ -27,8 +27,10 @@ pub(in crate::pump) enum PumpQuery {
     },
     /// Asks for the thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
-    /// Asks for the held call that `message` opened, or for all held calls.
-    HeldCalls { message: Option<MessageId>, answer: oneshot::Sender<Vec<HeldRequest>> },
+    /// Asks which calls are held.
+    HeldIds { answer: oneshot::Sender<Vec<CallId>> },
+    /// Asks for the requests of those of these calls that are held.
+    HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
@@ -55,6 +57,7 @@ impl PumpQuery {
             | Self::TreeRest { thread, .. }
             | Self::TreeOpener { thread, .. } => Some(thread),
             Self::HeldThread { .. }
+            | Self::HeldIds { .. }
             | Self::HeldCalls { .. }
             | Self::DeliveriesInFlight { .. }
             | Self::PassTime { .. } => None,
@@ -107,6 +110,35 @@ pub enum HeldPreview {
     Missing(String),
 }
 
+/// The held calls of a pump. They are read in batches, because a million calls may be held, and the
+/// pump must not stand still meanwhile. A call that a person decides before its batch is left out.
+pub struct HeldCalls {
+    pump: Handle,
+    ids: std::vec::IntoIter<CallId>,
+}
+
+impl HeldCalls {
+    /// Returns the requests of the next held calls, or `None` after the last batch.
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<HeldRequest>>, PumpStopped> {
+        let calls: Vec<_> = self.ids.by_ref().take(limits::HELD_CALLS_BATCH).collect();
+        if calls.is_empty() {
+            return Ok(None);
+        }
+
+        let held = self.pump.query(|answer| PumpQuery::HeldCalls { calls, answer }).await?;
+        Ok(Some(held))
+    }
+
+    /// Returns the requests of all held calls.
+    pub async fn all(mut self) -> Result<Vec<HeldRequest>, PumpStopped> {
+        let mut all = Vec::new();
+        while let Some(batch) = self.next_batch().await? {
+            all.extend(batch);
+        }
+        Ok(all)
+    }
+}
+
 impl Handle {
     /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
     /// completed; the journal then has the call's result, if the call has one.
@@ -128,14 +160,16 @@ impl Handle {
         self.query(|answer| PumpQuery::HeldThread { message, answer }).await
     }
 
-    /// Returns all held calls of this pump.
-    pub async fn held_calls(&self) -> Result<Vec<HeldRequest>, PumpStopped> {
-        self.query(|answer| PumpQuery::HeldCalls { message: None, answer }).await
+    /// Returns the calls of this pump that are held at this moment.
+    pub async fn held_calls(&self) -> Result<HeldCalls, PumpStopped> {
+        let ids = self.query(|answer| PumpQuery::HeldIds { answer }).await?;
+        Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
     /// Returns the held call that `message` opened, or nothing if this pump holds no such call.
     pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
-        self.query(|answer| PumpQuery::HeldCalls { message: Some(message), answer }).await
+        let calls = vec![CallId(message)];
+        self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
     }
 
     /// Returns who opened the root of a thread's tree, or `None` if the thread does not exist.
@@ -198,11 +232,8 @@ impl Pump {
                 self.core.recall_tree(&thread.root())?;
             }
             match query {
-                PumpQuery::HeldCalls { message, answer } => {
-                    let held = match message {
-                        Some(message) => self.held_call(CallId(message))?,
-                        None => self.held_calls()?,
-                    };
+                PumpQuery::HeldCalls { calls, answer } => {
+                    let held = self.held_requests(&calls)?;
                     // Sending an answer fails if the client has left.
                     answer.send(held).ok();
                 }
@@ -243,6 +274,9 @@ impl Pump {
             }
             // Answered by the caller of this method.
             PumpQuery::HeldThread { .. } | PumpQuery::HeldCalls { .. } => {}
+            PumpQuery::HeldIds { answer } => {
+                answer.send(self.core.held_calls()).ok();
+            }
             PumpQuery::TreeHead { thread, answer } => {
                 let is_known = state.thread(&thread).is_some();
                 let tree = state.tree(&thread).filter(|_| is_known);
@@ -283,13 +317,6 @@ impl Pump {
         TimePassage::Passed
     }
 
-    fn held_calls(&self) -> Result<Vec<HeldRequest>, Error> {
-        let outside = self.core.calls_outside()?;
-        let trees = self.core.state().trees.values().filter(|tree| tree.held > 0);
-        let in_memory = trees.flat_map(|tree| tree.open_calls());
-        Ok(in_memory.chain(&outside).filter_map(|call| self.held_request(call)).collect())
-    }
-
     /// Returns the thread of a call if it is held.
     fn held_thread(&mut self, call: CallId) -> Result<Option<ThreadId>, Error> {
         self.recall_tree_of(call)?;
@@ -297,11 +324,18 @@ impl Pump {
         Ok(held.map(|call| call.thread.clone()))
     }
 
-    /// Returns a call if it is held. Reads no other tree than that of the call.
-    fn held_call(&mut self, call: CallId) -> Result<Vec<HeldRequest>, Error> {
-        self.recall_tree_of(call)?;
-        let held = self.core.state().call(call).and_then(|call| self.held_request(call));
-        Ok(held.into_iter().collect())
+    /// Returns those of these calls that are held. Reads no other trees than those of the calls, and
+    /// lets the trees leave memory again that a limit does not permit to stay.
+    fn held_requests(&mut self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
+        let mut held = Vec::new();
+        for call in calls {
+            self.recall_tree_of(*call)?;
+            let open = self.core.state().call(*call);
+            held.extend(open.and_then(|call| self.held_request(call)));
+        }
+
+        self.core.let_rest();
+        Ok(held)
     }
 
     /// Brings back the tree of an open call, if the tree has left memory.

@@ -199,7 +199,7 @@ async fn queries_do_not_keep_an_idle_pump_from_its_checkpoints() {
     let running = std::thread::spawn(move || pump.run("test"));
 
     for _ in 0..QUERIES {
-        assert!(handle.held_calls().await.unwrap().is_empty());
+        assert!(handle.held_calls().await.unwrap().all().await.unwrap().is_empty());
     }
 
     let checks = checks.load(Ordering::SeqCst);

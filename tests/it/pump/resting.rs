@@ -9,10 +9,14 @@ use organism::bus::{Delivery, Outcome};
 use organism::contract::{Contract, Role, TreeLimits};
 use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest, Position, ThreadId};
+use organism::journal::StateRecovery;
 use organism::journal::sqlite::RestingStore;
-use organism::pump::core::{Core, Event, Receipt, Standstill, Target};
+use organism::limits;
+use organism::pump::core::{Core, Event, PauseChange, Receipt, Standstill, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::pump::{ResidencyLimits, ResidentCore};
+use organism::thread::{PauseAction, PauseTarget, PauseVerb};
+use uuid::Uuid;
 
 use super::world::{World, agent, client, listener, name, names, word};
 use crate::journal::substrate::Kept;
@@ -106,6 +110,7 @@ fn waiting_for_a_person(patience: Option<Duration>, requests: usize) -> (World, 
     person.accepts = names(&["ask"]);
     person.replies = names(&["report"]);
     person.patience = patience;
+    person.backlog = 1_000;
     let mut world = World::new(vec![client("desk", &["ana"]), person]);
     let calls = (0..requests).map(|_| world.open("desk", &word("ask", "q")).1).collect();
     (world, calls)
@@ -117,8 +122,8 @@ fn trees_that_wait_for_a_person_leave_memory_and_each_answer_brings_its_own_back
     world.core.let_rest();
     let trees = |world: &World| world.core.state().trees.len();
     assert_eq!(trees(&world), 1, "the tree of the organism");
-    let mut outside: Vec<_> =
-        world.core.calls_outside().unwrap().iter().map(|call| call.id).collect();
+    let mut outside = Vec::new();
+    world.core.visit_calls_outside(|call| outside.push(call.id)).unwrap();
     outside.sort_unstable();
     let mut expected = calls.clone();
     expected.sort_unstable();
@@ -167,9 +172,88 @@ fn a_pump_keeps_a_bounded_number_of_trees_that_wait_in_memory() {
     let boot = Event::Boot { journal, epoch, detail: "test".to_owned(), blobs: Vec::new() };
     let position = Position(world.records.len() as u64 + 1);
     bounded.step(position, world.now, boot).unwrap();
-    bounded.let_rest();
-    assert_eq!(bounded.state().trees.len(), 11);
+    let after_boot = bounded.state().trees.len();
+    assert!(after_boot <= trees, "{after_boot} trees; a start brings back none");
+    assert_eq!(bounded.held_calls().len(), 40);
     assert_eq!(bounded.state().calls.len(), 40);
+}
+
+#[test]
+fn a_start_from_a_snapshot_keeps_a_bounded_number_of_trees_that_wait_in_memory() {
+    let (world, calls) = waiting_for_a_person(None, 40);
+    let limits = ResidencyLimits { trees: 0, threads: 0, waiting: 10, keys: 0, batch: 3 };
+    let new = || ResidentCore::with_store(empty(&world), RestingStore::in_memory(), limits);
+    let mut before = new();
+    world.records.iter().for_each(|record| before.replay(record).unwrap());
+    let mut started = new();
+    started.restore(before.into_stored().unwrap()).unwrap();
+
+    let trees = started.state().trees.len();
+    assert!(trees <= 10 + 1, "{trees} trees, with that of the organism");
+    assert_eq!(started.state().calls.len(), 40);
+    let mut outside = Vec::new();
+    started.visit_calls_outside(|call| outside.push(call.id)).unwrap();
+    assert_eq!(outside.len(), 30);
+    assert!(outside.iter().all(|call| calls.contains(call)));
+}
+
+/// Applies the latest record of the world to a core that keeps no waiting tree in memory, and
+/// compares the core with one that keeps everything.
+fn compare_with_whole(world: &World) -> usize {
+    let mut bounded =
+        ResidentCore::with_store(empty(world), RestingStore::in_memory(), NOTHING_STAYS);
+    let mut whole = empty(world);
+    for record in &world.records {
+        bounded.replay(record).unwrap();
+        whole.replay(record);
+    }
+    let in_memory = bounded.state().trees.len();
+    bounded.recall_all().unwrap();
+    assert_eq!(bounded.state(), whole.state());
+    in_memory
+}
+
+#[test]
+fn a_pause_and_its_end_leave_the_trees_that_wait_outside_memory() {
+    let (mut world, calls) = waiting_for_a_person(Some(Duration::from_secs(60)), 20);
+    for target in [PauseTarget::All, PauseTarget::Listener(name("ana"))] {
+        world.pass(Duration::from_secs(10));
+        world.pause(PauseVerb::Pause, &target);
+        assert_eq!(compare_with_whole(&world), 1, "the tree of the organism");
+        world.pass(Duration::from_secs(1_000));
+        world.pause(PauseVerb::Resume, &target);
+        assert_eq!(compare_with_whole(&world), 1, "the tree of the organism");
+    }
+
+    world.pass(Duration::from_secs(39));
+    assert_eq!(world.result(calls[0]), "none", "the time of the pauses does not count");
+    world.pass(Duration::from_secs(2));
+    assert_ne!(world.result(calls[0]), "none");
+}
+
+#[test]
+fn a_pause_of_one_thread_leaves_the_other_trees_outside_memory() {
+    let (world, calls) = waiting_for_a_person(None, 5);
+    let paused = world.core.state().call(calls[2]).unwrap().thread.clone();
+    let mut bounded =
+        ResidentCore::with_store(empty(&world), RestingStore::in_memory(), NOTHING_STAYS);
+    world.records.iter().for_each(|record| bounded.replay(record).unwrap());
+    let request = PauseChange {
+        ticket: Uuid::nil(),
+        action: PauseAction {
+            verb: PauseVerb::Pause,
+            target: PauseTarget::Thread(paused.clone()),
+            by: name("ana"),
+            origin: None,
+        },
+    };
+    let position = Position(world.records.len() as u64 + 1);
+    bounded.step(position, world.now, Event::Pause(request)).unwrap();
+    let mut in_memory = bounded.state().roots_in_memory();
+    in_memory.sort_unstable();
+    let mut expected = [ThreadId::organism(), paused];
+    expected.sort_unstable();
+    assert_eq!(in_memory, expected);
 }
 
 /// Starts a pump that keeps nothing in memory that is at rest.
@@ -263,7 +347,7 @@ async fn a_held_call_outside_memory_is_shown_by_its_message() {
         handle.submit(&name("desk"), new_thread(), None, text.as_bytes()).await.unwrap();
     }
 
-    let held = handle.held_calls().await.unwrap();
+    let held = handle.held_calls().await.unwrap().all().await.unwrap();
     assert_eq!(held.len(), 3);
     for one in held {
         let shown = handle.held_call(one.request.id).await.unwrap();
@@ -271,6 +355,38 @@ async fn a_held_call_outside_memory_is_shown_by_its_message() {
         assert_eq!(shown, [one.request.id]);
         assert!(handle.held_thread(one.request.id).await.unwrap().is_some());
     }
+    handle.stop();
+    pump.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_list_of_many_held_calls_is_read_in_batches_and_has_each_call_once() {
+    let (world, _) = waiting_for_a_person(None, 0);
+    let core = ResidentCore::with_store(empty(&world), RestingStore::in_memory(), NOTHING_STAYS);
+    let pump = Pump::new(core, Kept::new().open(None), world.gate.clone());
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test").unwrap());
+    let mut calls = Vec::new();
+    for _ in 0..limits::HELD_CALLS_BATCH + 10 {
+        let text = word("ask", "q");
+        let submitted = handle.submit(&name("desk"), new_thread(), None, text.as_bytes()).await;
+        match submitted.unwrap().0 {
+            Receipt::Accepted { calls: opened, .. } => calls.extend(opened),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    let mut list = handle.held_calls().await.unwrap();
+    let mut batches = Vec::new();
+    while let Some(batch) = list.next_batch().await.unwrap() {
+        batches.push(batch.into_iter().map(|held| CallId(held.request.id)).collect::<Vec<_>>());
+    }
+    assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [limits::HELD_CALLS_BATCH, 10]);
+    let mut listed = batches.concat();
+    listed.sort_unstable();
+    calls.sort_unstable();
+    assert_eq!(listed, calls);
+
     handle.stop();
     pump.join().unwrap();
 }

@@ -12,8 +12,7 @@ use organism::journal::StateRecovery as _;
 use organism::pump::ResidentCore;
 use organism::pump::core::{Alarm, Core, Effect, Event, Standstill};
 use organism::pump::gate::Gate;
-use organism::thread::PauseTarget;
-use organism::thread::{Hold, Record};
+use organism::thread::{Call, Hold, PauseTarget, Record};
 use uuid::Uuid;
 
 use super::faults::{Dice, Fault};
@@ -107,11 +106,9 @@ impl Machine {
     }
 
     pub fn held(&self) -> Vec<(CallId, Hold, Digest)> {
-        let outside = self.core.calls_outside().unwrap();
-        let trees = self.core.state().trees.values();
-        let held = trees
-            .flat_map(|tree| tree.open_calls())
-            .chain(&outside)
+        let open = self.open_calls();
+        let held = open
+            .iter()
             .filter_map(|call| Some((call.id, call.held?.hold, call.request()?.payload.digest)));
         let mut held: Vec<_> = held.collect();
         held.sort_by_key(|(call, ..)| *call);
@@ -120,10 +117,16 @@ impl Machine {
 
     /// The open work, for the message of a failed test.
     pub fn open(&self) -> String {
-        let outside = self.core.calls_outside().unwrap();
-        let trees = self.core.state().trees.values();
-        let calls: Vec<_> = trees.flat_map(|tree| tree.open_calls()).chain(&outside).collect();
+        let calls = self.open_calls();
         format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
+    }
+
+    /// Returns all open calls, also those of trees outside memory.
+    fn open_calls(&self) -> Vec<Call> {
+        let trees = self.core.state().trees.values();
+        let mut open: Vec<_> = trees.flat_map(|tree| tree.open_calls()).cloned().collect();
+        self.core.visit_calls_outside(|call| open.push(call.clone())).unwrap();
+        open
     }
 
     /// Rebuilds the core from the durable records. With `residency`, the core continues from a
