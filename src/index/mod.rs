@@ -71,7 +71,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index of another version is rebuilt.
-const FORMAT_VERSION: u32 = 11;
+const FORMAT_VERSION: u32 = 12;
 
 const SCHEMA: &str = include_str!("schema.sql");
 

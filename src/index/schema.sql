@@ -76,7 +76,12 @@ CREATE INDEX tree_head ON tree_row(head);
 CREATE INDEX tree_status ON tree_row(status, head);
 CREATE INDEX tree_cost ON tree_row(cost) WHERE cost > 0;
 CREATE INDEX tree_errors ON tree_row(head) WHERE errors > 0;
+CREATE INDEX tree_errors_status ON tree_row(status, head) WHERE errors > 0;
 CREATE INDEX tree_held ON tree_row(head) WHERE held > 0;
+CREATE INDEX tree_held_status ON tree_row(status, head) WHERE held > 0;
+-- Trees with records far apart. Few trees are long, so the others can be found by the range of their
+-- last records.
+CREATE INDEX tree_long ON tree_row(head) WHERE head - first > 4096;
 
 -- The names by which trees are found: 1 for listeners that were called, 2 for agents that took a
 -- turn, 3 for payloads.

@@ -101,17 +101,36 @@ const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_
                        WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' \
                        AND a.accepted AND s.tree = r.n) ELSE 0 END";
 
+/// Number of records that lie at most between the first and the last record of a tree that is not
+/// in the SQLite index `tree_long`.
+const SHORT_TREE_SPAN: i64 = 4_096;
+
 /// Conditions on trees, with their values.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct TreeConditions {
     text: String,
     values: Vec<Value>,
     /// Whether a condition selects so few trees that they can be collected and sorted. If false,
     /// trees are tested one after another, newest first, until enough match.
     is_rare: bool,
+    /// Whether the condition on the cost selects so few trees.
+    is_costly: bool,
+}
+
+/// Trees that are tested one after another: those of a SQLite index that meet the conditions.
+struct TreeRange {
+    index: &'static str,
+    conditions: TreeConditions,
 }
 
 impl TreeConditions {
+    /// Returns these conditions with one more.
+    fn and(&self, condition: &str, value: i64) -> Self {
+        let mut all = self.clone();
+        all.add(condition, vec![value.into()]);
+        all
+    }
+
     fn add(&mut self, condition: &str, values: Vec<Value>) {
         self.text.push_str(" AND ");
         self.text.push_str(condition);
@@ -128,18 +147,19 @@ impl IndexReader {
     /// Returns errors of the index.
     pub fn trees(&self, filter: &TreeFilter, limit: usize) -> Result<Vec<ListedTree>, Error> {
         let listed = || -> rusqlite::Result<Vec<ListedTree>> {
-            let TreeConditions { text, mut values, is_rare } = self.conditions(filter)?;
-            // The sign keeps SQLite from walking all trees in the order of their last records.
-            let sign = if is_rare { "+" } else { "" };
-            let sql = format!(
-                "{COLUMNS}, {HOLD}, {DENIALS} FROM tree_row r JOIN thread_row t ON t.n = r.n WHERE 1{text} \
-                 ORDER BY {sign}r.head DESC LIMIT ?"
-            );
-            values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+            let conditions = self.conditions(filter)?;
+            if conditions.is_rare {
+                let indexed = if conditions.is_costly { "INDEXED BY tree_cost" } else { "" };
+                // The sign keeps SQLite from walking all trees in the order of their last records.
+                return self.select_trees(indexed, "+", &conditions, limit);
+            }
 
-            let mut query = self.connection().prepare(&sql)?;
-            let trees = query.query_map(params_from_iter(values), read)?;
-            trees.collect()
+            let mut trees = Vec::new();
+            for TreeRange { index, conditions } in self.ranges(filter, &conditions)? {
+                let indexed = format!("INDEXED BY {index}");
+                trees.extend(self.select_trees(&indexed, "", &conditions, limit - trees.len())?);
+            }
+            Ok(trees)
         };
         listed().map_err(|error| self.failed(error))
     }
@@ -162,11 +182,81 @@ impl IndexReader {
         })
     }
 
+    /// Selects trees by `conditions`, the newest first. `indexed` is empty or names the SQLite index
+    /// to walk; `sign` is a sign before terms that must not choose one.
+    fn select_trees(
+        &self,
+        indexed: &str,
+        sign: &str,
+        conditions: &TreeConditions,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<ListedTree>> {
+        let text = &conditions.text;
+        let sql = format!(
+            "{COLUMNS}, {HOLD}, {DENIALS} FROM tree_row r {indexed} CROSS JOIN thread_row t ON t.n = r.n \
+             WHERE 1{text} ORDER BY {sign}r.head DESC LIMIT ?"
+        );
+        let limit = Value::from(i64::try_from(limit).unwrap_or(i64::MAX));
+        let values = conditions.values.iter().cloned().chain([limit]);
+
+        let mut query = self.connection().prepare(&sql)?;
+        let trees = query.query_map(params_from_iter(values), read)?;
+        trees.collect()
+    }
+
+    /// Returns the ranges of trees to test, the newest first, for conditions that do not select only
+    /// a few trees.
+    fn ranges(
+        &self,
+        filter: &TreeFilter,
+        conditions: &TreeConditions,
+    ) -> rusqlite::Result<Vec<TreeRange>> {
+        let index = match (filter.needs_person, filter.has_errors, filter.status.is_some()) {
+            (true, _, true) => "tree_held_status",
+            (true, _, false) => "tree_held",
+            (false, true, true) => "tree_errors_status",
+            (false, true, false) => "tree_errors",
+            (false, false, true) => "tree_status",
+            (false, false, false) => "tree_head",
+        };
+
+        let mut conditions = conditions.clone();
+        if let Some(since) = filter.since {
+            // A tree that has changed since then has its last record after all earlier messages.
+            let sql = "SELECT max(position) FROM message_row WHERE time = \
+                       (SELECT max(time) FROM message_row WHERE time < ?1)";
+            let earlier: Option<i64> = self.position_of(sql, since)?;
+            if let Some(earlier) = earlier {
+                conditions.add("r.head > ?", vec![earlier.into()]);
+            }
+        }
+
+        let is_walked = !filter.needs_person && !filter.has_errors;
+        let Some(until) = filter.until.filter(|_| is_walked) else {
+            return Ok(vec![TreeRange { index, conditions }]);
+        };
+        let sql = "SELECT min(position) FROM message_row WHERE time = \
+                   (SELECT min(time) FROM message_row WHERE time >= ?1)";
+        let Some(later) = self.position_of(sql, until)? else {
+            return Ok(vec![TreeRange { index, conditions }]);
+        };
+
+        // Every tree that was opened before then, and has its last record long after, is long.
+        let bound = later.saturating_add(SHORT_TREE_SPAN);
+        let long =
+            conditions.and(&format!("r.head - r.first > {SHORT_TREE_SPAN} AND r.head >= ?"), bound);
+        let others = conditions.and("r.head < ?", bound);
+        let long = TreeRange { index: "tree_long", conditions: long };
+        Ok(vec![long, TreeRange { index, conditions: others }])
+    }
+
+    /// Returns the position that a query by a time finds.
+    fn position_of(&self, sql: &str, time: Time) -> rusqlite::Result<Option<i64>> {
+        self.connection().prepare_cached(sql)?.query_row([time.0], |row| row.get(0))
+    }
+
     fn conditions(&self, filter: &TreeFilter) -> rusqlite::Result<TreeConditions> {
         let mut all = TreeConditions::default();
-        if let Some(status) = &filter.status {
-            all.add("r.status = ?", vec![status.clone().into()]);
-        }
         if let Some(since) = filter.since {
             all.add("r.updated >= ?", vec![since.0.into()]);
         }
@@ -189,7 +279,8 @@ impl IndexReader {
             let cost = Value::from(i64::try_from(cost.0).unwrap_or(i64::MAX));
             let matching = "tree_row WHERE cost > 0 AND cost > ?";
             let values = std::slice::from_ref(&cost);
-            all.is_rare |= self.is_rare(matching, values, limits::INDEX_RARE_TREES)?;
+            all.is_costly = self.is_rare(matching, values, limits::INDEX_RARE_TREES)?;
+            all.is_rare |= all.is_costly;
             all.add("r.cost > 0 AND r.cost > ?", vec![cost]);
         }
         if filter.has_errors {
@@ -207,6 +298,11 @@ impl IndexReader {
         if let Some(before) = filter.before {
             let before = i64::try_from(before.0).unwrap_or(i64::MAX);
             all.add("r.head < ?", vec![before.into()]);
+        }
+        if let Some(status) = &filter.status {
+            // The sign keeps SQLite from walking all trees of the status.
+            let sign = if all.is_rare { "+" } else { "" };
+            all.add(&format!("{sign}r.status = ?"), vec![status.clone().into()]);
         }
         Ok(all)
     }

@@ -98,12 +98,17 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
 }
 
 /// Issue 17, 4.1: a filter that most trees match is searched from the newest tree on, and finds the
-/// same trees as any other filter.
+/// same trees as any other filter. A tree with records far apart is found by the time at which it was
+/// opened, too.
 #[test]
 fn a_property_of_most_trees_leaves_the_newest_of_them() {
     const TREES: usize = 5_100;
     let mut script = Script::default();
     let mut records = Vec::new();
+    let long = thread("sess-longtree");
+    let (asked_long, first) = script.question(&long, "frequent");
+    records.push(first);
+    let mut opened = Vec::new();
     for number in 0..TREES {
         let tree = thread(&format!("sess-{number:08}"));
         let (asked, first) = script.question(&tree, "frequent");
@@ -112,7 +117,14 @@ fn a_property_of_most_trees_leaves_the_newest_of_them() {
         let answer = format!("<answer xmlns=\"{NAMESPACE}\">frequent{rare}</answer>");
         let kind = MessageKind::Reply;
         step.say(kind, "researcher", "operator", "answer", &answer, Some(asked));
+        opened.push(first.time.to_string());
         records.extend([first, step.end()]);
+
+        if number == TREES - 10 {
+            let mut step = script.outcome(&long, "researcher", asked_long);
+            step.say(kind, "researcher", "operator", "answer", &answer, Some(asked_long));
+            records.push(step.end());
+        }
     }
     let place = Place::new();
     let mut journal = place.open().unwrap();
@@ -134,6 +146,19 @@ fn a_property_of_most_trees_leaves_the_newest_of_them() {
         (&["once"], "00000007"),
         (&["once", "--listener", "researcher"], "00000007"),
         (&["once", "--listener", "operator"], ""),
+        (&["--until", &opened[3_000]], "00002999 longtree"),
+        (&["--until", &opened[0]], "longtree"),
+        (&["--until", &opened[3_000], "--payload", "question"], "00002999 longtree"),
+        (&["--until", &opened[3_000], "--status", "running"], "00002999 longtree"),
+        (&["--until", &opened[3_000], "--status", "failed"], ""),
+        (&["--since", &opened[2_999], "--until", &opened[3_000]], "00002999 longtree"),
+        (&["--since", &opened[5_099]], "00005099"),
+        (&["--until", &opened[5_099]], "00005097 00005098"),
+        (&["--until", &opened[3_000], "--errors"], ""),
+        (&["--until", &opened[3_000], "--needs-you"], ""),
+        (&["--needs-you", "--status", "completed"], ""),
+        (&["--errors", "--status", "completed"], ""),
+        (&["--cost-over", "0", "--status", "completed"], ""),
     ] {
         let args = [args, &["--limit", "2"]].concat();
         assert_eq!(listed(&place, &args), expected, "{args:?}");
