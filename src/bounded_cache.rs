@@ -9,7 +9,7 @@ use crate::limits;
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
-    /// One entry for each `put`, oldest first. An entry is outdated if its value was taken or
+    /// One entry for each `put`, oldest first. An entry is outdated if its value was removed or
     /// replaced after the `put`.
     order: VecDeque<(u64, K)>,
     values_max: usize,

@@ -1,10 +1,10 @@
-//! The child processes that this program started, each with the listener that it runs, and the
-//! status of any process.
+//! Registers the child processes that this program starts, each with the listener that it runs, and
+//! reads the status of any process.
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
 //! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
-//! detached processes only; it leaves the children from [`spawn`] to their owners. This module must
-//! not know what the children do.
+//! detached processes only. The code that spawned a child collects the exit code of that child.
+//! This module must not know what the children do.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
     OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registration of a child that was started. Dropping it ends the registration, so the child's
+/// The registration of a started child. Dropping this value ends the registration, so the child's
 /// exit code must be collected first.
 #[derive(Debug)]
 pub struct OwnedChild {

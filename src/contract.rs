@@ -43,7 +43,7 @@ use vocabulary::{agents_sharing_a_name, vocabulary_of};
 /// each message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// The kind of party that has a name in the config.
+/// The kind of a listener or client that the config declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A listener whose handler is a model. An agent may send messages to itself, spawn threads and
@@ -86,17 +86,19 @@ pub struct Contract {
     pub role: Role,
     #[serde(rename = "description")]
     pub description: String,
-    /// Payload names that the listener accepts. An agent continues its own call with any of these
-    /// names.
+    /// Payload names that the listener accepts. An agent can also send itself a payload with one of
+    /// these names, to continue its own call.
     #[serde(rename = "accepts")]
     pub accepts: Vec<PayloadName>,
-    /// Payload names that the listener may answer with. For an agent, these are its finals.
+    /// Payload names that the listener may answer with. For an agent, these are the final payloads,
+    /// which end its call.
     #[serde(rename = "replies")]
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether a payload name that is both a peer's and a reply opens a call to the peer. The
-    /// call's result then becomes the listener's own result.
+    /// Whether the listener forwards answers. An answer is forwarded if its payload name is one of
+    /// `replies` and a peer accepts this name. Such an answer opens a call to the peer, and the
+    /// result of that call becomes the listener's own result.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
@@ -125,7 +127,8 @@ pub struct Contract {
     /// maximum.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
-    /// Time that the listener has for the preview of a held call; `None` if it gives no previews.
+    /// Time that the listener has for the preview of a held call; `None` if the listener gives no
+    /// previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
     /// Time after which a client key counts as unused, if all calls of the key have ended. `None`
@@ -138,10 +141,11 @@ pub struct Contract {
     /// The only client in whose name processes of this listener may send requests.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// Core words that the config allows this listener; `None` if the config does not list any.
+    /// Names of the primitives, such as `wait`, that this listener may use; `None` if the config
+    /// does not list any.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
-    /// Answers of agents to the typed goals of this workflow.
+    /// Payloads with which agents answer the typed goals of this workflow.
     #[serde(rename = "answers", default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<TypedAnswer>,
     /// Questions that a workflow may put to people.
@@ -232,8 +236,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns the contract of a listener as a shared reference, so that the caller can keep the
-    /// contract while it changes its own state.
+    /// Returns a shared reference to the contract of a listener. The caller can keep the reference
+    /// while it changes the state that contains these contracts.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }

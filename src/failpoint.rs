@@ -1,10 +1,11 @@
 //! Failpoints: named places in the code where a test can abort the process
 //! (`ORGANISM_FAILPOINT=place[:nth]`) or make a thread wait for a file (with
-//! `ORGANISM_FAILPOINT_UNTIL=path`). At a place that concerns one bus thread, `place@thread` counts
-//! only passes for bus threads whose ids begin with `thread`.
+//! `ORGANISM_FAILPOINT_UNTIL=path`). Some places concern one thread of the bus. For such a place,
+//! `ORGANISM_FAILPOINT=place@thread` counts only passes for bus threads whose ids begin with
+//! `thread`.
 //!
-//! This module must not know other modules. Without the variable, a failpoint costs one atomic
-//! load.
+//! This module must not know other modules. If `ORGANISM_FAILPOINT` is not set, a failpoint costs
+//! one atomic load.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -58,8 +59,8 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Prefix of the ids of those bus threads for which the failpoint counts passes; `None` for all
-    /// bus threads.
+    /// Prefix of bus thread ids. The failpoint counts only passes for bus threads with this prefix;
+    /// `None` if it counts the passes for all bus threads.
     thread: Option<String>,
     passes_left: AtomicU64,
     /// File that the passing thread waits for; `None` if the process aborts instead.
@@ -68,13 +69,13 @@ struct ArmedFailpoint {
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Aborts the process, or waits for the file, if the environment selects this failpoint and this is
-/// its `nth` pass.
+/// Aborts the process, or waits for the file, if the environment selects the failpoint `place` and
+/// this call is the selected pass.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }
 
-/// Acts as [`failpoint`] does, for a place that concerns one thread of the bus.
+/// Acts as [`failpoint`] does, for a place that concerns the bus thread `thread`.
 pub fn failpoint_in(place: &str, thread: &str) {
     pass(place, Some(thread));
 }

@@ -387,8 +387,8 @@ impl<'de> Deserialize<'de> for PayloadName {
     }
 }
 
-/// Number of an attempt to have a listener handle a call, written `epoch.n`. Each start of the pump
-/// raises the epoch.
+/// Number of an attempt, written `epoch.n`. An attempt is one hand-over of a call to a listener.
+/// Each start of the pump raises the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt {
     pub epoch: u32,

@@ -90,7 +90,7 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Bytes of text that count as one operation when an added XPath function reads them.
+/// Number of bytes that count as one operation when organism's own XPath functions read text.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
@@ -197,21 +197,23 @@ pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// Delay before the first probe of a listener that did not take a delivery. The delay doubles with
-/// each probe.
+/// Delay before organism first tries again to deliver to a listener that did not accept a delivery.
+/// Each such try is a probe. The delay doubles with each probe.
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);
-/// Maximum delay between two probes of a listener that did not take a delivery.
+/// Maximum delay between two probes of a listener that did not accept a delivery. See
+/// [`PROBE_FIRST`].
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
-/// Time limit of the probe of a listener that did not take a delivery. If the host does not return
-/// the probed delivery within this time, the listener counts as having taken it.
+/// Time limit of a probe, which is a delivery to a listener that did not accept an earlier
+/// delivery. If the probe is not returned as undeliverable within this time, the listener counts as
+/// having accepted it.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a cancelled call may keep the instance of its listener busy.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum threads with open calls that are listed when an organism stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
-/// Maximum time that a child process may take to exit after its standard input was closed. After
-/// SIGTERM, it gets the same time again.
+/// Maximum time that a child process may take to exit after its standard input was closed. If the
+/// process does not exit, it gets SIGTERM and then the same time again.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Number of answers with a wrong attempt number after which a child process is restarted.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
@@ -228,7 +230,8 @@ pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
 pub const ITERATIONS_CEILING: u32 = 1_000;
 pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
-/// Bytes of a streaming turn that are scanned together, because each scan has a fixed cost.
+/// Number of bytes of a streaming turn that are collected before they are scanned together, because
+/// each scan has a fixed cost.
 pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
 /// Maximum characters of a native tool's name. Every provider accepts names of this length.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
@@ -282,17 +285,17 @@ pub const KEY_BYTES_MAX: usize = 8 << 10;
 /// Minimum bytes of an API key that is removed from model answers. A shorter key, such as `ollama`,
 /// is often a common word that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
-/// Minimum length of an API key that is removed from error messages. Shorter keys stay.
+/// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// Estimated tokens of the framing around each message, each tool and the prompt.
 pub const FRAMING_TOKENS: u64 = 8;
-/// Percentage added to the token counts of models that do not use OpenAI's vocabulary of 2024.
-/// Tokens are counted with that vocabulary. Most other vocabularies are smaller, so they give more
-/// tokens.
+/// Percentage added to the token counts of models whose vocabulary organism does not have. Their
+/// tokens are counted with OpenAI's vocabulary of 2024. Most other vocabularies are smaller, so a
+/// text has more tokens in them.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
-/// Estimated tokens of a stub in place of an oversized result.
+/// Estimated tokens of the short text that replaces an oversized result in a prompt.
 pub const STUB_TOKENS: u64 = 64;
 /// Minimum configurable number of thinking tokens; providers refuse smaller numbers.
 pub const THINKING_TOKENS_MIN: u32 = 1_024;
@@ -300,14 +303,14 @@ pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
 /// Highest configurable price of a million tokens.
 pub const PRICE_CEILING: f64 = 1e6;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
-/// Default number of rounds over the routes of a model. After the last round, the error of the last
-/// request is reported.
+/// Default number of rounds in which a model's routes are tried. After the last round, the error of
+/// the last request is reported.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Longest `Retry-After` of a provider that a request waits for. A longer `Retry-After` counts as a
-/// refusal.
+/// Longest `Retry-After` of a provider for which a request waits. A longer `Retry-After` counts as
+/// a refusal.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
 pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
@@ -375,7 +378,7 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Number of calls with waiting clients at which a pump begins to look for clients that have left.
+/// Number of calls with waiting clients from which on a pump looks for clients that have left.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump; held calls do not count.
 pub const IN_FLIGHT_MAX: usize = 100_000;
@@ -412,8 +415,8 @@ pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum records that a journal scan reads in one transaction, so that no reader holds back the
 /// write-ahead log.
 pub const SCAN_RECORDS: u64 = 1_000;
-/// Number of records that a journal scan passes from reading to parsing at once. They fit into the
-/// processor's caches.
+/// Number of records that a journal scan reads, parses and checks as one chunk. These records fit
+/// into the processor's caches.
 pub const SCAN_CHUNK_RECORDS: u64 = 128;
 /// Maximum chunks of records queued by each worker of a journal scan.
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
@@ -427,21 +430,21 @@ pub const INDEX_NEAR_RECORDS: u64 = 5_000;
 /// Minimum number of records of a tree at which a command reads the first page of a thread with the
 /// index.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
-/// Maximum rows of one kind that a writer of an index keeps in memory between commits.
+/// Maximum rows of each kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
-/// Maximum rows of one kind that a writer of an index keeps in memory between commits while it
+/// Maximum rows of each kind that a writer of an index keeps in memory between commits while it
 /// follows a pump closely.
 pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 /// Maximum names of a tree that a writer of an index keeps in memory, so that it writes each name
 /// only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
 /// Maximum number of messages with the searched words for which a search collects and sorts all
-/// their trees. If there are more messages, the search tests the trees one after another, newest
-/// first, because it finds a match soon.
+/// trees of these messages. If there are more messages, the search tests the trees one after
+/// another, newest first, because a match then comes soon.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
 /// Maximum number of trees with a searched property for which a search collects and sorts these
-/// trees. If there are more trees, the search tests them one after another, newest first, because
-/// it finds a match soon.
+/// trees. If there are more trees, the search tests them one after another, newest first, because a
+/// match then comes soon.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
@@ -458,8 +461,8 @@ pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum pairs of requests that a comparison of two threads rebuilds to find a pair that differs
-/// in more than ids and dates.
+/// Maximum pairs of requests that a comparison of two threads rebuilds. The comparison searches for
+/// a pair that differs in more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -469,9 +472,10 @@ pub const INDEX_READERS_KEPT: usize = 8;
 pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
 /// Time for which the index follower keeps the lock of the index after it has caught up.
 pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
-/// Wait of the index follower after its first failure. The wait doubles with each further failure.
+/// Delay before the index follower tries again after its first failure. The delay doubles with each
+/// further failure.
 pub const INDEX_RETRY: Duration = Duration::from_secs(1);
-/// Maximum wait of the index follower after a failure.
+/// Maximum delay before the index follower tries again after a failure.
 pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
 /// Niceness of the index follower's thread. At this niceness, the thread gets about a tenth of a
 /// core while other threads are busy.
@@ -485,32 +489,34 @@ pub const SEARCH_COUNT_MAX: u64 = 10_000;
 pub const SEARCH_PAGE: usize = 256;
 /// Maximum payloads that a search by substring or XPath reads.
 pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
-/// Maximum causes of one message that the index follows, from cause to cause. The number is larger
-/// than the maximum depth of nested calls.
+/// Maximum length of a chain of causes that the index follows from a message: the message's cause,
+/// the cause of that cause, and so on. The number is larger than the maximum depth of nested calls.
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one `organism retry` command shows or sends again.
 pub const RETRIES_MAX: usize = 1_000;
-/// Maximum failures, and maximum refusals, that are searched, oldest first, for messages that no
-/// retry can mend.
+/// Maximum number of failures, and of refusals, that a search for messages that cannot be retried
+/// examines. The search begins with the oldest.
 pub const RETRIES_TESTED: i64 = 10_000;
-/// Maximum messages that are listed if the given beginning of an id fits several ids.
+/// Maximum messages that are listed if several ids begin with the given digits.
 pub const CANDIDATES_MAX: usize = 10;
 /// Maximum attempts, failures, waits, decisions and refusals that are shown for one message.
 pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 
-/// Maximum waits of a tree that are queued for one waiting client; further waits are dropped.
+/// Maximum reports about waiting calls of a tree that are queued for one waiting client; further
+/// reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
 /// Duration of a model call after which waiting clients are informed of the call.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
-/// Delay before the pump first looks for ready calls that are not handed over, to inform the
-/// waiting clients of these calls. The delay doubles with each further look, up to
-/// [`STALLED_CALL_LOOK_MAX`].
+/// Delay before the pump first looks for stalled calls, which are ready but not handed over. The
+/// pump informs the waiting clients of stalled calls. The delay doubles with each further look, up
+/// to [`STALLED_CALL_LOOK_MAX`].
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
-/// Maximum time between two looks for calls that are ready and not handed over.
+/// Maximum delay between two looks for stalled calls, which are ready but not handed over.
 pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
-/// Interval at which the duration of running model calls is checked for waiting clients.
+/// Interval at which the pump checks for model calls that have run for so long that waiting clients
+/// must be informed.
 pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum events of the live channel queued for one reader; further events are dropped. At most
 /// half of the queued events may be text.
@@ -524,18 +530,19 @@ pub const LIVE_TEXT_BYTES: usize = 4 << 10;
 pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum time that a reader of the live channel waits for the last events of an ended organism.
-/// An answer of a remote agent waits at most as long for the texts before it.
+/// Maximum time that a reader of the live channel waits for a further event after the organism has
+/// ended. Also the maximum time for which the host of a remote agent delays an answer, so that it
+/// can send the queued texts first.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused the
 /// subscription.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Interval at which a pump with readers of its live channel informs the hosts of its agents.
+/// Interval at which a pump asks the hosts of its agents for texts, while its live channel has
+/// readers.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum pumps to which one host of agents sends texts.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a host of agents sends texts to a pump. It counts from the pump's last request
-/// for texts.
+/// Time for which a host of agents sends texts to a pump after the pump's last request for texts.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 /// Longest pause that a provider can impose on a model route.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -554,11 +561,12 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Maximum waiting calls that the web view skips to show a later page of their list.
+/// Maximum number of waiting calls that the web view skips to show a later page of the list of
+/// waiting calls.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
-/// Number of threads on the page of costs, which lists the costliest threads.
+/// Number of threads that the page of costs lists, costliest first.
 pub const WEB_COSTLIEST_THREADS: usize = 20;
 /// Maximum rows of a list in the web view. Browsers draw longer lists slowly.
 pub const WEB_ROWS_MAX: usize = 500;
@@ -571,14 +579,14 @@ pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 pub const WEB_EXCERPT_LINES: usize = 40;
 /// Maximum characters of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_CHARS: usize = 4_000;
-/// Maximum attempts, maximum waits and maximum turns of one call in a timeline of the web view.
+/// Maximum attempts, maximum waits and maximum turns of one call that a timeline of the web view
+/// shows.
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Length of the period up to now over which the web view counts messages for the rates of
-/// listeners.
+/// Period, up to now, whose messages the web view counts to show the message rate of each listener.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
-/// Maximum messages that the web view counts for the rates of listeners.
+/// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
@@ -598,9 +606,11 @@ pub const WEB_DIFF_LINES: usize = 200;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Maximum records of a tree for which the web view computes a past state of the tree.
+/// Maximum records of a tree for which the web view computes how the tree looked at an earlier
+/// time.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
-/// Maximum records of a journal for which the web view computes the proof itself.
+/// Maximum records of a journal that the web view itself proves. For a longer journal, the web view
+/// names the commands that prove it.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 /// Niceness of the thread that proves a record for the web view. The thread gets only the processor
 /// time that all other threads leave.
@@ -615,19 +625,21 @@ pub const WEB_NEEDS_YOU_MAX: usize = 10;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
-/// Maximum open connections to the web view. Each live page takes one, and further connections wait
-/// to be accepted.
+/// Maximum open connections to the web view. Each live page occupies one connection. Further
+/// connections wait to be accepted.
 pub const WEB_CONNECTIONS_MAX: usize = 128;
 /// Maximum live pages of a web view; further pages do not update by themselves.
 pub const WEB_LIVE_PAGES_MAX: usize = 64;
 const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
-/// Minimum time between two reports to live pages that the journals have grown.
+/// Minimum time between two updates of live pages, which the web view makes when the journals have
+/// grown.
 pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before the web view looks again for a running organism, while a live page is open.
 pub const WEB_LIVE_RETRY: Duration = Duration::from_secs(1);
 /// Interval of keep-alive lines on the connection of a quiet live page.
 pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Maximum drawn pages that the web view keeps to serve live pages with equal addresses.
+/// Maximum pages that the web view keeps after it has drawn them. If several live pages have the
+/// same address, all of them get the same drawn page.
 pub const WEB_SHARED_PAGES_MAX: usize = 128;
 /// Number of threads that serve the connections of a web view. Queries run in other threads.
 pub const WEB_THREADS: usize = 2;
@@ -674,17 +686,18 @@ pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
-/// Maximum trees whose record positions the memory indexes.
+/// Maximum trees for which one reader of listeners' memory keeps an index of the tree's records.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum bytes of all trees' indexes in the memory. The index of the tree that was read last does
-/// not count.
+/// Maximum bytes of the tree indexes that one reader of listeners' memory keeps. The index of the
+/// tree that was read last does not count.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum journal readers that the memory keeps between reads.
+/// Maximum journal readers that stay open between two reads of listeners' memory.
 pub const MEMORY_READERS_MAX: usize = 4;
-/// Page cache of each journal reader that the memory keeps, in KiB. The cache is small, because
-/// each record is read about once.
+/// Page cache, in KiB, of each journal reader that reads listeners' memory. The cache is small,
+/// because each record is read about once.
 pub const MEMORY_READER_CACHE_KIB: u32 = 128;
-/// Maximum handlers that read the journal at the same time.
+/// Maximum handlers that may block on the disk at the same time, such as handlers that read the
+/// journal.
 pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
@@ -703,14 +716,14 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum threads of the trees at rest that a pump keeps in memory.
 pub const RESTING_THREADS_MAX: usize = 16_384;
-/// Maximum trees that a pump keeps in memory although their open calls wait for persons or timers
-/// alone. Far more than of trees at rest, because a list of all held calls reads each tree that is
-/// not in memory from the working file.
+/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. The number is
+/// much higher than [`RESTING_TREES_MAX`], because a list of all held calls must read every tree
+/// that has left memory from the working file.
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
-/// Number of trees, or of client keys, beyond the limit at which an eviction begins, so that many
-/// leave memory together.
+/// Number of trees, or of client keys, that may collect in memory beyond the limit before an
+/// eviction begins. So one eviction removes many of them.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -718,26 +731,28 @@ pub const HELD_CALLS_BATCH: usize = 256;
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of latest uses of trees whose heads a journal keeps in memory.
+/// A journal keeps the head of a tree in memory if the head is among this number of latest uses. A
+/// use is a record of the tree, or the loading of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of further uses of trees, beyond [`RESIDENT_HEADS`], after which heads leave memory. It
-/// is large, so that many heads leave memory together.
+/// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which heads are moved out of
+/// memory. The number is large, so that many heads leave memory together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
-/// Maximum changed heads that a journal notes for the next update of the table of trees. If there
-/// are more, the update writes the whole table.
+/// Maximum changed heads that a journal lists for the next update of the table of trees. If more
+/// heads have changed, the update writes the whole table.
 pub const UNSAVED_HEADS_MAX: usize = 131_072;
 /// Number of leaves of a Merkle tree that enter and leave memory together.
 pub const MERKLE_CHUNK_LEAVES: usize = 32;
 /// Bytes of the Bloom filter that makes most lookups in a working file unnecessary.
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
-/// Bytes of a snapshot that are hashed in one block.
+/// Number of bytes of a snapshot that are hashed as one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Maximum snapshots in a row that build on the previous one. The snapshot after these is made from
-/// every record.
+/// Maximum number of snapshots in a row that build on their predecessor. The next snapshot is then
+/// made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
-/// Maximum bytes of texts that are written to a snapshot in one round.
+/// Maximum bytes of texts that one round writes to a snapshot.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
-/// Pause before the next snapshot, as a multiple of the time that the last one took.
+/// Factor for the pause before the next snapshot: the pause is this factor times the duration of
+/// the last snapshot.
 pub const SNAPSHOT_PAUSE: u32 = 4;
 /// Interval at which a thread that waits for a proof checks whether it must end.
 pub const PROOF_WAIT_INTERVAL: Duration = Duration::from_millis(50);
@@ -756,7 +771,7 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// Delay after the last blocking call before the background thread of a NATS connection drives the
+/// Time without blocking calls after which the background thread of a NATS connection drives the
 /// connection.
 pub const NATS_IDLE_TAKEOVER: Duration = Duration::from_millis(5);
 /// Maximum time that a listener of the Rust kit handles queued deliveries before it drives its NATS
@@ -765,8 +780,8 @@ pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum bytes of a listener's answer that the thread which receives all answers checks itself.
-/// Larger answers are checked on another thread.
+/// Maximum bytes of a listener's answer that the receiving thread checks by itself. One thread
+/// receives the messages of all listeners, so longer answers are checked on another thread.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
 /// Interval at which the NATS host checks for silent listeners.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -782,8 +797,8 @@ pub const NATS_DENIALS_MAX: usize = 64;
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
-/// Timeout of the round trip that ensures that all permission errors of a NATS connection have
-/// arrived.
+/// Timeout of a round trip to the NATS server. When the round trip is complete, all permission
+/// errors for earlier operations of the connection have arrived.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
@@ -812,10 +827,10 @@ pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Time for which a host of agents keeps a delivery for another config than its own. After this
-/// time, it returns the delivery, so that another host can take it.
+/// Time for which a host of agents keeps a delivery whose config the host does not have. After this
+/// time, the host returns the delivery; by then, another host may have the right config.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of configs for which a host of agents takes deliveries: the present config, and
+/// Maximum number of configs for which a host of agents accepts deliveries: the present config, and
 /// those before the last reloads.
 pub const AGENT_HOST_CONFIGS_MAX: usize = 4;
 /// Maximum time that a NATS host waits for the server to confirm its subscriptions.
@@ -830,18 +845,20 @@ pub const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(6);
 pub const STREAM_PROBE: Duration = Duration::from_millis(300);
 /// Bytes of a JetStream message that are reserved for its headers.
 pub const STREAM_HEADER_BYTES: usize = 1 << 10;
-/// Maximum JetStream messages requested at once while a stream is read.
+/// Maximum number of JetStream messages that a reader of a stream requests at once.
 pub const STREAM_READ_AHEAD: u64 = 32;
-/// Maximum bytes of JetStream messages requested at once. A NATS connection does not buffer more.
+/// Maximum bytes of the JetStream messages that a reader of a stream requests at once. A NATS
+/// connection does not buffer more.
 pub const STREAM_READ_BYTES: u64 = 16 << 20;
 /// Interval at which a pump renews the lease of its partition.
 pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
-/// Timeout of one lease renewal. It is so short that one lost response does not lose the lease.
+/// Timeout of one lease renewal. It is short enough for a further renewal before the lease lapses,
+/// so one lost response does not lose the lease.
 pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a renewal after which a lease has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a proof of leadership with which a pump may deliver. It is much shorter than
-/// [`LEASE_LAPSE`], after which another pump may take over.
+/// Maximum age of a pump's proof that it leads its partition. With an older proof, the pump may not
+/// deliver. The age is much shorter than [`LEASE_LAPSE`], after which another pump may take over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 /// Delay before the journal repeats a JetStream operation that has not succeeded, such as taking a
 /// lease.
@@ -853,8 +870,7 @@ pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
 /// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Total timeout for finding out, from every reachable source, the position that a stream must have
-/// reached.
+/// Total time limit for querying all sources that know how far a stream must reach.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate bytes of each message while `organism promote` copies a journal into a stream.
 pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
@@ -876,8 +892,8 @@ pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
 /// Maximum delay before a standby tries again after a full disk, or after reading a stream that it
 /// refuses.
 pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
-/// Delay before a standby reads a refused stream again, as a multiple of the duration of its last
-/// read.
+/// Factor for the delay before a standby reads a refused stream again: the delay is this factor
+/// times the duration of the last read.
 pub const STANDBY_READ_SHARE: u32 = 10;
 /// Maximum time that a request waits for a partition without a pump. The time is slightly longer
 /// than a takeover takes.
@@ -887,9 +903,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a process's last announcement for which a new leader waits for the report of that
-/// process. The age is shorter than a lease, so that the new leader does not wait for the process
-/// that it replaces.
+/// Maximum age of a process's last announcement at which the process counts as running, so that a
+/// new leader waits for its report. The age is shorter than a lease, so that the new leader does
+/// not wait for the process that it replaces.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -898,11 +914,10 @@ pub const MEMBERS_MAX: usize = 256;
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// Maximum time that a process waits for the heir of a partition to take the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Back-off after a process did not take over a partition. During this time, that process is
-/// offered no partition.
+/// Time for which a process is offered no partition after it did not take over an offered one.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
-/// Maximum time that a handover waits for deliveries of the partition in flight. Deliveries that
-/// take longer do not delay the handover.
+/// Maximum time that a handover waits for the partition's deliveries in flight to end. A delivery
+/// that takes longer does not delay the handover further.
 pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 /// Interval of the keep-alives that a pump sends while it serves a request over NATS.
 pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -910,8 +925,8 @@ pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 pub const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Timeout for the first keep-alive of a response over NATS, which a pump sends at once.
 pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum time that a pump serves one request over NATS. A client that waits longer repeats its
-/// request. So a pump stops serving clients that have left.
+/// Maximum time that a pump serves one request over NATS. A client that still waits then repeats
+/// its request. So a pump does not go on serving clients that have left.
 pub const SERVICE_REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum requests over NATS that one partition serves at once.
 pub const SERVICE_REQUESTS_MAX: usize = 10_000;
@@ -960,12 +975,13 @@ pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Maximum alerts of one kind that are raised within one window. One further alert counts the
-/// alerts beyond this number.
+/// Maximum alerts of one kind that are raised within one window. If there are more causes, one
+/// further alert counts them.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports in each pump that wait for their command. For further reports, no command runs.
+/// Maximum alert reports that wait in each pump for their alert command to run. No command runs for
+/// further reports.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
@@ -974,17 +990,17 @@ pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
 pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
-/// Interval at which the organism checks for problems with its record.
+/// Interval at which the organism checks for problems of its journal and of the journal's copies.
 pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of consecutive checks that must find a problem with the record before its alert is
-/// raised, and that must miss the problem before the alert ends.
+/// Number of consecutive checks that must find a problem of the journal before its alert is raised.
+/// The alert ends after as many consecutive checks that do not find the problem.
 pub const ALERT_CHECKS: u32 = 2;
-/// Minimum lag of the index that counts as a problem with the record.
+/// Minimum lag of an index behind its journal that counts as a problem of the journal.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
 /// Maximum number of records of the organism's own thread that a start reads to restore the raised
 /// alerts.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
-/// Maximum number of records before a start that the start reads again to count causes of alerts.
+/// Maximum number of earlier records that a start reads again to count causes of alerts.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;
 /// Maximum number of records that are read at once to find alerts.
 pub const ALERT_PAGE_RECORDS: u64 = 500;

@@ -103,7 +103,7 @@ pub const MICROS: &[u64] = &[
 /// Upper bounds of histogram buckets for sizes of batches.
 pub const GROUPS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// Counts values by size, in buckets.
+/// A histogram: counts values in buckets by their size.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],

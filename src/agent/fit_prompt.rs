@@ -1,6 +1,6 @@
-//! Fits a request into the model's context window: stubs replace the results that do not fit. The
-//! prompt and the record both show the stubs, and the notice of the turn states that the turn is
-//! the last one of its call. No text is ever shortened.
+//! Fits a request into the model's context window. A message that does not fit is replaced as a
+//! whole by a short placeholder, and no text is cut. The record of the turn lists the replaced
+//! messages, and the notice of the turn states that the turn is the last one of its call.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use super::protocol::render;
 /// A model request after fitting, which is within the context window.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// Messages that prompts show as stubs from this turn on. If the list is not empty, this turn
-    /// is the last one of its call.
+    /// Messages that a placeholder replaces in prompts from this turn on. If the list is not empty,
+    /// this turn is the last one of its call.
     pub left_out: Vec<MessageId>,
 }
 
-/// Replaces items by stubs until the request fits. Candidates are the messages sent to `agent`
-/// since its last turn, largest first. The request of the call and the agent's own text always
-/// stay. `render` makes the model request; its `bool` argument states whether the turn is the last
-/// one of the call.
+/// Replaces messages by placeholders until the request fits. Messages since the last turn of
+/// `agent` are replaced first, then older messages, in both groups the largest first. Requests to
+/// `agent` and the agent's own text always stay. `render` makes the model request; its `bool`
+/// argument states whether the turn is the last one of the call.
 ///
 /// # Errors
 ///
-/// [`AttemptFailure::TooLarge`] if the model request does not fit even when every candidate is a
-/// stub.
+/// [`AttemptFailure::TooLarge`] if the model request does not fit even if placeholders replace all
+/// messages that they may replace.
 pub(super) fn fit(
     items: &mut Arc<Vec<MemoryItem>>,
     agent: &ListenerName,
@@ -74,7 +74,7 @@ pub(super) fn fit(
     }
 }
 
-/// A message that may be replaced by a stub.
+/// A message that a placeholder may replace.
 struct StubCandidate {
     at: usize,
     is_old: bool,

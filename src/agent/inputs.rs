@@ -110,8 +110,8 @@ impl TurnInputs {
         })
     }
 
-    /// Returns the messages that the thread contained before the turn `past` and the request of the
-    /// turn does not show. Returns `None` if this program lacks the turn's renderer version.
+    /// Returns the messages that were in the thread before the turn `past` but that the turn's
+    /// request does not show. Returns `None` if this program lacks the turn's renderer version.
     pub fn unseen(
         &self,
         records: &[Record],
@@ -144,7 +144,7 @@ pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String
     }
 }
 
-/// Digests of the parts of a request.
+/// Digests of a model request, and the text of its inputs.
 pub(super) struct SentDigests {
     /// Digest of the whole request in its wire format.
     pub prompt: Digest,

@@ -34,7 +34,7 @@ pub const NAMESPACE: &str = contract::AGENT_NAMESPACE;
 /// Schema of the agents' own namespace.
 pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
 
-/// Returns the default final, for agents that declare no final of their own.
+/// Returns the name of the default final payload, for agents that declare no final payload.
 pub fn attempt_completion() -> PayloadName {
     contract::goal_answer()
 }
@@ -51,7 +51,7 @@ pub enum MemoryScope {
     Own,
 }
 
-/// Format in which an agent writes its actions and its final.
+/// Format in which an agent writes its actions and its final payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum ActionTransport {
     /// All payloads are XML in the model's text.
@@ -61,7 +61,8 @@ pub enum ActionTransport {
     /// All payloads are native calls of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Actions are native calls. The final is XML in a slot of the turn.
+    /// Actions are native calls. The final payload is XML in the model's text, in an element (a
+    /// slot) that is valid only in one turn.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }

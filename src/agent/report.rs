@@ -11,7 +11,7 @@ use crate::limits;
 /// How an agent ends its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum FinalMode {
-    /// Only an action ends a call: the final that the agent sends.
+    /// Only an action ends a call: the agent sends a final payload.
     #[default]
     #[serde(rename = "action")]
     Action,
@@ -38,8 +38,8 @@ pub enum FinalFormat {
     /// JSON that is valid by this JSON Schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
-    /// XML of a declared final. Only the slot of `xml-final` uses this format, for a final that
-    /// cannot contain a report as text.
+    /// A whole final payload as XML. Only the slot of `xml-final` uses this format, for final
+    /// payloads that cannot contain a report as text.
     #[serde(rename = "xml")]
     Xml,
 }
@@ -102,7 +102,8 @@ impl ReportSchema {
         &self.json
     }
 
-    /// Returns all mistakes of a report by this JSON Schema, each with its JSON pointer.
+    /// Returns the violations of this JSON Schema in a report, each with the JSON pointer to the
+    /// violating value.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

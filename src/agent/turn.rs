@@ -92,8 +92,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal, by the form of the goal; empty for an agent that receives
-    /// no goals from workflows.
+    /// Protocols for calls with a goal, by the payloads that answer and delegate the goal; empty
+    /// for an agent that receives no goals from workflows.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -271,14 +271,14 @@ impl ModelAgent {
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
-    /// Computes the digest of a request without its settings, which turns of older versions
-    /// recorded.
+    /// Computes the digest of a request without its settings. Turns of older versions recorded this
+    /// digest.
     pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
 
-    /// Computes the size of a rebuilt request. `notice` is the notice at the end of this request,
-    /// which no other request contains.
+    /// Computes the size of a rebuilt request. `notice` is the notice at the end of the request, if
+    /// it has one.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
@@ -483,8 +483,8 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The form of a goal: the payloads that the agent may write only in calls with a goal of this
-/// form.
+/// The payloads that answer and delegate a goal. Goals differ in these payloads, so an agent has
+/// one protocol for each combination.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
@@ -493,8 +493,8 @@ struct GoalTerms {
     delegate: Option<PayloadName>,
 }
 
-/// Makes one protocol for each form of goal. The text of a turn answers an untyped goal; only the
-/// goal's payload answers a typed goal.
+/// Makes one protocol for each combination of payloads that answer and delegate a goal. The text of
+/// a turn answers an untyped goal; only the goal's payload answers a typed goal.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -577,14 +577,14 @@ struct RenderedTurn {
     own_names: OwnNames,
     /// The provider whose native calls and results are sent as blocks.
     native: Option<String>,
-    /// Messages that prompts show as stubs from this turn on. If the list is not empty, this turn
-    /// is the last one of its call.
+    /// Messages that a placeholder replaces in prompts from this turn on. If the list is not empty,
+    /// this turn is the last one of its call.
     left_out: Vec<MessageId>,
 }
 
 impl RenderedTurn {
-    /// Whether the request contains text of the agent itself, because the agent's last turn in this
-    /// call wrote text.
+    /// Whether the request contains text that the agent wrote in this call: the agent's last turn
+    /// wrote text or native calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -58,7 +58,7 @@ pub struct TurnNote<'a> {
     pub findings: &'a [Finding],
     /// Findings about payloads that were accepted.
     pub warnings: &'a [Finding],
-    /// Messages that prompts show as stubs from this turn on.
+    /// Messages that a placeholder replaces in prompts from this turn on.
     pub left_out: &'a [MessageId],
     /// Cost of the model call, with its currency.
     pub cost: Option<(Money, &'a str)>,
@@ -66,7 +66,7 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Requests that failed before the answer.
     pub tries: &'a [RouteTry],
-    /// The note of the turn, in the source of the fork, that supplied the recorded answer; `None`
+    /// Note of the source's turn that supplied the recorded answer for this turn of a fork; `None`
     /// if a model answered this turn.
     pub recorded: Option<MessageId>,
 }
@@ -236,7 +236,7 @@ pub struct PastTurn {
     pub raw: String,
     pub calls: Vec<ParsedToolCall>,
     pub own: Vec<OwnBlock>,
-    /// Messages that prompts show as stubs from this turn on.
+    /// Messages that a placeholder replaces in prompts from this turn on.
     pub left_out: Vec<MessageId>,
 }
 

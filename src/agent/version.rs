@@ -13,7 +13,8 @@ pub enum RendererVersion {
     /// Fourth version, which escapes results once and shows them in the order of their calls. The
     /// open request always stays.
     V4,
-    /// Fifth version, which adds `cancel-thread`, and the attribute that binds a spawned thread.
+    /// Fifth version, which adds `cancel-thread`, and the attribute `bound` of `spawn-thread`. A
+    /// bound thread is cancelled when the call that spawned it closes.
     V5,
     /// Sixth version, which adds the attributes that limit a spawned thread.
     V6,

@@ -171,10 +171,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes from the copies every checkpoint that is newer than the backup's last checkpoint.
-    /// `last` is the last record of the backup. Keeps the removed checkpoints up to `last` for
-    /// [`CopyEvidence::compare_later`], because the backup has the records that these checkpoints
-    /// cover.
+    /// Removes every copied checkpoint that is newer than the backup's last checkpoint. Keeps the
+    /// removed checkpoints up to `last`, the position of the backup's last record, for
+    /// [`CopyEvidence::compare_later`]: the backup has all records that these checkpoints cover.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -189,9 +188,9 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the checkpoints that were set aside and are at the position `heads.last()` with the
-    /// Merkle root of the records up to that position. A matching copy outside the state directory
-    /// covers these records.
+    /// Compares the checkpoints that [`CopyEvidence::set_later_aside`] kept for the position
+    /// `heads.last()` with the Merkle root of the records up to that position. A matching copy
+    /// outside the state directory covers these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -212,8 +211,8 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from the checkpoints in the journal. A matching copy outside
-    /// the state directory covers the records before it.
+    /// Returns the copied checkpoints that differ from the checkpoints in the journal. A matching
+    /// copy outside the state directory covers all records up to its position.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

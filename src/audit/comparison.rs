@@ -25,8 +25,8 @@ pub struct ThreadComparison {
     pub differences: Vec<ThreadDifference>,
     /// Number of pairs of equal events of the two threads.
     pub equal: u64,
-    /// Pairs of turns with different requests to the model. The two turns of a pair stand at the
-    /// same place of the two threads. The pairs are in the order of the turns.
+    /// Pairs of corresponding turns that sent different requests to the model, in the order of the
+    /// turns.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -35,7 +35,8 @@ pub struct ThreadComparison {
     right_ids: ContentReader,
 }
 
-/// Two events at the same place with different content, or an event that only one side has.
+/// Two corresponding events with different content, or an event that only one of the two threads
+/// has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
     /// Position of the event in the left journal. If only the right side has the event, this is the
@@ -64,12 +65,13 @@ pub struct ComparedEvent {
     /// Kind of the event, with the listeners involved.
     #[serde(rename = "what")]
     pub title: String,
-    /// Content of the event in lines for people. Ids are replaced by places in the thread.
+    /// Content of the event in lines for people. Each id of a message or a thread is replaced by
+    /// its place in the thread, such as `thread#3`.
     #[serde(rename = "content")]
     pub lines: Vec<String>,
 }
 
-/// Two turns at the same place of two threads.
+/// Two corresponding turns of two compared threads.
 #[derive(Debug, Clone)]
 pub struct PromptPair {
     pub order: Position,
@@ -253,7 +255,7 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two events at the same place: if they are subthreads, by their events; if they are
+    /// Compares two corresponding events: if they are subthreads, by their events; if they are
     /// turns, by their prompts.
     fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
         match (&left.entry.what, &right.entry.what) {

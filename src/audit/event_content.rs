@@ -10,8 +10,9 @@ use crate::contract::run_definition_name;
 use crate::system;
 use crate::xml::element::{Element, Node};
 
-/// Characters of a UUID, and the offsets of its hyphens.
+/// Number of characters of a UUID.
 const UUID_CHARS: usize = 36;
+/// Offsets of the hyphens in a UUID.
 const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// Attributes of a turn's note that differ from run to run.
@@ -48,8 +49,8 @@ impl EventContent {
     }
 }
 
-/// Reads the content of the events of one tree of threads. Replaces the ids of the threads and
-/// messages by their places in the tree.
+/// Reads the content of the events of one tree of threads. Replaces each id of a thread or a
+/// message by its place in the tree, such as `thread.1#2`.
 pub(super) struct ContentReader {
     root: String,
     threads: HashMap<String, String>,

@@ -73,15 +73,17 @@ pub fn export(
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
-    /// Last record of the tree or of the journal.
+    /// Position of the last record: of the tree if the filter names a tree, otherwise of the
+    /// journal.
     head: Position,
-    /// First and last record to write.
+    /// Position of the first record to write.
     first: Position,
+    /// Position of the last record to write.
     last: Position,
 }
 
-/// Visits the records of several journals in the order of time. The records of each journal keep
-/// their order, even if their times disagree with it.
+/// Visits the records of several journals in the order of time. The records of one journal keep
+/// their order, even if their times are not in this order.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,
@@ -126,14 +128,14 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns a source that also contains all records after the last selected record, up to the
-    /// head.
+    /// Returns this source with a later end: it also contains all records after the last selected
+    /// record, up to the head.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads the first records: those of the whole tree if the filter names one, otherwise one
-    /// batch of the journal.
+    /// Reads the first records. If the filter names a tree, reads all records of the tree;
+    /// otherwise reads one batch of the journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }

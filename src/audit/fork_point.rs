@@ -26,8 +26,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source.
     pub client: ListenerName,
-    /// Listener whose call gets its recorded result in the fork. Set if the fork was requested at a
-    /// turn beneath that call, so that the fork begins before the call.
+    /// Listener whose call gets its recorded result in the fork, if the fork was requested at a
+    /// turn beneath that call. The fork then begins before the call. `None` for all other fork
+    /// points.
     pub beneath: Option<ListenerName>,
 }
 
@@ -147,9 +148,9 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the fork point in the source at which the fork with these records began. Returns
+    /// Returns the point in the source at which the fork with the records `records` began. Returns
     /// `None` if `records` are not those of a fork, or if the fork has no history of a source. A
-    /// fork that is requested at a message of this fork's first record begins in the source,
+    /// fork that is requested at a message of the first record in `records` begins in the source,
     /// because that record contains copies of the source's messages.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {

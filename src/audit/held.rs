@@ -148,7 +148,8 @@ pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     held_in_trees(index, index.waiting_trees()?)
 }
 
-/// Returns the named held calls, oldest first. Reads only the trees of these calls.
+/// Returns the calls among `calls` that are held, oldest first. Reads only the trees of these
+/// calls.
 pub fn held_of(
     index: &IndexReader,
     calls: &[WaitingMessage],

@@ -106,7 +106,7 @@ pub enum GateVerdict {
     WrittenByCore,
 }
 
-/// Refusals, with their total number.
+/// Refusals, with their total number. The list may contain fewer refusals than the total number.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalSummary {
     #[serde(rename = "total")]
@@ -115,12 +115,14 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The first and the last messages that a message caused, with the total number.
+/// The first and the last messages that a message caused, with the number of all messages that it
+/// caused.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether the message caused more than `total` messages.
+    /// Whether the message caused more messages than `total` states, because counting stopped
+    /// early.
     #[serde(rename = "more")]
     pub is_more: bool,
     #[serde(rename = "messages")]
@@ -141,7 +143,7 @@ pub struct RecordedConfig {
     pub epoch: u32,
 }
 
-/// A wait of the message for a person, with the reason.
+/// A hold of the call that the message opened, with the reason of the hold.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageHold {
     #[serde(flatten)]
@@ -195,7 +197,7 @@ pub struct MessageDecision {
 pub enum FoundMessage {
     None,
     One(Box<MessageReport>),
-    /// Several messages whose ids begin with these digits.
+    /// Several messages whose ids begin with the wanted digits.
     Several(Vec<IndexedMessage>),
 }
 

@@ -148,7 +148,7 @@ pub struct ProofReport {
     /// Files outside the journal whose checkpoints were compared with the journal.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
-    /// Position of the last record that the MAC or signature of an available key covers.
+    /// Position up to which the MACs and signatures of available keys cover every record.
     #[serde(rename = "covered")]
     pub covered: Position,
     /// Public keys that signed checkpoints, in hexadecimal.

@@ -7,7 +7,7 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::schema::Schemas;
 
-/// The results that clients got at the same place of two compared threads.
+/// Two corresponding results that the clients of two compared threads got.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
     /// Whether `before` and `after` have the same values according to their schema.

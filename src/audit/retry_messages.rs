@@ -17,7 +17,7 @@ use super::retry_source::RetryObstacle;
 pub struct RetryMessage {
     pub id: MessageId,
     pub record: Position,
-    /// Root of the tree that contains the record.
+    /// Root of the tree that contains the message's record.
     pub tree: ThreadId,
     pub sender: String,
     /// The recipient of the call; `None` for a refused submission.
@@ -55,7 +55,7 @@ pub fn retry_messages(
     Ok(found)
 }
 
-/// Returns the messages whose ids begin with these digits, whether or not they can be retried.
+/// Returns the messages whose ids match `prefix`, whether or not they can be retried.
 pub fn retry_messages_with_id(
     index: &IndexReader,
     prefix: &MessageSelector,

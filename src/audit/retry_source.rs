@@ -16,7 +16,7 @@ const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 pub struct RetrySource {
     pub message: MessageId,
     pub record: Position,
-    /// Root of the tree that contains the record.
+    /// Root of the tree that contains the message's record.
     pub tree: ThreadId,
     /// Root of the tree that gets the retry; `None` if the submission was refused before it had a
     /// tree.

@@ -129,8 +129,8 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Returns the group of an event with these names at this time, in microseconds. Returns `None`
-    /// if the event has no value for one of the keys.
+    /// Returns the group to which an event belongs by its names and its time in microseconds.
+    /// Returns `None` if the event has no value for one of the keys.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,

@@ -74,7 +74,7 @@ pub fn thread_page(
     }))
 }
 
-/// Returns the decisions before `from_seq`. They belong to records of the page that begins at
+/// Returns the decisions in `timeline` that come before the message with the sequence number
 /// `from_seq`.
 pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<TimelineEntry> {
     let before = timeline.items.iter().take_while(|item| item.seq < from_seq);
@@ -97,8 +97,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that an input concerns. Covers only inputs whose record does not always name
-/// the thread of the call.
+/// Returns the call that the input of a record names, for inputs whose record does not always name
+/// the call's thread. Returns `None` for all other inputs.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

@@ -73,7 +73,8 @@ impl ThreadTimeline {
         }
     }
 
-    /// Returns the calls in the items of this timeline and of its subthreads that wait for people.
+    /// Counts the calls that wait for people, in this timeline and in the timelines of its
+    /// subthreads.
     pub fn open_waits(&self) -> HoldCount {
         let mut holds = Vec::new();
         self.add_holds(&mut holds);

@@ -9,8 +9,8 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that a page reads further records because one of its subthreads
-/// continues beyond the records read so far.
+/// Maximum number of times that further records are read for one page, because a subthread on the
+/// page continues after the records read so far.
 const EXTENSIONS_MAX: usize = 4;
 
 /// Returns the first page of a thread, with about `limit` events. The page equals the one that
@@ -64,8 +64,8 @@ impl FirstPage<'_> {
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread on the page of which some events were not read, although the page has room
-    /// for more. Returns `None` if the page is complete.
+    /// Returns a thread whose events were not all read, although the page has room for more events.
+    /// Returns `None` if the page is complete.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -89,8 +89,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Adds data that only records after the page contain, about the threads and messages of the
-    /// page. Returns the number of events of the thread and of the threads beneath it.
+    /// Completes the threads and messages of the page with data that only later records contain.
+    /// Returns the number of events of the thread and of the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {

@@ -101,7 +101,7 @@ impl EventClass {
 }
 
 impl ThreadTimeline {
-    /// Keeps only the events that belong to one of these classes, and subthreads with such events.
+    /// Keeps only the events that belong to a class in `only`, and the subthreads with such events.
     pub fn restrict(&mut self, only: &[EventClass]) {
         self.items.retain_mut(|item| match &mut item.what {
             // The recursion is bounded, because the depth of threads is bounded.

@@ -1,5 +1,5 @@
 //! The contents of a turn's note: the raw text of the turn, the findings about the text, and the
-//! messages that the turn replaced by stubs.
+//! messages that the turn replaced by placeholders.
 
 use crate::agent::PastTurn;
 use crate::ids::{MessageId, Position};
@@ -14,7 +14,7 @@ pub struct TurnText {
     pub raw: String,
     /// Findings about the text, by line and column.
     pub findings: Vec<TurnFinding>,
-    /// Messages that prompts show as stubs from this turn on.
+    /// Messages that a placeholder replaces in prompts from this turn on.
     pub left_out: Vec<MessageId>,
 }
 

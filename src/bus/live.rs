@@ -1,9 +1,10 @@
-//! The live channel: what model calls do now, for people who watch. Nothing of it is recorded.
+//! The live channel: shows people who watch an organism what its model calls do now. Nothing of
+//! this is recorded.
 //!
 //! **Invariant:** a sender never waits for a reader. The queue of a reader has bounds; beyond them
 //! the reader loses events, and gets the number of lost events instead. Without a reader, no text
 //! is kept or copied: the channel holds only the present state of each running model call, so that
-//! a reader who comes later sees what runs.
+//! a later reader sees which model calls run.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;

@@ -9,7 +9,8 @@ use super::Delivery;
 /// A cache of values by call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// A mark in the messages of a call. A listener remembers all messages of the call up to the mark.
+/// Identifies the messages of a call that a listener remembers: all messages up to the one with the
+/// id `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -17,7 +18,7 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// Returns the mark after the last message of this delivery.
+    /// Returns the mark for a listener that remembers all messages of this delivery.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })

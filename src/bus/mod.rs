@@ -104,11 +104,11 @@ pub enum ModelState {
 /// Receives the answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
-/// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. Calls
-/// return immediately or block briefly under back-pressure.
+/// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. The
+/// methods return immediately or block briefly under back-pressure.
 ///
-/// A host reports even an answer that arrives after the host has reported the attempt as failed.
-/// The pump refuses such a late answer and records the refusal.
+/// An answer may arrive after the host has reported the attempt as failed. The host reports this
+/// answer, too. The pump refuses such a late answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -117,8 +117,8 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that no listener took the delivery. Such a delivery does not count as an attempt. If
-    /// a listener may have taken the delivery, the host must call [`Sink::ended`] instead.
+    /// Reports that the delivery reached no listener. Such a delivery does not count as an attempt.
+    /// If the delivery may have reached a listener, the host must call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
@@ -141,7 +141,7 @@ pub trait Sink: Send + Sync + 'static {
     fn model_state(&self, source: &LiveSource, state: ModelState) {
         let _ = (source, state);
     }
-    /// Returns the live channel that takes the texts of models; `None` if the sink has none.
+    /// Returns the live channel that receives the texts of models; `None` if the sink has none.
     fn live(&self) -> Option<&Arc<LiveChannel>> {
         None
     }
@@ -161,8 +161,8 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// A listener with its host, as the pump sees them. The pump never has more deliveries in flight at
-/// a host than the listener's contract allows.
+/// Runs one listener for the pump. The pump never has more deliveries in flight at a host than the
+/// listener's contract allows.
 pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The answer goes to the [`Sink`]. The host may
     /// keep the delivery until [`Host::flush`].

@@ -1,7 +1,7 @@
 //! Listeners that are Rust code in this process.
 //!
 //! There are three ways to host such a listener, cheapest first. [`InlineHost`] runs a plain
-//! function on the thread that delivers. [`from_fn`] turns a plain function into a
+//! function on the thread that calls `deliver`. [`from_fn`] turns a plain function into a
 //! [`NativeHandler`]. [`NativeHost`] runs handlers as asynchronous tasks. A panic of a handler
 //! fails only its attempt, and never ends the organism.
 
@@ -219,10 +219,10 @@ impl HandlerContext {
 
 /// Hosts an asynchronous handler on a runtime.
 ///
-/// Deliveries wait in one queue, from which tasks take them: at most one task for each worker
-/// thread of the runtime. While that many tasks run, a new delivery only joins the queue, and no
-/// task has to be started or woken. If a handler does not finish at its first poll, a separate task
-/// continues it.
+/// Deliveries wait in one queue. At most one task for each worker thread of the runtime takes
+/// deliveries from the queue. While this maximum of tasks runs, a new delivery only joins the
+/// queue, and no task has to be started or woken. If a handler does not finish at its first poll, a
+/// separate task continues the handler.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.
@@ -280,7 +280,8 @@ impl NativeHost {
         Self { runtime, workers_max, drain_timeout, shared: Arc::new(shared) }
     }
 
-    /// Sets how long a handler may continue after a cancellation, and how long during a drain.
+    /// Sets how long a handler may continue after a cancellation, and how long it may continue
+    /// after the host begins to drain.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
         shared.cancel_grace = cancel_grace;
@@ -478,9 +479,9 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// Hosts a plain function on the thread that delivers, without a task, a wake-up or a cancellation.
-/// The [`Sink`] gets the answer before `deliver` returns. So the function must be quick, and the
-/// sink must not take a lock that the caller of `deliver` holds.
+/// Hosts a plain function on the thread that calls `deliver`, without a task, a wake-up or a
+/// cancellation. The [`Sink`] gets the answer before `deliver` returns. So the function must be
+/// quick, and the sink must not take a lock that the caller of `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

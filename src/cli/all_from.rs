@@ -1,4 +1,5 @@
-//! `--all-from THREAD`: one decision on all calls that wait for an approval in a thread.
+//! `--all-from THREAD`: applies one decision to all calls in a thread and its subthreads that wait
+//! for an approval.
 
 use std::path::Path;
 
@@ -53,7 +54,8 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each call. Continues after a refused decision, but fails at the end.
+    /// Sends a decision on each call. If a decision is refused, still sends the others, and then
+    /// returns the first refusal as an error.
     pub fn decide(
         &self,
         reach: OrganismReach,

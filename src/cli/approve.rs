@@ -82,7 +82,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Approves all calls of `all`, if the given hash is their digest or the person confirms.
+/// Approves all given calls if the hash on the command line is their digest or, without a hash, if
+/// the person confirms.
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {

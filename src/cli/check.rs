@@ -250,8 +250,8 @@ fn peers(contract: &Contract) -> String {
     format!("may address {}", names.join(", "))
 }
 
-/// Describes when a schedule sends, and as which client. Shows the next time only for a schedule
-/// with times of day, because intervals begin at the start of a pump.
+/// Describes the times of a schedule and its client. Includes the next time only for a schedule
+/// with times of day, because the intervals of other schedules begin when the pump starts.
 fn schedule(schedule: &Schedule) -> String {
     let times = match &schedule.times {
         ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
@@ -271,8 +271,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a member accepts. If the member accepts none, states that only workflows
-/// call it.
+/// Lists the payloads that a member accepts. If the member accepts none, states that it takes only
+/// goals or questions of workflows.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -1,6 +1,6 @@
-//! Hidden commands of child processes that an organism starts, such as one process for each start
-//! of a listener. These commands skip the parser of the command line and logging, which would take
-//! most of their time.
+//! Hidden commands that an organism runs in child processes, for example once for each start of a
+//! listener. These commands parse no options and start no logging, because both would take longer
+//! than the command itself.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,7 +24,8 @@ pub fn run() -> Option<ExitCode> {
     Some(exit.into())
 }
 
-/// Turns this process into a listener that ends with the pump `parent`.
+/// Replaces this process by a listener's program. The kernel kills the listener when the pump with
+/// the process id `parent` ends.
 fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExit {
     if let Err(error) = become_listener(parent, program, arguments) {
         note!("organism: cannot start `{}`: {error}", program.display());

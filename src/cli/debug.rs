@@ -54,9 +54,9 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One turn for the extractor: the known names, and the text in chunks. The value of a name is
-/// `"text"`, or an object of children and `@attributes`; `#` in the object marks an element that
-/// contains only text.
+/// Input of the extractor for one turn: the known elements by name, and the text in chunks. The
+/// value of each name is `"text"`, or an object with the element's children and `@attributes`; `#`
+/// in the object marks an element that contains only text.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]
@@ -90,7 +90,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 }
 
 impl ExtractTurn {
-    /// Returns the grammar that consists of the known names.
+    /// Builds the grammar of the known elements.
     pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = ShapeArena::default();
         for (name, spec) in &self.known_tags {

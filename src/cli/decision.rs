@@ -75,7 +75,7 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
 }
 
 /// Reads the held calls of one journal. If the journal has an up-to-date index, reads only the
-/// trees that the index names; otherwise, reads the whole journal.
+/// trees in which the index shows held calls; otherwise, reads the whole journal.
 fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
         Some(held) => Ok(held),
@@ -100,8 +100,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the calls that wait for an approval, as [`waiting`] does. First waits for the preview of
-/// each wanted call, but only while an organism runs that can record the preview.
+/// Returns the calls that wait for an approval, as [`waiting`] does. First waits for the requested
+/// previews of the calls that `is_wanted` selects. Stops waiting if no organism runs, because then
+/// no preview will be recorded.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -122,8 +123,8 @@ pub(super) fn waiting_with_previews(
     Ok(calls)
 }
 
-/// Waits until the organism has recorded something after `positions`, and updates `positions`.
-/// Returns false if no organism runs any more.
+/// Waits until the journal of a partition has grown beyond its position in `positions`, and updates
+/// this position. Returns false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
@@ -138,8 +139,8 @@ pub(super) fn wait_for_records(
     Ok(has_grown)
 }
 
-/// Returns a decision that approves exactly the payload of this call, and its preview if it has
-/// one.
+/// Returns a decision that approves exactly the payload of this call and, if the call has a
+/// preview, exactly this preview.
 pub(super) fn approval_of(call: &HeldCall) -> Decision<SubmittedAnswer> {
     Decision::Approve {
         hash: call.sha256.to_string(),
@@ -193,7 +194,8 @@ pub(super) fn decide_all(
     })
 }
 
-/// Converts a refusal of the decision to an error.
+/// Returns an error if the decision was refused. If the refusal contains an example of what was
+/// expected, prints the example.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {

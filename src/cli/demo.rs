@@ -1,7 +1,7 @@
 //! `organism demo`: runs the research desk example on a directory, and then proves the record.
 //!
-//! The model's turns come from a recording, and the output marks them so. Everything else runs as
-//! usual.
+//! The model's turns come from a recording, and the output marks them as recorded. Everything else
+//! runs as usual.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

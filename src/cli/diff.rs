@@ -59,7 +59,7 @@ pub(super) enum FirstDifference {
     Event(ThreadDifference),
 }
 
-/// Two requests to a model at the same place of two threads.
+/// Two model requests that differ: one from each thread, at the same place in both threads.
 #[derive(Debug, Serialize)]
 pub(super) struct PromptDifference {
     #[serde(rename = "a")]
@@ -147,7 +147,7 @@ pub(super) fn first_difference(
     prompt.map(FirstDifference::Prompt).or_else(event)
 }
 
-/// Reads all events of a thread and everything beneath it.
+/// Reads all events of a thread and of the threads beneath it.
 pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
     let thread = known(id)?;
     for reader in readers_of(place, &thread)? {
@@ -159,9 +159,9 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. Ignores pairs after the
-/// first difference of another kind. Sets `uncompared` to the number of pairs that could not be
-/// compared.
+/// Finds the first pair of requests that differ in more than ids and dates. Searches only the
+/// requests before the first event that differs. Sets `uncompared` to the number of pairs that
+/// could not be compared.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

@@ -110,8 +110,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the names of `--live`. Refuses agents, workflows and unknown names, because a fork
-/// answers only calls to other listeners from the record.
+/// Parses the names of `--live`. Refuses unknown names. Also refuses agents and workflows, because
+/// a fork runs them anew even without `--live`.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {

@@ -87,7 +87,8 @@ pub fn read<T>(
     Ok(answer)
 }
 
-/// Prints a note about each pause in force, once for all journals of this command.
+/// Prints a note about each pause in force. A command that reads several journals prints the note
+/// about one pause only once.
 fn note_pauses(pauses: &[IndexedPause]) {
     // Locked briefly: the journals of one command are read one after another.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

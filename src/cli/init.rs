@@ -29,7 +29,7 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// A project that can be written.
+/// A project that `organism init` can write.
 struct Project {
     files: Vec<WrittenFile>,
     /// An empty directory to create in the project.
@@ -79,7 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// File name of the config in each project.
 const CONFIG: &str = "organism.toml";
 
-/// Directory for checkpoint copies of the plain project.
+/// Directory for copies of checkpoints, in the project that `init` writes without options.
 const CHECKPOINTS: &str = "checkpoints";
 
 /// Argument that lists the workflows instead of writing one.
@@ -163,8 +163,8 @@ fn show_next(directory: &Path, project: &Project) {
     note!("\nnext:\n  {}", commands.join("\n  "));
 }
 
-/// Whether a project elsewhere has the same name as this project, and a journal. If so, the first
-/// start of this project needs the option for a new journal.
+/// Whether this project has no journal yet, but a project elsewhere with the same name has one. In
+/// this case, the first start of this project needs the option `--new`.
 fn has_namesake(directory: &Path) -> bool {
     let file = directory.join(CONFIG);
     let found = config::directories(&file, &ConfigEnvironment::of_process());

@@ -1,4 +1,5 @@
-//! Options that select the journal of a command, and the thread.
+//! Options that select the journal of a command. This module also opens the selected journals, and
+//! parses thread ids.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,8 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Returns the evidence for a proof of the journals that these arguments select.
+/// Returns the options for a proof of the journals that these arguments select: the directories of
+/// the checkpoints and keys, and the known keys of other hosts.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
     let settings = proof_settings(place)?;
@@ -90,8 +92,9 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Explains why the journal in `data` cannot be opened. If the journal is missing or unreadable but
-/// the state directory knows of its records, reports lost records.
+/// Returns the failure of a command that could not open the journal in `data`. If the journal is
+/// missing or unreadable, but the state directory shows that the journal had records, the failure
+/// reports lost records.
 pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
@@ -131,7 +134,7 @@ pub fn unknown(thread: &ThreadId) -> CommandFailure {
     CommandFailure::new(CommandExit::Usage, message)
 }
 
-/// Maps an error of an open journal to a failure as [`failed`] does.
+/// Maps an error of an open journal to a failure as [`failed`] does, and names the journal.
 pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
     failed(error.in_journal(reader.data().display()))
 }

@@ -274,13 +274,13 @@ const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 /// Target of the log lines that listeners wrote to their standard error.
 const LISTENER_TARGET: &str = "listener";
 
-/// Makes the writers of log lines.
+/// Makes a [`LogWriter`] for each log line.
 struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether this program wrote the log line, not a listener. If so, the commands that the line
-    /// advises get the `--config` of this command.
+    /// Whether this program wrote the log line; false if a listener wrote the line. In a line of
+    /// this program, the commands that the line recommends get the `--config` of this command.
     is_own: bool,
 }
 

@@ -12,8 +12,9 @@ use super::CommandLine;
 /// The config that `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Commands that get no `--config` in the output, because they concern another config than that of
-/// this command: `key show` another host, `workflow test` a file of cases.
+/// Commands that never get the `--config` of this command, because they use another config:
+/// `key show` is recommended for another host, and `workflow test` uses the config that its case
+/// file names.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
@@ -32,7 +33,8 @@ pub fn option() -> String {
     GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
 }
 
-/// Adds the `--config` of this command to each command between backticks that accepts the option.
+/// In a text, adds the `--config` of this command to each recommended command that accepts the
+/// option. Backticks mark the recommended commands.
 pub fn with_option(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {
         Some(path) if text.contains(PROGRAM) => Cow::Owned(with_option_of(text, path)),

@@ -18,10 +18,10 @@ use super::{CommandExit, journal_target};
 
 /// How a command that makes a decision reaches the organism.
 pub(super) enum OrganismReach {
-    /// By the config: the command connects to the running organism, or starts an organism if none
-    /// runs.
+    /// The command knows the config. It connects to the running organism, or starts an organism if
+    /// none runs.
     Config { config: Box<Config>, is_running: bool },
-    /// By the socket alone: the command has no config, or its config is invalid.
+    /// The command has no valid config. It connects to the running organism over its socket.
     Running { data: PathBuf, handshake: Handshake },
 }
 
@@ -94,8 +94,8 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// Prints a note that the output comes from the journal instead of a pump, and why: no organism
-/// runs, or the organism refused the query with `refused`.
+/// Prints a note that the output comes from the journal instead of a running organism. The note
+/// contains the reason: the error `refused` or, without an error, that no organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -145,9 +145,10 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client of the organism to watch. If an organism runs on this host, the client watches
-/// it. Otherwise the client watches the pumps of all partitions, or, with one partition, this
-/// function waits for an organism on this host. The choice is final.
+/// Returns a client that watches an organism. If an organism runs on this host, the client watches
+/// that organism. Otherwise, with several partitions, the client watches the pumps of all
+/// partitions; with one partition, this function waits until an organism runs on this host. The
+/// client never changes to another organism.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,

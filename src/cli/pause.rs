@@ -1,4 +1,5 @@
-//! `organism pause`: hands over no more work to a thread, an agent or anything.
+//! `organism pause`: stops the hand-over of work in a thread, to a listener, or in the whole
+//! organism.
 
 use std::process::ExitCode;
 

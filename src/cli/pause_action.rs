@@ -119,8 +119,9 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     })
 }
 
-/// Makes the failure of a pause or resume for which no organism runs. Such a command starts no
-/// organism, because a new organism would hand over its open work before the pause.
+/// Returns the error for a pause or resume while no organism runs. The command does not start an
+/// organism itself, because a new organism would hand over its open work before the pause takes
+/// effect.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
@@ -205,7 +206,7 @@ fn print_json(
 }
 
 /// Prints the result of each partition. Returns the exit code of the first partition that failed.
-/// `names` are the listeners of the config, as far as known.
+/// `names` are the known listeners, for the error about an unknown listener.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

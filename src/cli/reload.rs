@@ -1,4 +1,4 @@
-//! `organism reload`: has the running organism take its config file again.
+//! `organism reload`: has the running organism read its config file again.
 
 use std::process::ExitCode;
 

@@ -66,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     ended
 }
 
-/// Opens the web view of this organism. The view runs on threads of its own.
+/// Opens the web view of this organism. The view runs on its own operating-system threads.
 fn open_view(
     listen: SocketAddr,
     args: &ViewArgs,

@@ -91,8 +91,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the trace context of the program that started this command from the environment. Ignores
-/// an invalid variable, because the user did not type it for this command.
+/// Reads the variable `TRACEPARENT`: the trace context of the program that started this command.
+/// Ignores an invalid value, because the user did not type it for this command.
 fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }

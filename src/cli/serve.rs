@@ -88,7 +88,7 @@ fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     }
 }
 
-/// Makes the options of the pages that act; `None` without `--operate`.
+/// Returns the options of the pages on which an operator can act; `None` without `--operate`.
 fn operate(args: &Args, person: &ViewPerson) -> Option<OperateOptions> {
     if !args.operate {
         return None;

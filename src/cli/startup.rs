@@ -126,7 +126,8 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
 }
 
 /// Returns the data directory of the project that was started with this config file, even if the
-/// file states another name now. Returns `None` if several projects were started with the file.
+/// file now gives the organism another name. Returns `None` if several projects were started with
+/// the file.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
@@ -285,7 +286,7 @@ impl ConfigArg {
         Ok(config)
     }
 
-    /// Loads the config for a repair of a journal, which may belong to no project yet.
+    /// Loads the config for a repair of the journal. The journal need not belong to a project yet.
     pub fn load_to_repair(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         project::check_to_repair(&config.directories()).map_err(organism::Error::from)?;

@@ -90,8 +90,8 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// Calls of the watched thread, which show when the thread is over. `None` if the command does
-    /// not end with a thread.
+    /// Open calls of the watched thread, by which the command notices the end of the thread. `None`
+    /// if the command goes on after the end of a thread.
     calls: Option<ThreadCalls>,
 }
 

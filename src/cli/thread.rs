@@ -99,8 +99,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the first page of a long thread with the index. Returns `None` if the arguments select
-/// other events, or if the index saves no time.
+/// Reads the first page of a long thread from the index. Returns `None` if the arguments select
+/// anything but the first page, or if the index would save no time.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()

@@ -67,8 +67,9 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// Returns the threads with the newest records, at most `most`, in the journals that `place`
-    /// selects, and whether more threads match.
+    /// Returns the threads that match the query in the journals that `place` selects, at most
+    /// `most`. A filter prefers the threads with the newest records. Also returns whether more
+    /// threads match.
     pub fn threads(
         &self,
         place: &JournalTarget,

@@ -1,5 +1,5 @@
 //! The web view of `organism serve` and of `organism run --web`: its options, its token, and its
-//! threads.
+//! operating-system threads.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -45,12 +45,12 @@ pub(super) struct ViewArgs {
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
-    /// Options of the pages that act; `None` for a read-only view.
+    /// Options of the pages on which an operator can act; `None` for a read-only view.
     pub operate: Option<OperateOptions>,
     pub proof: VerifyOptions,
 }
 
-/// A web view with its threads.
+/// A web view with the operating-system threads on which it runs.
 pub(super) struct OpenView {
     view: Option<WebView>,
     runtime: Option<Runtime>,
@@ -154,8 +154,8 @@ fn host_problem(hosts: &[String]) -> Option<String> {
     Some(format!("`{wrong}` is no host name; --host takes one without scheme, port and path"))
 }
 
-/// Makes the runtime of a web view. Its threads have a low priority, and the pump waits for none of
-/// them.
+/// Makes the runtime of a web view. Its operating-system threads have a low priority, and the pump
+/// waits for none of them.
 fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();
@@ -190,8 +190,8 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     }
 }
 
-/// Returns the login name of the user of this process. The organism derives the same name from each
-/// request of this process.
+/// Returns the login name of the user of this process. The organism assigns the same name to each
+/// request from this process.
 fn own_name() -> Option<ListenerName> {
     let login = operator::this_user().login?;
     ListenerName::parse(&login).ok()

@@ -100,8 +100,8 @@ fn prompt(
     sections
 }
 
-/// Returns the standard section of a prompt whose name is most similar to `name`; `None` if no name
-/// is similar enough.
+/// Returns the name of the standard prompt section that is most similar to `name`; `None` if no
+/// name is similar enough.
 fn near_section(name: &str) -> Option<&'static str> {
     let is_standard = STANDARD_SECTIONS.contains(&name);
     nearest(name, STANDARD_SECTIONS).filter(|_| !is_standard)

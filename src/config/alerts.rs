@@ -1,4 +1,5 @@
-//! `[alerts]`: the command that runs when an alert is raised, with the causes that raise alerts.
+//! `[alerts]`: the command that runs when an alert is raised, and the causes for which alerts are
+//! raised.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub struct AlertRulesConfig {
     /// Period in which refusals and failures are counted. An alert about them ends after a quiet
     /// period of this length.
     pub window: Duration,
-    /// Maximum time that a held call may wait for a person before it raises an alert.
+    /// How long a held call may wait for a person until an alert is raised.
     pub waiting: Duration,
 }
 

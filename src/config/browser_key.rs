@@ -1,9 +1,8 @@
 //! Writes the key of an operator's browser into the text of a config, and preserves every other
 //! byte.
 //!
-//! A config can have many layouts: tables, dotted keys, inline tables. So an edit is only a
-//! proposal. It is accepted if the parser reads the new text as the old config with exactly this
-//! key.
+//! A config can have many layouts: tables, dotted keys, inline tables. So the new text is only a
+//! proposal. It is accepted only if the parser reads it as the old config plus exactly this key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -125,7 +124,8 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the browser key on a new line below the operator's `key`, with the same prefix.
+/// Inserts the browser key on a new line below the operator's `key`. The new line begins with the
+/// same text as the line of `key`, such as an indentation or a dotted prefix.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,

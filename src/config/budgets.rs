@@ -23,8 +23,8 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 }
 
-/// Checks that answers of the model and of its routes leave room for a prompt in the context window
-/// of the model.
+/// Reports a model whose longest answer leaves no room for a prompt in the model's context window.
+/// If the model routes calls, checks the longest answer of each route against the same window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -57,8 +57,8 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model without a price that the member may use. Skips models in `reported`, and adds
-/// the newly reported ones.
+/// Among the models that the member may use, reports each that has no price. Skips models in
+/// `reported`, and adds the newly reported models to it.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -15,7 +15,7 @@ pub(super) enum KeyKind {
     List,
     /// Either a string or a list of strings.
     OneOrMore,
-    /// A table of strings, whose keys the author chooses.
+    /// A table whose keys the author chooses and whose values are strings.
     Free,
     /// A table or a list of a special form, which no override can change.
     Nested,
@@ -371,8 +371,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the values of a key are private. Returns `None` if the key is as private as the value
-/// that contains it.
+/// Whether the values of a config key are private. `None` if the key does not decide this: its
+/// value is then private only inside a private value.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

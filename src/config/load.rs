@@ -1,8 +1,8 @@
 //! Loads a config: reads its sections, checks them against each other, and resolves the files and
 //! programs that they name.
 //!
-//! This module has one entry point for each kind of command. It loads only the parts of the config
-//! that these commands need.
+//! This module has one entry point for each kind of command. Each entry point loads only the parts
+//! of the config that its commands need.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ pub(super) enum KeyRequirement {
 }
 
 impl KeyRequirement {
-    /// Whether files and variables with keys of the config may be missing.
+    /// Whether the files and variables with keys and secrets that the config names may be missing.
     fn needs_no_keys(self) -> bool {
         matches!(self, Self::Unwritten | Self::Stored)
     }
@@ -351,8 +351,8 @@ fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Adds the missing keys in `unmet` to `problems` if the command starts an organism. Sorts all
-/// problems.
+/// Adds the missing keys in `unmet` to `problems` if `keys` states that all keys are needed. Sorts
+/// all problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);

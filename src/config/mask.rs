@@ -6,7 +6,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::is_private;
 
-/// Adds the ranges of the values of private keys in a parsed table.
+/// Adds the range of each private value in a parsed table. The config key of a value decides
+/// whether the value is private.
 pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     for (key, value) in table {
         match is_private(key.get_ref()) {
@@ -28,8 +29,8 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether the value of a private key may be quoted although the key is private. True for an
-/// address without room for a secret, and for the name of a variable.
+/// Whether error messages may quote a value although its config key is private. True for an address
+/// without room for a secret, and for the name of a variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {
@@ -75,7 +76,8 @@ pub(super) fn is_variable(value: &str) -> bool {
     value.contains('_') && value.bytes().all(is_name)
 }
 
-/// Adds the ranges of all values beneath a private key, except values that name files.
+/// Adds the ranges of all values beneath a config key that is private, except values that name
+/// files.
 fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
     let Some(table) = value.as_table() else {
         out.push(span);
@@ -89,8 +91,9 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges line by line, for a text that is no valid TOML. A private key makes
-/// the whole rest of its line private, because the end of the value is unknown.
+/// Guesses the private ranges line by line, in a text that is no valid TOML. After a config key
+/// that is private, the whole rest of the line counts as private, because the end of the value is
+/// unknown.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
@@ -114,7 +117,8 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Whether the text ends with a key that is private or has a private part.
+/// Whether the text ends with a config key that is private, or with a dotted key that has a private
+/// part.
 fn ends_in_private_key(text: &str) -> bool {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' \t".contains(c);
     let key = text.rsplit(|c| !is_key(c)).next().unwrap_or(text).trim();

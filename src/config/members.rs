@@ -52,12 +52,13 @@ pub(super) struct DeclaredMember {
     pub secret: Option<DeclaredSecret>,
     /// Time after which a reused client key counts as new; `None` if keys do not expire.
     pub keys_for: Option<Duration>,
-    /// Whether a client sees what models write in its own threads.
+    /// Whether a client sees what models write in the threads that the client opened.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
-    /// Name of the client in whose name the listener's own processes may send.
+    /// Name of the client as which the listener's own processes may send requests.
     pub client: Option<Located<ExpandedText>>,
-    /// The core words that the member may use; `None` if the config does not list them.
+    /// Names of the primitives, such as `wait`, that the member may use; `None` if the config does
+    /// not list them.
     pub core: Option<Vec<String>>,
     /// Range of the setting that puts the listener on NATS; `None` if the listener is not on NATS.
     pub nats: Option<SourceRange>,
@@ -91,14 +92,15 @@ pub(super) struct DeclaredAgent {
     pub final_by: FinalMode,
     /// Range of `final_by` in the source. If there is no `final_by`, range of the agent's name.
     pub final_by_place: SourceRange,
-    /// Path of the JSON Schema for finals in the format `json`.
+    /// Path of the JSON Schema for final payloads in the format `json`.
     pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
     pub notice: bool,
     pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Format of finals, as the config states it. For the format `json`, the JSON Schema is read later.
+/// Format of final payloads, as the config states it. For the format `json`, the JSON Schema is
+/// read later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FormatWord {
     #[default]
@@ -256,8 +258,8 @@ pub(super) enum SchemaSource {
     Workflows,
 }
 
-/// Reports each missing setting that declares payloads of a member: `accepts`, `replies` of a
-/// human, and `schema` if no section may declare payloads.
+/// Reports each missing key that a member needs to declare its payloads: `accepts`; for a human
+/// also `replies`; and `schema` if only schema files may declare payloads.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;
@@ -357,7 +359,7 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
     })
 }
 
-/// Reads the core words that a member may use.
+/// Reads the names of the primitives, such as `wait`, that a member may use.
 fn core(role: Role, read: &mut TableReader<'_>) -> Option<Vec<String>> {
     let words: Vec<_> = Contract::core_words_of(role).collect();
     read.choices("core", &words)
@@ -500,7 +502,8 @@ fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option
     None
 }
 
-/// Reads the format of finals. For the format `json`, also reads the path of the JSON Schema.
+/// Reads the format of an agent's final payloads. For the format `json`, also reads the path of the
+/// JSON Schema.
 fn final_format(read: &mut TableReader<'_>) -> (FormatWord, Option<Located<ExpandedText>>) {
     let words = [
         ("text", FormatWord::Text),

@@ -132,8 +132,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Collector to which spans are exported, if the config names one.
     pub telemetry: Option<TelemetryConfig>,
-    /// Names of variables that contain keys of the collector. Listeners never get these variables,
-    /// even if no spans are exported.
+    /// Names of variables that contain keys of the collector. Listeners do not inherit these
+    /// variables, even if no spans are exported.
     pub collector_keys: Vec<String>,
     /// The command that gets alerts, if the config names one.
     pub alerts: Option<Arc<AlertsConfig>>,
@@ -144,7 +144,7 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Clients that see what models write in their own threads.
+    /// Clients that see what models write in the threads that these clients opened.
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
@@ -185,17 +185,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the directories of the journal and of its state, with the project to which they
-    /// belong.
+    /// Returns the directory of the journal and the directory of the files outside the journal,
+    /// with the project to which both belong.
     pub fn directories(&self) -> ProjectFolders {
         let data = self.data.clone();
         let state = self.state.clone();
         ProjectFolders { project: self.project.clone(), data, state }
     }
 
-    /// Returns all texts that the journal stores as blobs, each once: the effective config with its
-    /// prompts, the manifest of the config with all its files, and the generated schemas and
-    /// definitions. A boot lists the texts in this order.
+    /// Returns all texts that the journal stores as blobs, without duplicates: the effective config
+    /// with its prompts, the manifest of the config with all its files, and the generated schemas
+    /// and definitions. A boot lists the texts in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
         let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
@@ -324,7 +324,7 @@ pub struct AgentSpec {
     /// Maximum number of model calls in each call of the agent.
     #[serde(rename = "max_iterations")]
     pub max_iterations: u32,
-    /// Payload name of the final, which ends the agent's call.
+    /// Name of the final payload, which ends the agent's call.
     #[serde(rename = "final_name")]
     pub final_name: PayloadName,
     #[serde(rename = "final_format")]
@@ -333,7 +333,7 @@ pub struct AgentSpec {
     pub final_by: FinalMode,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn gets a notice.
+    /// Whether each turn shows the model a notice, which later turns no longer show.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt, by name and in the order of the config.

@@ -113,7 +113,8 @@ fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut Co
     }
 }
 
-/// Checks that each client of a listener exists and belongs to no other listener.
+/// Checks the clients that listeners name for their own processes: each client must exist, and no
+/// two listeners may name the same client.
 fn own_clients(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let mut taken: HashMap<&str, &str> = HashMap::new();
     for member in &sections.members {

@@ -1,4 +1,4 @@
-//! `ORGANISM_<SECTION>__<NAME>__<KEY>`: every key can be set from the environment.
+//! Environment variables that override keys of the config: `ORGANISM_<SECTION>__<NAME>__<KEY>`.
 //!
 //! Names are written in capitals with `_` for `-`. An override only changes members that the file
 //! has. An override that matches nothing is a problem, so that every typo is noticed. In
@@ -120,7 +120,7 @@ fn shouted(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 
-/// Returns the table under `key`. Creates it if `make` is set.
+/// Returns the table under `key`. If the table is missing and `make` is set, creates it.
 fn table_at<'t>(
     table: &'t mut TomlTable,
     key: &str,

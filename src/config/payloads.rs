@@ -1,4 +1,4 @@
-//! Resolves the payload names that each member accepts and replies, against the schemas of the
+//! Resolves the payload names that each member accepts or replies with, against the schemas of the
 //! config, and builds the contracts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -32,9 +32,9 @@ pub(super) struct PayloadResolver {
     /// reported.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
-    /// Texts of all documents of schema files, by their portable names.
+    /// Texts of all schema documents, by the portable name of each document.
     pub documents: BTreeMap<String, String>,
-    /// Portable names of the catalogue's folders, each with the folder's real path.
+    /// Folders of the catalogue, each with its real path and its portable name.
     catalogue: Vec<(PathBuf, String)>,
     finals: HashMap<ListenerName, PayloadName>,
     /// Payloads of the section `payloads`, which every member may name.
@@ -46,7 +46,8 @@ pub(super) struct PayloadResolver {
     pub notes: Vec<String>,
 }
 
-/// Returns the real path of each of these folders, with its portable name.
+/// Returns the folders of the catalogue, each with its real path and its portable name. Reports
+/// missing folders.
 fn catalogue(
     directory: &Path,
     folders: &[Located<ExpandedText>],
@@ -122,7 +123,7 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the payload name of an agent's final.
+    /// Returns the name of the payload with which an agent ends its call.
     pub fn final_of(&self, agent: &ListenerName) -> Option<PayloadName> {
         self.finals.get(agent).cloned()
     }
@@ -353,8 +354,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the text and the digest of each document of the schema file that declares `names`,
-    /// under the document's portable name.
+    /// Stores the text and the digest of each document of a schema file, under the document's
+    /// portable name. The schema file is the one that declares `names`.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -387,8 +388,8 @@ impl PayloadResolver {
         found.next().unwrap_or_else(|| portable::file_name(&path.to_string_lossy()))
     }
 
-    /// Converts a schema's problem to a problem of the config that points into the schema. Makes
-    /// paths relative to the config.
+    /// Converts a problem of a schema to a problem of the config, which points to the place in the
+    /// schema. Makes paths relative to the config's directory.
     fn broken(
         &self,
         found: &SchemaProblem,
@@ -419,7 +420,7 @@ const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
 /// Namespaces that only the program's own schemas may declare.
 const RESERVED: [&str; 4] =
     [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE, WORKFLOW_NAMESPACE];
-/// Local name of the final for agents that declare no final.
+/// Local name of the final payload of agents whose config names no final payload.
 const FINAL_DEFAULT: &str = "attempt_completion";
 
 /// A member with its contract and its resolved payload names.

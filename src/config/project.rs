@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Number of digits of the path's digest that stand in the names of default directories.
+/// Number of digits from the digest of the config's path in the names of default directories.
 const DIGITS: usize = 8;
 
 /// A project, identified by the path of its config.
@@ -47,8 +47,8 @@ pub fn is_directory_of(directory: &str, name: &str) -> bool {
     }
 }
 
-/// Returns the absolute path of `file`, which is relative to `directory`. Normalises only the text
-/// of the path.
+/// Returns the absolute path of `file`, which is relative to `directory`. Removes `.` and `..` from
+/// the text of the path, but resolves no symbolic links.
 pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for component in directory.join(file).components() {

@@ -19,8 +19,8 @@ pub(super) struct TableReader<'a> {
     /// Description of the table for messages, such as "listener `search`" in "`peers` of listener
     /// `search`".
     what: String,
-    /// Known keys that the author probably meant by unknown keys of the table. These known keys
-    /// count as written.
+    /// Known keys that the author probably meant by unknown keys of the table. A required key among
+    /// them is not reported as missing.
     mistyped: Vec<&'static str>,
     /// All keys that the section may have.
     known: Vec<&'static str>,
@@ -62,7 +62,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// Returns the range of the key in the source. If the key is missing, returns the range of the
-    /// table.
+    /// table's name.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         entry.map_or(&self.place, |entry| &entry.key.place).clone()
@@ -302,7 +302,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Reads a table of strings whose keys the author chooses.
+    /// Reads a table whose keys the author chooses and whose values are strings.
     pub fn free(&mut self, key: &str) -> Vec<(Located<String>, Located<ExpandedText>)> {
         let Some(node) = self.table.get(key) else { return Vec::new() };
         let TomlValue::Table(table) = &node.value else {

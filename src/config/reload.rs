@@ -7,7 +7,8 @@ use crate::ids::ListenerName;
 
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
-/// Sections that take effect only at a start, with the names that `organism config diff` uses.
+/// Sections whose changes take effect only at a start, by the names that `organism config diff`
+/// uses.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
@@ -21,7 +22,8 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract on which the bookkeeping of work in flight depends.
+/// Settings of a contract that take effect only at a start, because the bookkeeping of work in
+/// flight depends on them.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and a changed config.

@@ -1,4 +1,4 @@
-//! Payloads in the short form (`[payloads.NAME]`): their fields and types, read from the tree.
+//! Payloads in the short form (`[payloads.NAME]`): reads their fields and types from the config.
 
 use crate::schema::{FieldCount, ShortField, ShortType, is_element_name};
 use crate::xml::escape::is_xml_char;

@@ -45,8 +45,8 @@ const STORES: [(&str, StoreKind); 2] =
 const DURABILITIES: [(&str, StreamDurability); 2] =
     [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
-/// Help text for a journal on a single server whose config sets no durability. The text names both
-/// possible values.
+/// Help text for a config that keeps the journal on a single server, but sets no durability. The
+/// text names both possible durabilities.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \

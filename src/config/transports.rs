@@ -1,5 +1,5 @@
-//! Checks that JSON can express the payloads of native agents. If the text of a turn ends an
-//! agent's call, also checks that a text can be the agent's final.
+//! Checks that JSON can express the payloads of agents with native tool calls. For an agent that
+//! ends its call with the text of a turn, also checks that a final payload can contain this text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -31,7 +31,7 @@ pub(super) fn check(
     notes
 }
 
-/// Checks that JSON can express the payloads of native calls completely.
+/// Checks that JSON can completely express the payloads of an agent's native tool calls.
 fn words(
     member: &DeclaredMember,
     agent: &DeclaredAgent,
@@ -65,8 +65,8 @@ fn words(
     }
 }
 
-/// Checks that the final has exactly one place for a text if the text of a turn ends the agent's
-/// call.
+/// Checks an agent that ends its call with the text of a turn: one of its final payloads must have
+/// exactly one place for this text.
 fn answer(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

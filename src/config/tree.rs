@@ -26,8 +26,8 @@ impl<T> Located<T> {
     }
 }
 
-/// A string of the config in which variables were filled in. Error messages quote `written`, the
-/// string before that, because the values of variables may be private.
+/// A string of the config in which variables were filled in. `written` is the string before that.
+/// Error messages quote `written`, because the values of variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {
     pub value: String,

@@ -13,7 +13,7 @@ use super::tree::{ExpandedText, Located, TomlValue};
 
 /// The undo of one payload as the config declares it, before names are resolved.
 pub(super) struct DeclaredUndo {
-    /// Name of the request that opens the calls to undo.
+    /// Name of the request payload whose calls can be undone.
     pub request: Located<String>,
     /// Name of the payload that undoes a completed call.
     pub payload: Located<ExpandedText>,

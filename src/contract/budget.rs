@@ -20,7 +20,8 @@ pub struct TreeLimits {
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Maximum consecutive rounds of one call in which every result is a failure.
+    /// Maximum number of consecutive rounds of one call in which every result is a failure. A round
+    /// is everything that the listener gets after one of its answers.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]

@@ -1,5 +1,5 @@
-//! The capabilities that distinguish kinds of listeners. The core asks for one of these
-//! capabilities and never for the kind of a listener.
+//! The capabilities that distinguish kinds of listeners. The core decides by these capabilities,
+//! and never by the kind of a listener.
 
 use super::{Contract, Role};
 use crate::mutant::mutant;
@@ -12,9 +12,9 @@ impl Contract {
         self.role == Role::Agent
     }
 
-    /// Returns the core words that the listener may use: the words that the config lists. Without a
-    /// list, an agent or a workflow may use every core word of its kind, and any other listener may
-    /// use none.
+    /// Returns the names of the primitives that the listener may use: those that the config lists.
+    /// Without a list, an agent or a workflow may use every primitive that its kind of listener
+    /// permits, and any other listener may use none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -24,8 +24,8 @@ impl Contract {
         })
     }
 
-    /// Returns the core words that the config may allow for a listener of this kind. Only agents
-    /// may use the words that move the window of a prompt.
+    /// Returns the names of the primitives that the config may allow for a listener of this kind.
+    /// Only agents may use `clear-context`, which moves the window of a prompt.
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,
@@ -46,8 +46,9 @@ impl Contract {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether too many consecutive failed rounds end a call of the listener. False for workflows:
-    /// each failed goal settles a step of the run, so the number of rounds is finite.
+    /// Whether too many consecutive failed rounds end a call of the listener. A round is everything
+    /// that the listener gets after one of its answers. False for workflows: each failed goal
+    /// settles a step of the run, so the number of rounds is finite.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

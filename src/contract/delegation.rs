@@ -11,23 +11,23 @@ use super::{Contract, Role, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
 use crate::xml::scan::attributes;
 
-/// Declares that an agent may delegate in a goal of a workflow.
+/// Declares that an agent may delegate tasks of a goal to another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoalDelegation {
-    /// The agent that delegates.
+    /// The agent that delegates tasks.
     #[serde(rename = "agent")]
     pub agent: ListenerName,
     #[serde(rename = "payload")]
     pub payload: PayloadName,
-    /// The agent that takes the roles.
+    /// The agent that gets the delegated tasks, in the roles of the goal.
     #[serde(rename = "to")]
     pub to: ListenerName,
 }
 
-/// The roles of a goal, as its request states them.
+/// The roles of a goal, as the request of the goal states them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
-    /// The payload that delegates in this goal.
+    /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent that takes the roles.
     pub to: ListenerName,
@@ -38,18 +38,19 @@ pub struct GoalRoles {
     pub depth: u32,
 }
 
-/// Local name of each payload that delegates.
+/// Local name of each payload with which an agent delegates.
 const DELEGATE: &str = "delegate";
 
-/// Returns the name of the payload that delegates the goal `goal` of `workflow`.
+/// Returns the name of the payload with which an agent delegates a task of the goal `goal` of
+/// `workflow`.
 pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}{ROLES}{goal}"), DELEGATE)
 }
 
 const ROLES: &str = "/roles/";
 
-/// Returns the name of the goal that a payload with this name delegates; `None` for any other
-/// payload.
+/// Returns the name of the goal whose tasks an agent delegates with payloads of this name; `None`
+/// if payloads of this name do not delegate.
 pub fn delegated_goal(name: &PayloadName) -> Option<&str> {
     let rest = name.namespace.strip_prefix(WORKFLOW_NAMESPACE)?.strip_prefix('/')?;
     let (_, goal) = rest.split_once(ROLES)?;
@@ -89,7 +90,7 @@ impl GoalRoles {
         Some(Self { max: None, depth, ..self.clone() })
     }
 
-    /// Returns the attributes of a goal element that state these roles.
+    /// Returns the attributes with which the element of a goal states these roles.
     pub(super) fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut out = vec![
             ("delegate", self.payload.to_string()),

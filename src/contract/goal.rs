@@ -25,7 +25,7 @@ pub const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
 /// Middle part of a goal's namespace, between [`WORKFLOW_NAMESPACE`] and the name of the agent.
 const AGENTS: &str = "/agents/";
 
-/// Local name of goals.
+/// Local name of every goal payload.
 const GOAL: &str = "goal";
 
 /// Declares the only payload with which an agent answers a typed goal.
@@ -49,8 +49,8 @@ pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
     given_to == Some(agent.as_str()) && *name.local == *GOAL
 }
 
-/// Returns the name of an agent's answer to a goal without a type. The same payload is the final of
-/// agents that declare no final.
+/// Returns the name of an agent's answer to a goal without a type. The same payload is the final
+/// payload of agents whose config names none.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }
@@ -94,7 +94,8 @@ pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadNa
 }
 
 /// Writes the payload of a goal for `agent` with this document. If `answer` is set, only that
-/// payload answers the goal. If `roles` is set, the agent may delegate the goal to them.
+/// payload answers the goal. If `roles` is set, the agent may delegate tasks of the goal in these
+/// roles.
 pub fn write_goal_request(
     agent: &ListenerName,
     document: &str,

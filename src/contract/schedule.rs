@@ -64,11 +64,12 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// Scheduled times that have passed, from the planned time to now.
+/// The scheduled times that have come by now, beginning with the time for which the next run was
+/// planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The scheduled time directly before `latest`; `None` if only the planned time has come.
+    /// The scheduled time directly before `latest`; `None` if only one scheduled time has come.
     pub before_latest: Option<Time>,
     pub count: u64,
 }
@@ -93,8 +94,8 @@ impl ScheduleTimes {
         }
     }
 
-    /// Returns the times that have come by `now`. `due` is the planned time, which must not be
-    /// later than `now`.
+    /// Returns the scheduled times from `due` to `now`. `due` is the time for which the next run
+    /// was planned, and must not be later than `now`.
     pub fn passed(&self, due: Time, now: Time) -> PassedTimes {
         match self {
             Self::Every(interval) => {

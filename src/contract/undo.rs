@@ -27,13 +27,13 @@ impl Contract {
         self.undo.iter().find(|rule| rule.request == *request)
     }
 
-    /// Whether this payload undoes calls to this listener.
+    /// Whether this payload can undo calls to the listener of this contract.
     pub fn is_undo(&self, payload: &PayloadName) -> bool {
         self.undo.iter().any(|rule| rule.payload == *payload)
     }
 
-    /// Returns the maximum attempts of a call with this request. A payload that undoes is attempted
-    /// once, whatever the listener's setting.
+    /// Returns the maximum attempts of a call with this request. A call that undoes an earlier call
+    /// gets one attempt, whatever the listener's setting.
     pub fn attempts_of(&self, request: Option<&PayloadName>) -> u32 {
         let is_undo = request.is_some_and(|request| self.is_undo(request));
         if is_undo && !mutant("undo-once-more") { 1 } else { self.attempts }

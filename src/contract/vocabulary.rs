@@ -1,5 +1,5 @@
-//! The vocabulary of a sender: every payload name that it may write, with its one meaning. A name
-//! with two meanings, such as a call that is also a reply, is a config error.
+//! The vocabulary of a sender: every payload name that the sender may write. Each name has exactly
+//! one meaning. A name with two meanings, such as a call that is also a reply, is a config error.
 
 use std::collections::HashMap;
 
@@ -14,21 +14,23 @@ pub enum Meaning {
     Primitive,
     /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
-    /// A name that the sender itself accepts, or the definition of a workflow's run: the payload
-    /// continues the sender's own call.
+    /// A payload that continues the sender's own call: the sender accepts a payload of this name,
+    /// or the payload is the definition of a workflow's run.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
     /// sender's own result without waking the sender.
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final of an agent.
     Reply,
-    /// An agent's answer to a goal. The pump refuses it in every call that is not a goal with this
-    /// answer.
+    /// An agent's answer to a goal. The pump accepts this payload only in the call of a goal whose
+    /// answer has this name.
     GoalAnswer,
-    /// The preview of a held call, accepted only in the answer to a request for a preview.
+    /// The preview of a held call. The pump accepts this payload only in the response to a preview
+    /// request.
     Preview,
-    /// The refusal of a call whose approved preview is no longer valid, accepted only in the answer
-    /// to the delivery of such a call.
+    /// A listener's refusal to carry out a call, because the approved preview is no longer valid.
+    /// The pump accepts this payload only in the response to the delivery of a call with an
+    /// approved preview.
     StalePreview,
     /// An agent's call that delegates a task to a role, sent to the workflow that gave the agent
     /// its goal.
@@ -83,7 +85,8 @@ impl Vocabulary {
         &self.typed_answers
     }
 
-    /// Returns the payloads that delegate goals. Each may be used only in goals that name it.
+    /// Returns the payloads with which an agent delegates tasks. Each may be used only in goals
+    /// that name it.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }
@@ -110,9 +113,10 @@ pub(super) fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyErr
     errors
 }
 
-/// Builds the vocabulary of one sender from its own names, the names of its peers and its replies,
-/// in this order. The vocabulary of an agent also contains core words and notes; the vocabulary of
-/// a workflow also contains the payload that records the workflow's definition.
+/// Builds the vocabulary of one sender. Adds the sender's own names first, then the payload names
+/// of its peers, and then its replies. The vocabulary of an agent also contains core words and
+/// notes; the vocabulary of a workflow also contains the payload that records the workflow's
+/// definition.
 pub(super) fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],
@@ -189,8 +193,9 @@ pub(super) fn vocabulary_of(
 }
 
 /// Finds local names with two meanings. Each local name must have one meaning, because an agent may
-/// write a name without its namespace. Answers to goals may share a local name, and so may payloads
-/// that delegate, because each call permits only one of them.
+/// write a name without its namespace. Two answers to goals may share a local name, because each
+/// call permits only one answer. For the same reason, two delegation payloads may share a local
+/// name.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

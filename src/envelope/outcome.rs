@@ -39,8 +39,8 @@ pub struct Turn {
     /// turn omits these texts; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position, in the source of a fork, of the recorded turn that this turn repeats; `None` if a
-    /// model answered. The record of the turn omits this position.
+    /// Position of a recorded turn in the source of a fork. This turn repeats that recorded turn.
+    /// `None` if a model answered. The record of the turn omits this position.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -54,7 +54,8 @@ pub struct WrittenPayload {
     /// Location of the payload in the model's text; has no line if the model wrote no XML.
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// The form that the model should have written, if it differs from the payload's own form.
+    /// Example that a refusal of the payload shows in place of the refusal's own example; `None` if
+    /// the refusal keeps its own example.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
 }
@@ -101,7 +102,7 @@ pub enum Spent {
     /// The conversation no longer fits the model's context window, so this turn had to be the last.
     #[serde(rename = "window-full")]
     WindowFull,
-    /// The last turn was text without an action, in a call that only an action ends.
+    /// The last turn was text without an action, although only an action can end the call.
     #[serde(rename = "ended-in-text")]
     EndedInText,
 }
@@ -117,7 +118,7 @@ pub enum AttemptFailure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// No program took the delivery, because the program is missing or its restart limit is spent.
+    /// No program received the delivery: the program is missing, or its restart limit is used up.
     #[error("unreachable: {detail}")]
     #[serde(rename = "unreachable")]
     Unreachable {
@@ -152,8 +153,8 @@ pub enum AttemptFailure {
         #[serde(rename = "retried")]
         retried: bool,
     },
-    /// The model call failed. Its requests are charged, and the attempt is not repeated, because
-    /// the model router has already made all permitted retries.
+    /// The model call failed. Its requests are charged. The pump does not repeat the attempt,
+    /// because the model router has already made all permitted retries.
     #[error("{detail}")]
     #[serde(rename = "model")]
     Model {
@@ -171,7 +172,7 @@ pub enum AttemptFailure {
         #[serde(rename = "tries", default, skip_serializing_if = "Vec::is_empty")]
         tries: Vec<RouteTry>,
     },
-    /// A budget does not cover the handler's reservation. The attempt is not repeated.
+    /// A budget has too little left for the handler's reservation. The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "spent")]
     Spent {

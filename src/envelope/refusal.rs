@@ -51,7 +51,8 @@ pub enum RefusalRule {
     /// The outcome contains a call beside a reply.
     #[serde(rename = "call-beside-reply")]
     CallBesideReply,
-    /// The label of a child thread, the id of a root thread, or the client key is invalid or taken.
+    /// The label of a child thread, the id of a root thread, or the client key is invalid or
+    /// already in use.
     #[serde(rename = "bad-label")]
     BadLabel,
     /// The answer belongs to an outdated attempt.
@@ -66,7 +67,8 @@ pub enum RefusalRule {
     /// The client key was already used with another payload.
     #[serde(rename = "key-reused")]
     KeyReused,
-    /// The payload calls an agent from beneath that agent's own open call.
+    /// The payload calls an agent whose current call in that thread waits for the sender's call,
+    /// directly or through other calls.
     #[serde(rename = "cycle")]
     Cycle,
     /// The action in the model's text is incomplete or malformed.
@@ -81,7 +83,8 @@ pub enum RefusalRule {
     /// The disk of the journal is full.
     #[serde(rename = "storage-full")]
     StorageFull,
-    /// The call of the payload has ended, or ends with the same outcome.
+    /// The call of the payload has already ended, or the outcome that contains the payload ends the
+    /// call.
     #[serde(rename = "call-closed")]
     CallClosed,
     /// No call waits for this decision: the decision was made before, or the call has ended.
@@ -210,8 +213,8 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// Description of the defect and of the expected form. The text is uniform wherever more detail
-    /// would reveal the topology.
+    /// Description of the defect and of the expected form. The text is the same in every case if
+    /// details would reveal which listeners and names exist.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
@@ -227,7 +230,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the gate passed the payload and the pump refused it.
+    /// Name of the refused payload. `None` if the gate refused the payload; set if the gate
+    /// accepted the payload and the pump then refused it.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -259,7 +263,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of a payload that passed the gate and was then refused by the pump.
+    /// Adds the name of the refused payload: the gate accepted the payload, and then the pump
+    /// refused it.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -87,7 +87,7 @@ pub struct RouteLimit {
 /// Why a request of a model call must not be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotReserved {
-    /// A budget does not cover the reservation.
+    /// A budget has too little left for the reservation.
     Spent(String),
     /// The model call has used up its requests on this route.
     Exhausted(String),

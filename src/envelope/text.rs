@@ -89,7 +89,8 @@ fn frame_name(head: &DeliveryHead<'_>) -> &'static str {
     if head.asks_preview { "preview" } else { "delivery" }
 }
 
-/// Writes the rest of an open message element: its attributes, envelope, payload and end tag.
+/// Writes a message element from the attributes of its start tag to its end tag. The caller has
+/// already written the beginning of the start tag.
 fn message_body(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     let Message { id, kind, from, to, thread, seq, cause, call, time, .. } = message;
     put(out, format_args!(" id=\"{id}\" kind=\"{}\" seq=\"{seq}\"", kind.as_str()));

@@ -1,4 +1,4 @@
-//! The rows of people's decisions and actions.
+//! Writes the index rows of people's decisions and actions.
 
 use rusqlite::params;
 
@@ -10,7 +10,7 @@ use crate::thread::{
 
 use super::fold::IndexFold;
 
-/// An action of a person, in the form of its row.
+/// The values of one index row, which stores an action of a person.
 #[derive(Default)]
 struct PersonAction<'r> {
     action: &'static str,
@@ -25,7 +25,7 @@ struct PersonAction<'r> {
     details: Option<String>,
 }
 
-/// Adds the person's action that is the input of `record`, if there is one.
+/// Adds an index row if the input of `record` is an action of a person.
 pub fn take(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<()> {
     match &record.input {
         Input::Decided { message, by, decision, origin } => {

@@ -1,4 +1,4 @@
-//! Reads the threads beneath a thread. The sums of each thread include everything beneath that
+//! Reads the threads beneath a thread. The totals of each thread include everything beneath that
 //! thread.
 
 use crate::clock::Time;
@@ -7,7 +7,7 @@ use crate::ids::{PayloadName, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// A thread with the sums of itself and all threads beneath it.
+/// A thread with its totals, which include all threads beneath it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadBranch {
     pub thread: String,
@@ -23,7 +23,7 @@ pub struct ThreadBranch {
     pub beneath: u64,
     pub messages: u64,
     pub refusals: u64,
-    /// Number of failed attempts and failed calls, with the calls that a person denied.
+    /// Number of failed attempts and failed calls. Calls that a person denied count as failed.
     pub errors: u64,
     /// Number of calls that a person denied.
     pub denials: u64,
@@ -34,8 +34,8 @@ pub struct ThreadBranch {
     pub held: u64,
 }
 
-/// Builds the query for the threads that `picked` selects. The sums of each thread include all
-/// threads beneath it, whose ids sort between `id.` and `id/`.
+/// Builds the query for the threads that satisfy the SQL condition `picked`. The totals of each
+/// thread include all threads beneath it, whose ids sort between `id.` and `id/`.
 fn branch_sql(picked: &str) -> String {
     format!(
         "SELECT t.id, CASE WHEN t.n = t.tree THEN r.status WHEN t.open_calls > 0 THEN 'running' \
@@ -58,7 +58,7 @@ fn branch_sql(picked: &str) -> String {
 }
 
 impl IndexReader {
-    /// Returns a thread with its sums; `None` if there is no such thread.
+    /// Returns a thread with its totals; `None` if there is no such thread.
     ///
     /// # Errors
     ///

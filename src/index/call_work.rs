@@ -1,5 +1,5 @@
-//! How the time of the calls on a page of a thread was spent: attempts, model calls in them, and
-//! waits for people.
+//! Finds out how the calls on a page of a thread spent their time: in attempts, in model calls, and
+//! in waits for people.
 
 use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
@@ -10,7 +10,7 @@ use super::lookup::id;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// A call that was worked on between two messages of a thread.
+/// A call on which work was done between two messages of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWork {
     /// Id of the message that opened the call.
@@ -21,19 +21,19 @@ pub struct CallWork {
     pub payload: String,
     /// Position of the record that opened the call.
     pub position: Position,
-    /// The call in which a listener opened this call; `None` if a client opened it.
+    /// Id of the call in which a listener opened this call; `None` if a client opened it.
     pub opener: Option<MessageId>,
     /// How the call ended; `None` while it is open.
     pub outcome: Option<String>,
     /// Payload of the core that ended the call, such as `timed-out`.
     pub fault: Option<String>,
-    /// Stretches of work in the call on this page, in order of their beginning.
+    /// Periods of the call within the shown page of the thread, in order of their beginning.
     pub spans: Vec<WorkSpan>,
-    /// Turns of a model in the call on this page, in their order.
+    /// Model turns of the call within the shown page of the thread, in order.
     pub turns: Vec<TurnWork>,
     /// Whether the call has more attempts, waits or turns than a page shows.
     pub is_cut: bool,
-    /// Number of failed attempts on this page.
+    /// Number of failed attempts within the shown page of the thread.
     pub failed_attempts: u64,
     /// Number of requests to models that failed before an answer.
     pub failovers: u64,
@@ -41,7 +41,7 @@ pub struct CallWork {
     pub hold: Option<Hold>,
 }
 
-/// A turn of a model, with the time that its model took.
+/// A model turn, with the time that the model took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnWork {
     /// Id of the note that records the turn.
@@ -56,16 +56,17 @@ pub struct TurnWork {
     pub end: Time,
 }
 
-/// A stretch of time in a call.
+/// A period in the life of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkSpan {
     pub kind: WorkKind,
     pub begin: Time,
-    /// End of the stretch; `None` while it lasts.
+    /// End of the period; `None` while the period lasts.
     pub end: Option<Time>,
 }
 
-/// How a call spends its time. A model's time is part of the work of its agent.
+/// How a call spends a period. A period of [`WorkKind::Model`] lies within a period of
+/// [`WorkKind::Work`], because the agent works while its model answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkKind {
     /// The call is ready, and not handed over yet.
@@ -102,9 +103,9 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that the messages of a range opened or belong to, each with the work on
-    /// the call within the range. The range contains the sequence numbers from `from_seq` up to
-    /// `end_seq`, or up to the last message.
+    /// Returns the calls that the messages of a range opened, and the calls to which these messages
+    /// belong. Each call has the work that was done on it within the range. The range contains the
+    /// sequence numbers from `from_seq` up to `end_seq`, or up to the last message.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The rows of calls, with their attempts and their waits for people.
+//! Writes the index rows of calls, of their attempts, and of their waits for people.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,10 @@ use crate::ids::{Attempt, CallId};
 
 use super::hours::{AttemptTimes, HourRows};
 
-/// Outcome of an attempt that its listener answered.
+/// Outcome of an attempt to which the listener responded.
 pub const HANDLED: &str = "handled";
-/// Outcome of an attempt that no listener took. Such attempts are not counted.
+/// Outcome of an attempt whose delivery no listener accepted. The index does not count such
+/// attempts.
 pub const NOT_TAKEN: &str = "not-taken";
 
 /// An attempt that is with its listener.
@@ -23,7 +24,7 @@ pub struct OpenDelivery {
     pub handed_over: i64,
 }
 
-/// An unfinished wait for a person.
+/// A call's wait for a person that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenHold {
     pub position: u64,
@@ -58,7 +59,8 @@ pub struct CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Rows in memory: open calls, and the attempts and waits that ended since the last flush.
+/// Index rows in memory: the rows of open calls, and the rows of attempts and waits that ended
+/// since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -75,7 +77,7 @@ impl<'d> CallRows<'d> {
         self.calls.insert(call.id, call);
     }
 
-    /// Returns the number of a call if its row is in memory.
+    /// Returns the row number of a call; `None` if the call's row is not in memory.
     pub fn number_in_memory(&self, id: CallId) -> Option<i64> {
         self.calls.get(&id).map(|row| row.n)
     }
@@ -94,7 +96,7 @@ impl<'d> CallRows<'d> {
         Ok(row)
     }
 
-    /// Ends the open attempt of a call. If `attempt` is given, ends only that attempt.
+    /// Ends the open attempt of a call. If `attempt` names another attempt, does nothing.
     pub fn end_delivery(
         &mut self,
         hours: &mut HourRows<'_>,
@@ -137,8 +139,8 @@ impl<'d> CallRows<'d> {
         Ok(true)
     }
 
-    /// Writes all changed rows. Removes ended calls from memory, and all calls if there are more
-    /// than `rows_kept`.
+    /// Writes all changed rows. Then removes the rows of ended calls from memory; if memory holds
+    /// more than `rows_kept` calls, removes all rows.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));
@@ -214,8 +216,8 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
     })
 }
 
-/// Returns the static text that equals `text`, so that rows in memory need no copies. The columns
-/// contain only a few fixed words.
+/// Returns the static text that equals `text`, so that rows in memory need not own a copy. `text`
+/// comes from a column that contains only a few fixed words.
 fn known(text: &str) -> &'static str {
     let words = ["approval", "answer", "completed", "failed", "cancelled"];
     words.into_iter().find(|word| *word == text).unwrap_or("unknown")

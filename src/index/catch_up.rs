@@ -16,15 +16,15 @@ use super::file::{failed, position};
 use super::fold::IndexFold;
 use super::{Error, file};
 
-/// Folds records into the index `db`. The caller holds the lock of the index.
+/// Writes the rows of records into the index database `db`. The caller holds the lock of the index.
 pub struct IndexWriter<'d> {
     path: &'d Path,
     db: &'d Connection,
     journal: &'d JournalReader,
     fold: IndexFold<'d>,
-    /// Position and hash of the last folded record.
+    /// Position and hash of the last record whose rows were added.
     end: Option<(Position, Digest)>,
-    /// Number of records that are folded but not committed.
+    /// Number of records whose rows were added but not committed.
     uncommitted: u64,
 }
 
@@ -38,16 +38,16 @@ impl<'d> IndexWriter<'d> {
         Ok(Self { path, db, journal, fold, end: None, uncommitted: 0 })
     }
 
-    /// Sets how much memory the writer may take: the page cache of its connection, and the maximum
-    /// rows of one kind between commits.
+    /// Limits the memory of the writer: the size of its SQLite page cache, and the number of rows
+    /// of each kind that it keeps in memory between commits.
     pub fn set_memory(&mut self, cache_kib: u32, rows_kept: usize) -> Result<(), Error> {
         self.fold.rows_kept = rows_kept;
         let sqlite = failed(self.path);
         self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
     }
 
-    /// Folds and commits the records up to `last`. Passes the number of finished records, and the
-    /// number of all records, to `progress`.
+    /// Adds the rows of all records up to `last`, and commits them. Reports to `progress` the
+    /// number of finished records and the total number of records.
     pub fn catch_up(
         &mut self,
         last: Position,
@@ -86,7 +86,7 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Commits the folded records, together with their position.
+    /// Commits the added rows, together with the position of their last record.
     fn commit(&mut self) -> Result<(), Error> {
         if self.uncommitted == 0 {
             return Ok(());
@@ -107,8 +107,8 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Fails if an operator redacted payloads after the index had read them, because the words of
-    /// redacted payloads must not remain in the file of the index.
+    /// Returns an error if the index still contains words of payloads that an operator redacted
+    /// later. The words of redacted payloads must not remain in the file of the index.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -133,8 +133,8 @@ impl<'d> IndexWriter<'d> {
     }
 }
 
-/// Folds the records up to `last` into `db`. Reports to `progress` the number of folded records and
-/// the total number of records.
+/// Adds the rows of all records up to `last` to `db`. Reports to `progress` the number of finished
+/// records and the total number of records.
 pub fn catch_up(
     path: &Path,
     db: &Connection,
@@ -145,7 +145,7 @@ pub fn catch_up(
     IndexWriter::new(path, db, journal)?.catch_up(last, progress)
 }
 
-/// Brings the index at `path` up to `last`. Rebuilds a damaged index.
+/// Brings the index at `path` up to the record at `last`. Rebuilds a damaged index.
 pub fn update(
     path: &Path,
     journal: &JournalReader,

@@ -7,9 +7,9 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the number of the thread to whose timeline a record adds entries. Entries of facts that
-/// name a thread belong to that thread instead. Must be called before the facts of the record are
-/// applied, because they may close the call.
+/// Returns the number of the thread to whose timeline the entries of a record belong. Entries of
+/// facts that name another thread belong to that thread. Call this function before the facts of the
+/// record are applied, because a fact may close the call by which the thread is found.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -28,8 +28,8 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the entries of a record. Entries that name no thread count for `thread`, or for the root
-/// of the tree if `thread` is `None`.
+/// Counts the timeline entries of a record. An entry that names no thread counts for `thread`, or
+/// for the root of the tree if `thread` is `None`.
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,
@@ -69,7 +69,7 @@ pub fn count(
     fold.threads.count_events(n, record, own)
 }
 
-/// Returns the number of entries for the input of a record.
+/// Returns the number of timeline entries for the input of a record.
 fn of_input(record: &Record) -> i64 {
     let is_shown = match &record.input {
         Input::Fork(action) => action.origin.is_some(),

@@ -72,7 +72,7 @@ fn may_not_write(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Maps errors of SQLite for the index at `path`.
+/// Returns a function that maps an error of SQLite to an error of the index at `path`.
 pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Sqlite { path: path.clone(), source }
@@ -231,8 +231,8 @@ impl FileState {
     }
 }
 
-/// State of each small index file at the last check that found its structure sound. A page of the
-/// web view need not check the file again while it is unchanged.
+/// State of each small index file at the last check that found its structure sound. While a file's
+/// state is unchanged, a page of the web view need not check the file again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
 /// Whether the structure of a small index is sound. Does not repeat a check that found the
@@ -274,15 +274,14 @@ fn catalogue(db: &Connection) -> rusqlite::Result<IndexCatalogue> {
     rows.collect()
 }
 
-/// Suffix of an index that is being deleted.
+/// Suffix that the name of an index file gets before the file is deleted.
 const RENAMED: &str = "-deleted";
 
 fn remove_renamed(path: &Path) -> Result<(), Error> {
     gone(path, std::fs::remove_file(with_suffix(path, RENAMED)))
 }
 
-/// Returns success if `result` failed because the file at `path` does not exist; otherwise, returns
-/// `result`.
+/// Maps the result of removing or renaming the file at `path`. A missing file counts as success.
 fn gone(path: &Path, result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(source) if source.kind() != ErrorKind::NotFound => {

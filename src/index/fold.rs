@@ -1,5 +1,5 @@
-//! Turns records into rows. The rows follow from the same facts as the pump's state, so every row
-//! can be made again from the journal.
+//! Derives the rows of an index from records. The rows follow from the same facts as the pump's
+//! state, so every row can be made again from the journal.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use super::threads::{FirstCall, ThreadRows, TreeNameRole, closing};
 use super::turns;
 use super::words;
 
-/// Folds records in order. Rows are complete in the database after [`IndexFold::flush`].
+/// Derives index rows from records, in the order of the records. The database contains all rows
+/// only after [`IndexFold::flush`].
 pub struct IndexFold<'d> {
     pub(super) db: &'d Connection,
     pub(super) names: NameTable<'d>,
@@ -35,9 +36,9 @@ pub struct IndexFold<'d> {
     pub(super) hours: HourRows<'d>,
     /// Text of the message whose words are being added.
     text: String,
-    /// Number of the last message or refusal.
+    /// Number of the newest message or refusal in the index.
     last: i64,
-    /// Maximum rows of one kind that stay in memory at a flush.
+    /// Maximum number of rows of each kind that stay in memory after a flush.
     pub rows_kept: usize,
 }
 
@@ -180,7 +181,7 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Applies a fact about the deliveries or the end of a call.
+    /// Applies a fact about a call: about its deliveries, its holds or its end.
     fn take_call_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
@@ -240,8 +241,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the cost of a model call that has no turn, because the call failed or its result was
-    /// lost.
+    /// Adds the cost of a model call for which no turn is recorded, because the model call failed
+    /// or its result was lost.
     fn charge(
         &mut self,
         record: &Record,
@@ -443,7 +444,7 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the words of `self.text` to the full-text table, for the message or refusal with the
+    /// Adds `self.text` to the full-text table, as the words of the message or refusal with the
     /// number `n`.
     fn add_text(&self, n: i64) -> rusqlite::Result<()> {
         let sql = "INSERT INTO word(rowid, text) VALUES (?1, ?2)";
@@ -524,7 +525,7 @@ fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))
 }
 
-/// Whether a client or another thread opens the call.
+/// Whether the opener of the call is a client, or a call in another thread.
 fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     match &opening.opener {
         Opener::Client { .. } => true,
@@ -532,8 +533,8 @@ fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
     }
 }
 
-/// Returns the core's message that ends the call in this record. Ignores a `thread-result`, because
-/// it only refers to that message.
+/// Returns the core's message that ends the call in this record. Skips a `thread-result`, because a
+/// `thread-result` only refers to the message that ends the call.
 fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),
@@ -549,7 +550,7 @@ fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     messages.rev().find(is_fault)
 }
 
-/// Error text for a call that failed without a fault of the core.
+/// Error text for a failed call whose fault contains no text.
 const NO_FAULT: &str = "the call ended with this fault";
 
 /// Returns the code of a fault, such as `timeout`, or the name of a fault without a code.
@@ -559,7 +560,7 @@ fn fault_word(fault: &Message) -> Cow<'_, str> {
     code.unwrap_or(Cow::Borrowed(&*fault.name.local))
 }
 
-/// Returns the text of a fault.
+/// Returns the text of a fault, or [`NO_FAULT`] if the fault contains no text.
 fn fault_detail(fault: &Message) -> String {
     words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
 }

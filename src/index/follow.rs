@@ -19,8 +19,8 @@ use super::Error;
 use super::catch_up::IndexWriter;
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
 
-/// Gets the position that the index has reached, and returns the next position that it must reach.
-/// `None` ends the session.
+/// Receives the position up to which the index is complete, and returns the next position that the
+/// index must reach. `None` ends the session.
 pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
 
 /// Result of an attempt to follow a journal.

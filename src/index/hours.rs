@@ -8,13 +8,13 @@ use rusqlite::{Connection, Row, params};
 
 use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
 
-/// Microseconds of an hour.
+/// Number of microseconds in an hour.
 pub const HOUR_MICROS: i64 = 3_600_000_000;
-/// Number that stands for a key that an event does not have.
+/// Value of a field of [`EventNames`] for which the event has no name.
 pub const NO_NAME: i64 = -1;
 
-/// Numbers of the names by which an event is counted. A number is [`NO_NAME`] if the event has no
-/// such name.
+/// The names by which an event is counted. Each name is given by its number in the table of names,
+/// or by [`NO_NAME`] if the event has no such name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventNames {
     /// The agent of a model call, or the sender of a refused payload.
@@ -41,7 +41,7 @@ impl EventNames {
     }
 }
 
-/// Counts, sums and durations of some events.
+/// Totals of a set of events: counts, sums and durations.
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
@@ -55,7 +55,7 @@ pub struct EventTotals {
     /// Durations from the request of a model call to its answer.
     pub latency: DurationHistogram,
     pub refusals: u64,
-    /// Number of listeners' attempts that have ended.
+    /// Number of ended attempts.
     pub attempts: u64,
     /// Number of attempts that ended without an answer.
     pub failed: u64,
@@ -89,7 +89,7 @@ impl EventTotals {
     }
 }
 
-/// A kind of duration, with the word that the rows use for it.
+/// A kind of duration. Rows store each kind as one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
     Latency,
@@ -109,13 +109,13 @@ impl Measure {
     }
 }
 
-/// Row numbers of the events of one hour. A query for a part of the hour reads only rows with these
-/// numbers.
+/// Ranges of row numbers that contain all events of one hour. A query for a part of the hour reads
+/// only rows in these ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourSpan {
     /// Lowest and highest row number of turns and refusals.
     pub events: (i64, i64),
-    /// Lowest and highest row number of the calls whose attempts ended.
+    /// Lowest and highest row number of the calls with an attempt that ended in this hour.
     pub calls: (i64, i64),
 }
 
@@ -127,7 +127,7 @@ fn widen(span: &mut (i64, i64), n: i64) {
     *span = (span.0.min(n), span.1.max(n));
 }
 
-/// An ended attempt of a listener.
+/// The times of an ended attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptTimes {
     pub call: i64,
@@ -138,7 +138,8 @@ pub struct AttemptTimes {
     pub is_handled: bool,
 }
 
-/// Figures of one model call. They are added to the sums of the hour of the call.
+/// Usage of one model call. It is added to the totals of the hour in which the model turn was
+/// recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnUsage {
     pub failovers: i64,
@@ -148,7 +149,7 @@ pub struct TurnUsage {
     pub latency: i64,
 }
 
-/// Sums of the events since the last flush, by hour and names.
+/// Totals of the events since the last flush, by hour and by names.
 pub struct HourRows<'d> {
     db: &'d Connection,
     sums: HashMap<(i64, EventNames), EventTotals, foldhash::fast::RandomState>,
@@ -160,13 +161,14 @@ impl<'d> HourRows<'d> {
         Self { db, sums: HashMap::default(), spans: HashMap::default() }
     }
 
-    /// Counts a model call whose row has the number `n`.
+    /// Counts a model call. `n` is the number of the model call's row.
     pub fn add_turn(&mut self, time: i64, n: i64, names: EventNames, turn: TurnUsage) {
         widen(&mut self.span(time).events, n);
         self.sums(time, names).add_turn(turn);
     }
 
-    /// Counts `count` refusals. `n` is the row number of a refusal that has a row of its own.
+    /// Counts `count` refusals. `n` is the number of the refusal's row; `None` if the refusals have
+    /// no row.
     pub fn add_refusals(&mut self, time: i64, n: Option<i64>, names: EventNames, count: u64) {
         let span = self.span(time);
         if let Some(n) = n {
@@ -188,7 +190,7 @@ impl<'d> HourRows<'d> {
         self.spans.entry(hour_of(time)).or_insert(HourSpan::EMPTY)
     }
 
-    /// Adds all sums to the rows of their hours.
+    /// Adds the totals in memory to the rows of their hours.
     pub fn flush(&mut self) -> rusqlite::Result<()> {
         for ((hour, names), mut sums) in self.sums.drain() {
             save(self.db, hour, names, &sums)?;
@@ -293,8 +295,8 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Passes the sums of each of these hours to `take`. Several sums of one hour may have the same
-/// names.
+/// Reads the totals of all hours in `hours`, and passes them to `take` in portions. `take` may get
+/// several portions with the same hour and the same names.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,

@@ -24,7 +24,7 @@ pub struct MessageSelector {
 }
 
 impl MessageSelector {
-    /// Minimum number of digits in a prefix.
+    /// Minimum number of digits in a selector.
     pub const DIGITS_MIN: usize = 8;
     const DIGITS_MAX: usize = 32;
 
@@ -44,7 +44,7 @@ impl MessageSelector {
         Some(Self { first: filled("0")?, last: filled("f")? })
     }
 
-    /// Returns the first and the last id with these digits.
+    /// Returns the lowest and the highest id that begin with the digits of this selector.
     pub(super) fn range(&self) -> [&[u8]; 2] {
         [self.first.as_bytes().as_slice(), self.last.as_bytes().as_slice()]
     }
@@ -109,7 +109,7 @@ pub struct IndexedCall {
     /// Payload of the core that ended the call.
     #[serde(rename = "fault")]
     pub fault: Option<String>,
-    /// Number of attempts that a listener took.
+    /// Number of attempts whose delivery a listener accepted.
     #[serde(rename = "attempts")]
     pub attempts: u64,
 }
@@ -228,7 +228,7 @@ const TURN: &str = "SELECT m.id, (SELECT text FROM name WHERE n = u.agent), u.tu
                     FROM message_row m CROSS JOIN turn_row u ON u.n = m.n";
 
 impl IndexReader {
-    /// Returns the messages whose ids begin with these digits, up to `limit`.
+    /// Returns the messages whose ids begin with the digits of `prefix`, up to `limit`.
     pub fn messages_with_id(
         &self,
         prefix: &MessageSelector,
@@ -273,7 +273,8 @@ impl IndexReader {
     }
 
     /// Follows the chain of causes of a message, beginning with the message itself. Returns the
-    /// first message for which the SQL `condition` holds; the condition names this message `k`.
+    /// earliest message for which the SQL `condition` holds. The condition refers to a message of
+    /// the chain as `k`.
     fn first_cause(
         &self,
         of: MessageId,
@@ -295,8 +296,9 @@ impl IndexReader {
         Ok(self.rows(&sql, &values, message)?.pop())
     }
 
-    /// Returns the first and the last messages that `of` caused, together up to `limit`, and the
-    /// number of all messages that `of` caused.
+    /// Returns the messages that the message `of` caused, and the number of all such messages. If
+    /// there are more than `limit`, returns only `limit` of them: one half from the beginning and
+    /// one half from the end.
     pub fn effects(
         &self,
         of: &IndexedMessage,

@@ -1,5 +1,5 @@
-//! The rows of messages. The row of a message is written at the end of its batch, and usually has a
-//! disposition by then.
+//! Writes the index rows of messages. New rows stay in memory until the next flush. By then, most
+//! messages have a disposition, so their rows are written only once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::envelope::{Disposition, Message};
 use crate::ids::{CallId, MessageId};
 
-/// A message of the present batch.
+/// A message whose row is not written yet.
 pub struct UnwrittenMessage {
     pub n: i64,
     pub message: Arc<Message>,
@@ -25,12 +25,12 @@ pub struct UnwrittenMessage {
     pub disposition: Option<(Disposition, u64)>,
 }
 
-/// Messages of the present batch, and messages that are in flight.
+/// Messages in memory: those whose rows are not written yet, and those that are in flight.
 pub struct MessageRows<'d> {
     db: &'d Connection,
     new: Vec<UnwrittenMessage>,
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
-    /// Number and thread of each message in flight.
+    /// Row number and thread number of each written message that is in flight.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
 }
 
@@ -93,8 +93,8 @@ impl<'d> MessageRows<'d> {
         find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// Writes the messages of the batch. Removes all messages in flight from memory if there are
-    /// more than `rows_kept`.
+    /// Writes the rows of all new messages. If more than `rows_kept` messages in flight are in
+    /// memory, first removes these messages from memory.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         self.new_by_id.clear();
         if self.in_flight.len() > rows_kept {

@@ -53,7 +53,8 @@ impl<'d> NameTable<'d> {
         insert.insert((text, local))
     }
 
-    /// Removes names beyond the maximum from memory. They are read again when they are used.
+    /// Removes all names from memory if memory holds more than `rows_kept` names. A removed name is
+    /// read again when it is used.
     pub fn trim(&mut self, rows_kept: usize) {
         if self.texts.len() + self.payloads.len() > rows_kept {
             self.texts.clear();

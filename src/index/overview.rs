@@ -9,13 +9,14 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// Condition that the error `e` is the denial of a call by a person, which is no failure. An error
-/// without a call is an operation that NATS denied.
+/// SQL condition: the error `e` records that a person denied a call. Such a denial is no failure.
+/// An error without a call records an operation that NATS denied.
 pub(super) const IS_DENIAL: &str =
     "e.call IS NOT NULL AND e.kind = (SELECT n FROM name WHERE text = 'denied')";
 
-/// Condition that the error `e` is a failure of its own. The end of a call that its attempt's
-/// failure caused is in the same record, and no failure of its own.
+/// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, the
+/// same record contains an error for the attempt and an error for the call. Only the first of these
+/// errors counts.
 pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
@@ -114,8 +115,8 @@ impl IndexReader {
         Ok(found.first().copied().unwrap_or_default())
     }
 
-    /// Returns the number of failures by kind and listener. An attempt and the call that failed with
-    /// it are one failure.
+    /// Returns the number of failures by kind and listener. A failed attempt and the call that
+    /// failed with it count as one failure.
     pub fn error_counts(&self) -> Result<Vec<ErrorCount>, Error> {
         self.counts_where(&format!("{IS_FAILURE} AND NOT ({IS_DENIAL})"))
     }

@@ -1,4 +1,4 @@
-//! The rows of pauses, and the pauses in force.
+//! Writes the index rows of pauses, and reads the pauses in force.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// Adds a row for the beginning of a pause, or records its end.
+/// Adds a row if `fact` begins a pause. If `fact` ends a pause, stores the end in the pause's row.
 pub fn take(fold: &mut IndexFold<'_>, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
     match fact {
         Fact::Paused { target, by, note } => {

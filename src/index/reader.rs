@@ -58,8 +58,8 @@ impl IndexReader {
         has_reached(&self.db, last)
     }
 
-    /// Takes `last` as the end of the journal for the next query. Returns false if the index does
-    /// not belong to the records of the journal.
+    /// Sets `last` as the last position of the journal, for the next query. Returns false if the
+    /// last record in the index is not a record of the journal.
     pub(super) fn move_to(&mut self, last: Position) -> Result<bool, Error> {
         let end = file::end(&self.db).map_err(failed(&self.path))?;
         self.position = end.position;
@@ -72,7 +72,7 @@ impl IndexReader {
         &self.db
     }
 
-    /// Maps an error of a query.
+    /// Maps an error of SQLite in a query to an error of this index.
     pub fn failed(&self, error: rusqlite::Error) -> Error {
         failed(&self.path)(error)
     }
@@ -238,8 +238,8 @@ fn current(
 }
 
 /// Whether an index is complete up to `last`. Opens no file, because a waiting reader calls this
-/// every few milliseconds. If the writer replaces the file meanwhile, `db` remains the old file, so
-/// the reader waits until its time limit.
+/// every few milliseconds. If the writer replaces the index file meanwhile, `db` still refers to
+/// the old file, so the reader waits until its time limit.
 fn has_reached(db: &Connection, last: Position) -> bool {
     file::position(db).is_ok_and(|position| position >= last)
 }

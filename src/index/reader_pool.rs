@@ -60,8 +60,9 @@ impl IndexReaderPool {
     }
 }
 
-/// Prepares a reader for another query. Returns false if a new reader must be opened, because the
-/// files were replaced or no other process completes the index.
+/// Prepares a reader for another query. Waits for another process that is completing the index.
+/// Returns false if the caller must open a new reader: the files were replaced, or the index is
+/// incomplete and no other process is writing it.
 fn renew(reader: &mut IndexReader) -> bool {
     if !reader.has_present_files() || file::is_rebuild_requested(&reader.path) {
         return false;

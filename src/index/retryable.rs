@@ -19,7 +19,8 @@ pub struct RetryCandidate {
     pub sender: String,
     /// The listener that was called; `None` if the request was refused.
     pub listener: Option<String>,
-    /// The rule of the refusal, or the code with which the call failed.
+    /// The rule under which the request was refused, or the code of the fault with which the call
+    /// failed.
     pub reason: String,
     /// Time in RFC 3339.
     pub time: String,
@@ -31,13 +32,13 @@ pub struct RetryFilter {
     pub listener: Option<String>,
     /// The rule of a refusal, or the code of a failure.
     pub reason: Option<String>,
-    /// Whether to select requests that no retry can help, because the record lacks their payload or
-    /// every gate refuses their text. If false, the filter selects all other requests.
+    /// Whether to select only requests that cannot be retried: the record lacks their payload, or
+    /// every gate refuses their text. If false, selects only requests that can be retried.
     pub is_unretriable: bool,
 }
 
-/// Builds the query for refused submissions. `rows` names the SQLite index to use, with conditions
-/// on its rows.
+/// Builds the query for refused submissions. `rows` is SQL text: the name of an index on
+/// `refusal_row`, then a `WHERE` clause.
 fn refused(rows: &str) -> String {
     format!(
         "SELECT c.id, c.position, s.text, NULL, u.text, c.time FROM \
@@ -47,8 +48,8 @@ fn refused(rows: &str) -> String {
     )
 }
 
-/// Rules whose refusals no operator needs to retry, because the client repeats the submission
-/// itself or has already repeated it.
+/// SQL list of refusal rules that the index excludes from retries by an operator. After such a
+/// refusal, the client repeats the submission itself or has already repeated it.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -97,7 +98,7 @@ impl IndexReader {
         Ok(found)
     }
 
-    /// Returns the refused submissions whose ids begin with these digits.
+    /// Returns the refused submissions whose ids begin with the digits of `prefix`.
     pub fn refused_with_id(&self, prefix: &MessageSelector) -> Result<Vec<RetryCandidate>, Error> {
         let [first, last] = prefix.range();
         let most = limits::CANDIDATES_MAX;
@@ -107,7 +108,8 @@ impl IndexReader {
     }
 }
 
-/// Returns the rules by which every gate refuses a text, as literals of SQL.
+/// Returns the codes of the rules that depend on the refused text alone, as a list of SQL string
+/// literals.
 fn text_rules() -> String {
     let rules = RefusalRule::ALL.into_iter().filter(|rule| rule.is_of_text());
     rules.map(|rule| format!("'{}'", rule.code())).collect::<Vec<_>>().join(", ")

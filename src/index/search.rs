@@ -81,7 +81,7 @@ impl HitCount {
     }
 }
 
-/// Conditions on the messages or on the refusals, with their values.
+/// The end of a SQL statement, from `FROM` on, with the values of its parameters.
 struct SearchQuery {
     text: String,
     values: Vec<Value>,
@@ -126,7 +126,8 @@ impl SearchFilter {
         is_kind && self.to.is_none() && self.disposition.is_none() && self.id.is_none()
     }
 
-    /// Builds the statement from `FROM` on, for messages or for refusals.
+    /// Builds the SQL statement from `FROM` on. The statement selects messages if `is_message` is
+    /// true, and otherwise refusals.
     fn query(&self, is_message: bool, scope: &SearchScope) -> SearchQuery {
         let range = scope.range;
         let table = if is_message { "message_row" } else { "refusal_row" };
@@ -205,7 +206,7 @@ impl SearchScope {
         })
     }
 
-    /// Whether the query of the full-text table alone limits the matches to the wanted threads.
+    /// Whether the full-text query alone already limits the search to the threads of the filter.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -355,9 +356,8 @@ impl IndexReader {
         Ok(SearchScope { range, tree: Some(tree.unwrap_or(0)) })
     }
 
-    /// Returns the first and the last number of messages and refusals in a tree, up to `last`. A
-    /// query need not examine numbers outside this range, because later positions have higher
-    /// numbers.
+    /// Returns the lowest and the highest number, up to `last`, of the messages and refusals of a
+    /// tree. A query need not examine numbers outside this range.
     fn range_of(&self, thread: &ThreadId, last: i64) -> Result<(i64, i64), Error> {
         // `min(n)` would read all messages after the position.
         let sql = "SELECT \

@@ -143,8 +143,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the sequence number of the message `limit` messages before `seq`, or of the first
-    /// message if fewer precede `seq`.
+    /// Returns the sequence number of the message that is `limit` messages before the message
+    /// `seq`. If fewer messages precede `seq`, returns the first sequence number.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
@@ -152,7 +152,7 @@ impl IndexReader {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// Returns the greatest number of a message or a refusal up to a position.
+    /// Returns the highest number of all messages and refusals that were recorded up to `position`.
     fn last_number(&self, position: i64) -> Result<i64, Error> {
         let sql = "SELECT n - 1 FROM message_row WHERE position > ?1 ORDER BY position, n LIMIT 1";
         let found = self.rows(sql, &[&position], |row| row.get(0))?;
@@ -160,10 +160,10 @@ impl IndexReader {
     }
 
     /// Returns the positions of a thread's records with refusals, errors, decisions and openings of
-    /// subthreads, and whether there are more than fit on a page. `span` contains the first and the
-    /// last number of messages and refusals, and the first and the last position. The organism's
-    /// own thread also has the refusals of payloads for threads that do not exist, and the counts
-    /// of `busy` refusals.
+    /// subthreads, and whether more positions exist than fit on a page. `span` contains the lowest
+    /// and highest number of the messages and refusals to read, and then the lowest and highest
+    /// position to read. The organism's own thread also has the refusals of payloads for threads
+    /// that do not exist, and the counts of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,

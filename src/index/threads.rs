@@ -1,4 +1,4 @@
-//! The rows of threads and of their trees, with their sums.
+//! Writes the index rows of threads and of trees, with their totals.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::ids::ThreadId;
 use crate::limits;
 use crate::thread::{Closing, Record};
 
-/// Sums over the messages of a thread, or of a tree.
+/// Totals of a thread, or of a tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowTotals {
     pub messages: i64,
@@ -22,7 +22,7 @@ pub struct RowTotals {
     pub cost: i64,
     pub open_calls: i64,
     pub held: i64,
-    /// Number of entries in timelines.
+    /// Number of timeline entries.
     pub events: i64,
 }
 
@@ -193,7 +193,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Changes the sums of a thread and of its tree.
+    /// Applies `change` to the totals of a thread and to the totals of its tree.
     pub fn add(
         &mut self,
         n: i64,
@@ -216,7 +216,7 @@ impl<'d> ThreadRows<'d> {
         Ok(self.threads.get(&n).map(|thread| thread.tree))
     }
 
-    /// Adds to the number of entries in the timeline of a thread.
+    /// Adds `events` to the number of timeline entries of a thread.
     pub fn count_events(&mut self, n: i64, record: &Record, events: i64) -> rusqlite::Result<()> {
         self.add(n, record, |sums| sums.events += events)?;
         if let Some(thread) = self.thread(n)? {
@@ -254,7 +254,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Records that a call from outside the thread ended.
+    /// Records how a call from outside the thread ended. A client or another thread opened the
+    /// call.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));
@@ -398,7 +399,7 @@ fn status<'r>(root: &'r IndexedThread, tree: &IndexedTree) -> &'r str {
     if tree.totals.open_calls > root.totals.open_calls { "draining" } else { how }
 }
 
-/// Reads the row of a thread; returns `None` if its id is no thread id.
+/// Reads the row of a thread. Returns `None` if the row contains an invalid thread id.
 fn read_thread(row: &Row<'_>) -> rusqlite::Result<Option<IndexedThread>> {
     let id: String = row.get(0)?;
     let Ok(id) = ThreadId::parse(&id) else { return Ok(None) };

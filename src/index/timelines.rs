@@ -1,5 +1,5 @@
-//! Totals of threads' timelines, and positions of threads' messages. A page of a long thread can be
-//! made from them without reading the whole thread.
+//! Reads the totals of threads' timelines, and the positions of threads' messages. With these, a
+//! page of a long thread can be made without reading the whole thread.
 
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
@@ -14,19 +14,21 @@ use super::{Error, IndexReader};
 pub struct TimelineSummary {
     /// Phase of the thread, with the name that the view `thread` uses.
     pub status: String,
-    /// Number of messages of the thread itself.
+    /// Number of messages of the thread, without the threads beneath it.
     pub messages: u64,
-    /// Number of entries in the timeline of the thread itself. A subthread is one entry.
+    /// Number of timeline entries of the thread, without the threads beneath it. Each subthread
+    /// counts as one entry.
     pub events: u64,
     /// Time of the last entry.
     pub updated: Time,
-    /// Number of entries of the thread and all threads beneath it.
+    /// Number of timeline entries of the thread and all threads beneath it.
     pub events_beneath: u64,
     /// Tokens and money of the thread and all threads beneath it.
     pub spent: Spending,
 }
 
-/// Condition for a thread and all threads beneath it, whose ids sort between `id.` and `id/`.
+/// SQL condition that selects a thread and all threads beneath it, whose ids sort between `id.` and
+/// `id/`.
 const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
 
 impl IndexReader {
@@ -62,8 +64,8 @@ impl IndexReader {
         Ok(self.one(&sql, &[&thread.as_str()], |_| Ok(()))?.is_some())
     }
 
-    /// Returns the position of the first model call with a currency in the thread, or else in a
-    /// thread beneath it.
+    /// Returns the position of the first model turn in the thread that has a price in a currency.
+    /// If the thread has no such turn, searches the threads beneath it.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \

@@ -51,7 +51,7 @@ pub struct ListedTree {
     pub messages: u64,
     pub settled: u64,
     pub refusals: u64,
-    /// Number of failed attempts and failed calls, with the calls that a person denied.
+    /// Number of failed attempts and failed calls. Calls that a person denied count as failed.
     pub errors: u64,
     /// Number of calls that a person denied.
     pub denials: u64,
@@ -87,15 +87,16 @@ const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.message
                        (SELECT text FROM name WHERE n = t.request), \
                        (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
 
-/// Decision that the waiting calls of a tree wait for; `NULL` if they wait for different decisions.
-/// Looks at the first 100 calls.
+/// SQL expression for the decision that a tree's waiting calls wait for; `NULL` if they wait for
+/// different decisions. Looks at the first 100 calls.
 const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
                     THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
                     CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \
                     CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
                     WHERE s.tree = r.n AND s.held > 0 LIMIT 100)) END";
 
-/// Number of calls in a tree that a person denied. The index counts them among the errors.
+/// SQL expression for the number of a tree's calls that a person denied. The index counts these
+/// calls among the errors.
 const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_row a \
                        CROSS JOIN thread_row s ON s.n = a.thread \
                        WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' \
@@ -307,7 +308,7 @@ impl IndexReader {
         Ok(all)
     }
 
-    /// Adds the condition that a name has this role in the tree.
+    /// Adds the condition that the tree has the name in this role.
     fn add_name(
         &self,
         all: &mut TreeConditions,

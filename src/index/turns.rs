@@ -1,4 +1,4 @@
-//! The rows of model turns, read from the notes that record them.
+//! Writes the index rows of model turns. The values come from the notes that record the turns.
 
 use std::borrow::Cow;
 

@@ -6,8 +6,8 @@ pub const SCHEMA_VERSION: u32 = 2;
 
 const VIEWS: &str = include_str!("views.sql");
 
-/// Abbreviations in the text of the views, with the SQL that replaces them. In the SQL, `?` stands
-/// for the column.
+/// Abbreviations such as `@time(column)` that the text of the views uses: the beginning of each,
+/// and the SQL that replaces it. In the SQL, `?` stands for the column.
 const ABBREVIATIONS: [(&str, &str); 5] = [
     (
         "@uuid(",
@@ -43,8 +43,9 @@ fn expand(text: &str, short: &str, long: &str) -> String {
     expanded
 }
 
-/// Splits a text at the parenthesis that closes an abbreviation: into the column before, and the
-/// rest after.
+/// Splits a text that follows the opening of an abbreviation such as `@time(`. Returns the text
+/// before the closing parenthesis, which names a database column, and the text after the
+/// parenthesis.
 fn column_and_rest(part: &str) -> (&str, &str) {
     let mut depth = 1_u32;
     for (at, char) in part.char_indices() {

@@ -28,7 +28,8 @@ pub struct WaitingMessage {
     pub position: Position,
     /// The thread of the call.
     pub thread: ThreadId,
-    /// The decision that the call waits for; `None` for a word that this program does not know.
+    /// The decision that the call waits for; `None` if the index stores a decision that this
+    /// program does not know.
     pub hold: Option<Hold>,
 }
 
@@ -46,7 +47,7 @@ impl HoldCount {
         Self::of_holds(waiting.map(|call| call.hold).collect())
     }
 
-    /// Sums up the decisions that calls wait for, one for each call.
+    /// Creates the count for `holds`, which contains the awaited decision of each waiting call.
     pub fn of_holds(mut holds: Vec<Option<Hold>>) -> Self {
         let calls = holds.len() as u64;
         holds.dedup();
@@ -129,7 +130,7 @@ impl IndexReader {
     }
 }
 
-/// Converts the index's word for a hold into the hold; `None` for any other word.
+/// Converts the word by which the index stores a hold into the hold; `None` for any other word.
 pub(super) fn hold_of(word: &str) -> Option<Hold> {
     [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
 }

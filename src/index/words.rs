@@ -137,8 +137,9 @@ pub fn add_words(text: &str, out: &mut String) {
     add_groups(&mut run, out);
 }
 
-/// Returns the character of the reference at the beginning of `text`, and the length of the
-/// reference. Each named reference stands for a character that separates words.
+/// Decodes the XML reference at the beginning of `text`. Returns the reference's character, such as
+/// `A` for `&#65;`, and the reference's length. For a named reference such as `&amp;`, returns a
+/// space, because the characters with names only separate words.
 fn reference(text: &str) -> Option<(char, usize)> {
     let (name, _) = text.strip_prefix('&')?.split_once(';')?;
     let length = name.len() + 2;
@@ -154,8 +155,8 @@ fn reference(text: &str) -> Option<(char, usize)> {
     Some((char::from_u32(number)?, length))
 }
 
-/// Adds the groups of a run without spaces. Each character begins a group of up to three
-/// characters.
+/// Adds the groups of a run of characters that is written without spaces. Each character begins a
+/// group of up to three characters.
 fn add_groups(run: &mut Vec<char>, out: &mut String) {
     if run.is_empty() {
         return;

@@ -36,12 +36,13 @@ pub struct ProofProgress {
     /// The last record before `from` that is proved so far.
     proved: AtomicU64,
     has_passed: AtomicBool,
-    /// Whether the table of trees must be written anew.
+    /// Whether the table of trees contains errors, so that it must be written again.
     has_wrong_trees: AtomicBool,
     /// Whether the thread of the proof has ended.
     has_ended: Mutex<bool>,
     ended: Condvar,
-    /// Failure of the proof; `None` once the writer of the journal has taken it.
+    /// The failure of the proof; `None` if the proof has not failed, or after the journal's writer
+    /// has fetched the failure.
     failure: Mutex<Option<Error>>,
 }
 
@@ -97,8 +98,8 @@ impl ProofProgress {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether the writer of the journal must write the table of trees anew. Later calls return
-    /// false.
+    /// Whether the writer of the journal must write the whole table of trees again. Later calls
+    /// return false.
     pub(super) fn take_wrong_trees(&self) -> bool {
         self.has_wrong_trees.load(Ordering::Relaxed)
             && self.has_wrong_trees.swap(false, Ordering::AcqRel)
@@ -109,8 +110,8 @@ impl ProofProgress {
     }
 }
 
-/// Everything that the proof of the records before a snapshot needs: the snapshot's checkpoint and
-/// the evidence against which the records are checked.
+/// Input of the proof of the records before a snapshot: the snapshot's checkpoint, and the evidence
+/// with which the records are compared.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,
@@ -139,7 +140,7 @@ pub(super) struct BackgroundProof {
 }
 
 impl BackgroundProof {
-    /// Starts the proof of `claim`.
+    /// Starts a thread that proves the records of `claim`.
     pub fn start(claim: ProofClaim) -> Result<(Self, Arc<ProofProgress>), Error> {
         let progress = Arc::new(ProofProgress::new(Position(claim.checkpoint.position.0 + 1)));
         let is_stopped = Arc::new(AtomicBool::new(false));

@@ -1,5 +1,6 @@
 //! Checkpoints: signed statements of how far a journal went. They are kept inside the journal and
-//! in a file outside, so that a cut tail or a rewritten journal is noticed.
+//! in a file outside. If records at the end are missing, or if the journal was rewritten, the
+//! checkpoints reveal the change.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,9 +19,9 @@ use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 use super::{Error, durable_file};
 
-/// Signed statement that a journal had `count` records up to `position`, and that the heads of all
-/// its trees, in order of first appearance, have `merkle_root`. One line of JSON in the
-/// [`CheckpointFile`].
+/// Signed statement about a journal: it had `count` records up to `position`, and `merkle_root` was
+/// the Merkle root over the heads of all its trees, in order of first appearance. The
+/// [`CheckpointFile`] stores each checkpoint as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -28,8 +29,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// The first record that the signing run had proved, if the run began from a snapshot and had
-    /// not yet proved the records before it; `None` if the run had proved the whole journal.
+    /// If the signing run began from a snapshot and had not yet proved the records before the
+    /// snapshot: the first record that the run had proved. `None` if the run had proved the whole
+    /// journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -205,7 +207,7 @@ impl CheckpointFile {
     }
 
     /// Moves the checkpoints after `last` into a separate file, because an operator accepted the
-    /// loss of the records that they cover.
+    /// loss of the records that these checkpoints cover.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.
@@ -216,7 +218,8 @@ impl CheckpointFile {
         self.keep(|line| line.position <= last)
     }
 
-    /// Copies the whole file aside, then keeps only the lines for which `is_kept` holds.
+    /// Removes the checkpoints for which `is_kept` is false. First copies the whole file to a new
+    /// file.
     pub fn keep(&self, is_kept: impl Fn(&Checkpoint) -> bool) -> std::io::Result<()> {
         let lines = self.read().map_err(std::io::Error::other)?;
         let kept: Vec<_> = lines.iter().filter(|line| is_kept(line)).cloned().collect();
@@ -272,7 +275,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Parses lower-case hexadecimal digits of this many bytes.
+/// Parses `N` bytes, written as lower-case hexadecimal digits. Returns `None` for any other text.
 pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut out = [0u8; N];
     let canonical = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

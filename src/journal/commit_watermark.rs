@@ -12,10 +12,10 @@ use super::{Error, durable_file};
 
 const WATERMARK: &str = "watermark";
 
-/// The last acknowledged record, noted outside the journal after its commit was durable. If an
-/// older copy replaces the journal, the watermark reveals the loss of records. The watermark itself
-/// is not synced, so after a power cut it may name a record before the last acknowledged one, but
-/// never a later one.
+/// The last acknowledged record, noted outside the journal after the record's commit was durable.
+/// If an older copy replaces the journal, the watermark reveals the loss of records. The watermark
+/// itself is not synced, so after a power cut it may name a record before the last acknowledged
+/// one, but never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,
@@ -78,7 +78,8 @@ fn parse(bytes: &[u8]) -> Option<(Position, Digest)> {
     Some((Position(u64::from_be_bytes(*position)), Digest(*hash)))
 }
 
-/// Encodes the watermark: `position`, `hash`, and the beginning of a digest over these two.
+/// Encodes the watermark: `position`, `hash`, and the first bytes of a digest over these two
+/// values.
 fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     let position = position.0.to_be_bytes();
     let check = Digest::of_parts(&[&position, &hash.0]);

@@ -1,4 +1,4 @@
-//! Copying the checkpoints of a journal into the directory that its config names.
+//! Copies the checkpoints of a journal into the directory that the config names.
 
 use std::path::PathBuf;
 
@@ -16,9 +16,10 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Takes the next checkpoint, `line`. If `line` was copied, drops all checkpoints kept so far,
-    /// because only checkpoints after the last copied one need a copy. Otherwise keeps `line` if it
-    /// matches the records up to the last record of `heads`.
+    /// Adds the checkpoint `line` to the checkpoints that need a copy. If `line` was already
+    /// copied, removes all earlier checkpoints instead, because only checkpoints after the last
+    /// copied one need a copy. `heads` are the heads at the position of `line`; a checkpoint that
+    /// contradicts them is not added.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -33,9 +34,9 @@ impl UncopiedCheckpoints {
 pub struct CopyDirectory {
     /// Directory for copies; `None` if the config names none.
     pub directory: Option<PathBuf>,
-    /// Checkpoints that are not queued to be copied yet.
+    /// Checkpoints that must be copied and are not queued yet.
     pub due: Vec<Checkpoint>,
-    /// Copies of checkpoints that cover records whose loss an operator accepts.
+    /// Copied checkpoints that cover records whose loss an operator accepts.
     pub given_up: Vec<Checkpoint>,
     copier: Option<CheckpointCopier>,
 }

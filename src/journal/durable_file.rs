@@ -35,8 +35,8 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file durably: first under the name `unfinished`, so that a crash leaves no half-written
-/// file.
+/// Replaces a file durably. Writes the new content to the file `unfinished` first and then renames
+/// that file, so that a crash leaves no half-written file.
 pub fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = File::create(unfinished)?;
     file.write_all(bytes)?;

@@ -1,4 +1,4 @@
-//! Marks of a journal outside its file: the note of which journal is in the directory, the
+//! Marks of a journal outside its file: a note that names the journal in the directory, the
 //! watermark of acknowledged records, and the checkpoints. A start refuses a journal that
 //! contradicts one of these marks, except for a loss that an operator accepted in a recorded
 //! action.
@@ -18,8 +18,8 @@ use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// Returns advice to an operator for a journal with missing records. `with_key` states that the
-/// MACs of the remaining records are made with another host's key.
+/// Returns advice to an operator for a journal with missing records. `with_key` is true if the MACs
+/// of the remaining records are made with another host's key.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -33,8 +33,8 @@ fn way_on(with_key: bool) -> &'static str {
 /// Marks of a journal outside its file.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the state directory has no watermark of the journal. Such a journal may be older
-    /// than MACs.
+    /// Whether the state directory has no watermark of the journal. Such a journal may have been
+    /// written before MACs existed.
     pub is_old: bool,
     /// The last acknowledged record, and its hash.
     pub mark: (Position, Digest),
@@ -43,18 +43,17 @@ pub(super) struct ExternalMarks {
     /// The journal that was in the directory before this journal, with the last acknowledged record
     /// of the earlier journal.
     pub before: Option<(Uuid, Position)>,
-    /// Signers of the checkpoints of a journal that follows a stream.
+    /// Signers of the checkpoints in the journal's stream, if the journal follows a stream.
     pub signers: CheckpointSigners,
-    /// The last record that a checkpoint inside the journal's file covers.
+    /// The last record that a checkpoint in the journal's own file covers.
     pub inside: Position,
     /// Whether the journal's MACs are made with the key of another host.
     pub with_key: bool,
-    /// Copies of the checkpoints in the directory that the config names.
+    /// Copied checkpoints, as read from the directory for copies that the config names.
     pub copies: CheckpointCopies,
-    /// Copies of checkpoints that contradict the records of the journal.
+    /// Copied checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copies of checkpoints that cover records whose loss an operator accepted in a recorded
-    /// action.
+    /// Copied checkpoints that cover records whose loss an operator accepted in a recorded action.
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
@@ -80,9 +79,10 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
-    /// Continues after the snapshot at `checkpoint`. `losses` are the losses that recorded actions
-    /// before the snapshot accept. Refuses the snapshot if its last record differs from the
-    /// acknowledged record at the same position.
+    /// Prepares the marks for a start from the snapshot at `checkpoint`. `hash` is the hash of the
+    /// snapshot's last record, and `losses` are the losses that recorded actions before the
+    /// snapshot accept. Refuses the snapshot if another record was acknowledged at the position of
+    /// its last record.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -192,9 +192,9 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks of records whose loss a recorded action accepts. Such marks remain if the
-    /// pump died after it recorded the action and before it updated the marks. Returns the last
-    /// record that the action kept.
+    /// Removes the marks that name records whose loss a recorded action accepts. Such marks remain
+    /// if the pump died after it recorded the action and before it updated the marks. Returns the
+    /// last record that remained after the accepted loss.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -316,8 +316,8 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Returns the error for lost records in place of `error` if `error` reports an unreadable or
-/// missing journal and the directory held a journal with acknowledged records. Otherwise returns
+/// Replaces `error` by the error for lost records if `error` reports an unreadable or missing
+/// journal, although the directory held a journal with acknowledged records. Otherwise returns
 /// `error`.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
@@ -381,7 +381,8 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-/// Refuses a checkpoint that has a false signature, or that covers other records than `heads` does.
+/// Refuses a checkpoint that has a false signature, or whose Merkle root differs from the Merkle
+/// root of `heads`.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {

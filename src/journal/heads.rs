@@ -1,8 +1,8 @@
-//! The heads of all trees: the last record of each tree. Checks that each next record follows from
-//! the heads.
+//! The heads of all trees of a journal: the last record of each tree. With the heads, each new
+//! record is checked: it must follow from the last record of its tree.
 //!
-//! The heads of a running pump do not grow with the number of trees: those of trees without recent
-//! records are in a working file.
+//! The memory for the heads of a running pump does not grow with the number of trees, because the
+//! heads of trees without recent records are in a working file.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -28,22 +28,23 @@ pub struct TreeHead {
     pub records: u64,
     pub opened: Time,
     pub updated: Time,
-    /// Whether the Merkle tree has this head.
+    /// Whether the Merkle tree contains the present hash of this head.
     pub(super) is_summed: bool,
     /// Whether the head is unchanged since the last call of [`TreeHeads::saved`].
     pub(super) is_saved: bool,
-    /// Whether the working file has this head.
+    /// Whether the working file contains the present state of this head.
     pub(super) is_stored: bool,
 }
 
 /// The heads of all trees of a journal.
 #[derive(Debug, Default)]
 pub struct TreeHeads {
-    /// The heads in memory: all of them if there is no working file.
+    /// The heads in memory. Without a working file, these are all heads.
     resident: Map<ThreadId, TreeHead>,
     trees: usize,
     merkle: MerkleChunks,
-    /// Roots of the trees whose heads the Merkle tree does not have yet. They are all in memory.
+    /// Roots of the trees whose present heads are not in the Merkle tree yet. The heads of these
+    /// trees are in memory.
     unsummed: Vec<ThreadId>,
     unsaved: UnsavedHeads,
     absent: Option<AbsentHeads>,
@@ -55,11 +56,11 @@ pub struct TreeHeads {
 #[derive(Debug)]
 enum UnsavedHeads {
     Some(Vec<ThreadId>),
-    /// More trees than are worth a list.
+    /// Every tree, because so many heads have changed that a list of them would be too long.
     All,
 }
 
-/// Heads outside memory.
+/// The store for heads that are not in memory, and the data that decides which heads leave memory.
 #[derive(Debug)]
 struct AbsentHeads {
     /// Directory of the working file.
@@ -67,20 +68,23 @@ struct AbsentHeads {
     /// The working file; `None` before the first head is stored, because most organisms never store
     /// one.
     store: Option<HeadStore>,
-    /// Trees in memory, those that were used first at the front. An entry whose position is no
-    /// longer that of the head is void: a later entry stands for the tree.
+    /// Uses of the trees whose heads are in memory, oldest first. Each entry contains the position
+    /// of the head at that use. If the tree was used again later, its head has another position;
+    /// the earlier entry no longer counts.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
-    /// Length of `used` at which heads leave memory.
+    /// Heads leave memory when `used` reaches this length.
     full_at: usize,
 }
 
-/// Bounds of the heads in memory, as numbers of uses of trees.
+/// Bounds for the number of heads in memory, counted in uses. A use is a record of the head's tree,
+/// or the loading of the head into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of the latest uses whose heads stay in memory.
+    /// A head stays in memory if it is among this number of latest uses.
     kept: usize,
-    /// Number of further uses, beyond `kept`, after which heads leave memory together.
+    /// Number of further uses that are collected before heads leave memory, so that many heads
+    /// leave memory together.
     batch: usize,
 }
 
@@ -97,15 +101,15 @@ impl Default for HeadBounds {
 }
 
 impl TreeHeads {
-    /// Creates the heads of an empty journal. Heads beyond a bound will be in a working file in
-    /// this directory.
+    /// Creates the heads of an empty journal. If there are too many heads for memory, some will be
+    /// in a working file in `directory`.
     pub fn in_directory(directory: &Path) -> Self {
         let absent = Some(AbsentHeads::new(directory, None));
         Self { absent, ..Self::default() }
     }
 
-    /// Creates the heads of an empty journal. All of them will be in the new file `file`, once
-    /// [`TreeHeads::store_all`] is called.
+    /// Creates the heads of an empty journal. [`TreeHeads::store_all`] will write all of them to
+    /// the new file `file`.
     pub(super) fn in_new_file(file: &Path) -> Result<Self, Error> {
         let store = HeadStore::create_file(file)?;
         let directory = file.parent().unwrap_or(file);
@@ -113,9 +117,9 @@ impl TreeHeads {
         Ok(Self { absent, ..Self::default() })
     }
 
-    /// Opens the heads in the file `file`, whose last record is the one at `last` with the hash
-    /// `last_hash`. Returns `None` if the file is damaged. Reads only a small part of the file: the
-    /// caller must compare the Merkle root.
+    /// Opens the heads that are stored in `file`. `last` and `last_hash` are the position and hash
+    /// of the last record that these heads include. Returns `None` if the file is damaged. Reads
+    /// only a small part of the file, so the caller must compare the Merkle root.
     pub(super) fn in_file(
         file: &Path,
         last: Position,
@@ -134,7 +138,7 @@ impl TreeHeads {
         Ok(Some(Self { trees, merkle, absent, last, last_hash, ..Self::default() }))
     }
 
-    /// Returns heads that are equal to these and change apart from them.
+    /// Returns an independent copy of these heads.
     pub(super) fn duplicate(&self) -> Result<Self, Error> {
         let absent = self.absent.as_ref().map(AbsentHeads::duplicate).transpose()?;
         Ok(Self {
@@ -149,7 +153,7 @@ impl TreeHeads {
         })
     }
 
-    /// Returns the head of the tree `root`; `None` if it is absent and was not recalled.
+    /// Returns the head of the tree `root` if the head is in memory; `None` otherwise.
     pub fn resident(&self, root: &ThreadId) -> Option<&TreeHead> {
         self.resident.get(root)
     }
@@ -163,8 +167,8 @@ impl TreeHeads {
         }
     }
 
-    /// Brings the head of the tree `root` back into memory, if it is absent. Must precede each
-    /// change of the head.
+    /// Loads the head of the tree `root` into memory, unless the head is already in memory. Must be
+    /// called before each change of the head.
     pub(super) fn recall(&mut self, root: &ThreadId) -> Result<(), Error> {
         if self.resident.contains_key(root) {
             return Ok(());
@@ -188,14 +192,15 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether the working file had the head of the tree `root` at some time, or seems to have had
-    /// it, although [`TreeHeads::recall`] did not find it.
+    /// Whether the head of the tree `root` may be lost: it is not in memory, and the working file
+    /// may once have contained it. The caller must have called [`TreeHeads::recall`] before.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))
     }
 
-    /// Makes all heads leave memory, and loses the row of the tree `root` in the working file.
+    /// Moves all heads to the working file, and then deletes the row of the tree `root` from that
+    /// file, to simulate damage.
     #[cfg(test)]
     pub(super) fn lose(&mut self, root: &ThreadId) {
         let absent = self.absent.as_mut().expect("these heads can leave memory");
@@ -225,8 +230,8 @@ impl TreeHeads {
         self.last_hash
     }
 
-    /// Advances to the next record. Returns an error if the record does not follow from these
-    /// heads.
+    /// Updates the heads with the next record. Returns an error if the record does not follow from
+    /// these heads.
     pub fn follow(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let record = &sealed.record;
         let expected = self.last.0 + 1;
@@ -261,8 +266,8 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Advances to a record that is known to follow from these heads. The head of its tree must
-    /// have been recalled.
+    /// Updates the heads with a record that is known to follow from them. The head of the record's
+    /// tree must be in memory.
     pub(super) fn advance(&mut self, record: &Record, hash: Digest) {
         self.last = record.position;
         self.last_hash = hash;
@@ -292,8 +297,9 @@ impl TreeHeads {
         }
     }
 
-    /// Moves heads of trees without recent records to the working file, if there are too many in
-    /// memory. If the file cannot be written, they stay until there are more.
+    /// If too many heads are in memory, moves the heads of trees without recent records to the
+    /// working file. If the working file cannot be written, these heads stay in memory, and the
+    /// move is tried again after further records.
     pub(super) fn let_leave(&mut self) {
         let Some(absent) = &self.absent else { return };
         if absent.used.len() < absent.full_at {
@@ -336,8 +342,7 @@ impl TreeHeads {
         merkle.stored();
     }
 
-    /// Stores all heads in the file of these heads, with the summary from which
-    /// [`TreeHeads::in_file`] continues.
+    /// Stores all heads in the working file, with a summary that [`TreeHeads::in_file`] reads.
     pub(super) fn store_all(&mut self) -> Result<(), Error> {
         self.merkle_root();
         let Self { resident, merkle, absent: Some(absent), trees, .. } = self else {
@@ -357,8 +362,8 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Returns the Merkle root over all heads. Its cost depends on the number of heads that changed
-    /// since the last call.
+    /// Returns the Merkle root over all heads. The cost of a call depends on the number of heads
+    /// that changed since the last call.
     pub fn merkle_root(&mut self) -> Digest {
         let mut changed = Vec::with_capacity(self.unsummed.len());
         for root in self.unsummed.drain(..) {
@@ -373,7 +378,7 @@ impl TreeHeads {
     }
 
     /// Returns the Merkle root as it will be after `records`, each with its hash. The heads of
-    /// their trees must have been recalled. The cost does not depend on the number of trees.
+    /// these records' trees must be in memory. The cost does not depend on the number of trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,
@@ -397,8 +402,8 @@ impl TreeHeads {
         self.unsaved.push(root);
     }
 
-    /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If
-    /// these are very many, passes all heads.
+    /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If too
+    /// many heads changed for a list, passes all heads.
     pub(super) fn each_unsaved(
         &self,
         visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
@@ -510,7 +515,8 @@ mod tests {
     use crate::journal::record_hash;
     use crate::thread::Input;
 
-    /// Heads that keep very few in memory, with a working file in `directory`.
+    /// Creates heads of which only a few stay in memory. The others are in a working file in
+    /// `directory`.
     fn small(directory: &Path) -> TreeHeads {
         let mut heads = TreeHeads::in_directory(directory);
         let absent = heads.absent.as_mut().unwrap();
@@ -519,7 +525,7 @@ mod tests {
         heads
     }
 
-    /// The next record of tree `n`, which follows from `heads`.
+    /// Creates a record of tree `n` that follows from `heads`.
     fn next(heads: &TreeHeads, n: usize) -> HashedRecord {
         let tree = ThreadId::parse(&format!("sess-tree{n:04}")).unwrap();
         let head = heads.find(&tree).unwrap();
@@ -534,7 +540,8 @@ mod tests {
         HashedRecord { record, hash, mac: None }
     }
 
-    /// Trees of 500 records: new ones, recent ones and old ones.
+    /// Returns the tree numbers of 500 records. Some records begin a tree, some follow in a recent
+    /// tree, and some in an old tree.
     fn trees() -> impl Iterator<Item = usize> {
         (0..500_usize).map(|n| match n % 5 {
             0 | 1 => n / 2,

@@ -24,7 +24,8 @@ pub struct HostSignature {
 
 impl HostSignature {
     /// Signs a statement at the present time with the key of the host. Returns `None` if the host
-    /// has no key yet, because a command that only watches must not create a key.
+    /// has no key yet. Does not create a key, because commands that only display data also call
+    /// this.
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
-//! The checkpoints inside a journal, compared with its records in order.
+//! The checkpoints inside a journal. They are compared with the journal's records while the records
+//! are read.
 
 use crate::ids::Position;
 
 use super::external_marks::agree;
 use super::{Checkpoint, Error, TreeHeads};
 
-/// Checkpoints inside a journal. Each is compared with the journal's records when the records are
-/// read.
+/// Checkpoints inside a journal that are still to be compared with the journal's records.
 #[derive(Debug, Clone, Default)]
 pub struct InnerCheckpoints {
     /// Checkpoints that are not compared yet, in descending order of position.
@@ -21,8 +21,9 @@ impl InnerCheckpoints {
         Self { lines }
     }
 
-    /// Returns the checkpoint at `position`, the last record of `heads`; `None` if no checkpoint is
-    /// there. Refuses a checkpoint that covers other records than `heads` does.
+    /// Returns the checkpoint at `position`; `None` if no checkpoint is there. `heads` are the
+    /// heads at that position. Returns an error if the checkpoint has a false signature or a Merkle
+    /// root other than that of `heads`.
     pub fn agreed(
         &mut self,
         position: Position,

@@ -61,7 +61,8 @@ pub(super) struct ProvedFile {
     pub checked: Position,
     /// Position up to which the `tree` table is up to date.
     pub refreshed: Position,
-    /// The last record that remains after an accepted loss; `None` if no loss is accepted.
+    /// The last record that remains after a loss that an operator accepted; `None` if no loss was
+    /// accepted.
     pub kept: Option<Position>,
 }
 
@@ -123,8 +124,8 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// Refuses a journal whose file lacks the last checkpoint of the state directory, or of the
-    /// copies. Accepts a missing checkpoint that the repair restores now.
+    /// Refuses a journal whose file lacks the last checkpoint in the state directory, or the last
+    /// copied checkpoint. Accepts a missing checkpoint that the repair restores now.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -158,9 +159,9 @@ impl ProvedFile {
         )
     }
 
-    /// Refuses a journal whose last records lack a MAC of this host, if the operator has not
-    /// accepted these records. `lost` states whether the text of the error also has to offer the
-    /// acceptance of a loss.
+    /// Refuses a journal whose last records lack a MAC of this host, unless the operator has
+    /// accepted these records. If `lost` is true, records are also missing, and the text of the
+    /// error tells the operator how to accept their loss too.
     pub fn judge_end(
         &self,
         data: &Path,

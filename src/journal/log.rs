@@ -25,7 +25,7 @@ pub struct StampedGroup {
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// Entries that become durable atomically: in a log, and in the projection of a log.
+/// Entries that become durable together: all of them or none.
 #[derive(Default)]
 pub struct LogGroup<'g> {
     /// Each record with its header.

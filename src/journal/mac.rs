@@ -178,14 +178,13 @@ impl HeadSealer {
         HeadMac::new(kind, self.key.id, hmac::sign(&self.key.keyed, &text).as_ref())
     }
 
-    /// Notes that the commit with the MAC `mac` is durable. The next MAC continues the chain of
-    /// `mac`.
+    /// Continues the chain of MACs with `mac`, because the commit with this MAC is durable.
     pub fn sealed(&mut self, mac: HeadMac) {
         self.last = Some(mac);
     }
 }
 
-/// Tracks up to which record MACs cover a journal, while the journal's records are read.
+/// Tracks, while a journal's records are read, up to which record MACs cover the journal.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -202,8 +201,8 @@ pub struct MacCoverage {
     foreign: BTreeSet<KeyId>,
 }
 
-/// The state of a [`MacCoverage`] as a snapshot stores it. A MAC covers the last record before this
-/// state.
+/// The state of a [`MacCoverage`], as a snapshot stores it. The last record before this state is
+/// covered by a MAC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCoverage {
     #[serde(rename = "last")]
@@ -234,8 +233,8 @@ impl MacCoverage {
         })
     }
 
-    /// Continues after the record at `at` with the state `stored`. Returns `None` if `stored` is
-    /// not a valid state.
+    /// Restores the state `stored`, which belongs to the record at `at`, so that reading can
+    /// continue after that record. Returns `None` if `stored` is not a valid state.
     pub fn continued(self, at: Position, stored: &StoredCoverage) -> Option<Self> {
         let mac = HeadMac::parse(&stored.last)?;
         let foreign = stored.foreign.iter().map(|id| KeyId::parse(id));
@@ -254,7 +253,8 @@ impl MacCoverage {
         Self { journal, key, ..Self::default() }
     }
 
-    /// Reads the next record; `heads` are the heads after it.
+    /// Adds the next record, which has the hash `hash` and the MAC `mac`. `heads` are the heads
+    /// after this record.
     pub fn take(&mut self, hash: Digest, mac: Option<HeadMac>, heads: &mut TreeHeads) {
         if self.last.is_some() {
             self.pending.extend_from_slice(&hash.0);
@@ -302,7 +302,7 @@ impl MacCoverage {
         self.covered
     }
 
-    /// Returns the first record that carries a MAC, of whichever key.
+    /// Returns the first record that carries a MAC, made with any key.
     pub fn first(&self) -> Option<Position> {
         self.first
     }
@@ -312,16 +312,17 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns a record with a wrong MAC of this host's key: the first such record that no later
-    /// MAC covers, or any such record if later MACs cover all of them.
+    /// Returns a record that carries a wrong MAC of this host's key. If no later MAC covers some of
+    /// these records, returns the first of those.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
     /// Returns the first record of the journal's unproved end, if the journal has one. Records at
     /// the end are unproved if no MAC covers them, or if a MAC of this host's key contradicts them.
-    /// `last` is the last record of the journal. A journal without any MAC is unproved as a whole,
-    /// except if `is_old` states that the journal may be older than MACs.
+    /// `last` is the last record of the journal. In a journal without any MAC, all records are
+    /// unproved. If `is_old` is true, none of them is, because the journal may have been written
+    /// before MACs existed.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

@@ -8,8 +8,8 @@ use crate::thread::Map;
 
 use super::merkle::MerkleTree;
 
-/// A Merkle tree over leaves with the numbers 0, 1, 2, and so on. Its root is that of a
-/// [`MerkleTree`] over all of the leaves.
+/// A Merkle tree over leaves with the numbers 0, 1, 2, and so on. Its root equals the root of a
+/// [`MerkleTree`] over the same leaves.
 #[derive(Debug, Default, Clone)]
 pub struct MerkleChunks {
     /// The tree over the roots of all chunks. It is always in memory.
@@ -23,14 +23,15 @@ pub struct MerkleChunks {
 #[derive(Debug, Default, Clone)]
 struct MerkleChunk {
     tree: MerkleTree,
-    /// Number of leaves that may change without being loaded first.
+    /// Number of holds of the chunk: calls of [`MerkleChunks::hold`] without a later
+    /// [`MerkleChunks::release`].
     holders: usize,
     /// Whether a leaf changed since [`MerkleChunks::stored`].
     is_changed: bool,
 }
 
 impl MerkleChunks {
-    /// Creates the tree over chunks with these roots. None of them is in memory.
+    /// Creates the tree from the roots of its chunks. The leaves of the chunks are not in memory.
     pub fn from_roots(roots: Vec<Digest>, leaves: usize) -> Self {
         let mut top = MerkleTree::default();
         let changed = (0..roots.len()).collect();
@@ -53,7 +54,8 @@ impl MerkleChunks {
         self.resident.contains_key(&chunk)
     }
 
-    /// Puts a chunk back into memory. Returns false if `leaves` are not those of the chunk.
+    /// Puts the leaves of a chunk back into memory. Returns false if `leaves` do not give the root
+    /// of the chunk.
     pub fn restore(&mut self, chunk: usize, leaves: Vec<Digest>) -> bool {
         let mut tree = MerkleTree::default();
         let changed = (0..leaves.len()).collect();
@@ -74,20 +76,21 @@ impl MerkleChunks {
     }
 
     /// Keeps the chunk of the leaf `number` in memory until [`MerkleChunks::release`]. The chunk
-    /// must be in memory, or the leaf must be its first one.
+    /// must be in memory, unless this leaf is the first leaf of a new chunk.
     pub fn hold(&mut self, number: usize) {
         self.resident.entry(Self::chunk_of(number)).or_default().holders += 1;
     }
 
-    /// Ends a [`MerkleChunks::hold`].
+    /// Ends the effect of one call of [`MerkleChunks::hold`].
     pub fn release(&mut self, number: usize) {
         if let Some(chunk) = self.resident.get_mut(&Self::chunk_of(number)) {
             chunk.holders = chunk.holders.saturating_sub(1);
         }
     }
 
-    /// Sets leaves, which must be held, and updates the root. The numbers must rise, and those of
-    /// new leaves must follow the last leaf without a gap.
+    /// Sets leaves and updates the root. The caller must have called [`MerkleChunks::hold`] for
+    /// each leaf, and must pass the leaves in rising order of their numbers. New leaves must follow
+    /// the last leaf without a gap.
     pub fn set(&mut self, leaves: impl Iterator<Item = (usize, Digest)>) {
         let mut changed = BTreeMap::<usize, Vec<usize>>::new();
         for (number, leaf) in leaves {
@@ -114,8 +117,9 @@ impl MerkleChunks {
         self.top.root()
     }
 
-    /// Returns the root as it would be with `leaves` set, and changes nothing. Leaves must be held
-    /// or new, and new leaves must follow the last leaf without a gap.
+    /// Returns the root as it would be with `leaves` set, and changes nothing. The caller must have
+    /// called [`MerkleChunks::hold`] for each leaf that exists already. New leaves must follow the
+    /// last leaf without a gap.
     pub fn root_with(&self, leaves: &BTreeMap<usize, Digest>) -> Digest {
         let mut chunks = BTreeMap::<usize, BTreeMap<usize, Digest>>::new();
         for (number, leaf) in leaves {
@@ -137,8 +141,8 @@ impl MerkleChunks {
         changed.map(|(index, chunk)| (*index, chunk.tree.leaves()))
     }
 
-    /// Notes that the caller has stored all changed chunks. Full chunks without holders leave
-    /// memory. The last chunk stays, because a new leaf may come.
+    /// Must be called after the caller has stored all changed chunks. Full chunks that no caller
+    /// holds then leave memory. The last chunk stays in memory, because it may get a new leaf.
     pub fn stored(&mut self) {
         let full = self.full;
         self.resident.retain(|index, chunk| {

@@ -1,7 +1,8 @@
 //! The journal: one append-only sequence of records. A record is durable before anything acts on
 //! it.
 //!
-//! **Invariant:** nothing in this module decides. A record is returned exactly as it was appended.
+//! **Invariant:** this module makes no decisions for the pump. It returns a record exactly as the
+//! record was appended.
 
 mod background_proof;
 pub mod checkpoint;
@@ -69,8 +70,8 @@ pub trait Journal: Send {
     /// Returns the position of the next record.
     fn next(&self) -> Position;
 
-    /// Makes records durable, all or none, and readable: [`Journal::write`], then
-    /// [`Journal::show`].
+    /// Makes all of these records durable and readable, or none of them. Calls [`Journal::write`],
+    /// and then [`Journal::show`].
     fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
         let hashes = self.write(records)?;
         self.show(records)?;
@@ -87,8 +88,8 @@ pub trait Journal: Send {
     /// shows whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
-    /// Makes the records of the last write readable, if a write does not do so already. Must follow
-    /// each [`Journal::write`], with the same records. Returns the same errors as
+    /// Makes the records of the last [`Journal::write`] readable, if that call has not done so
+    /// already. Call it after each write, with the same records. Returns the same errors as
     /// [`Journal::write`].
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
@@ -131,7 +132,8 @@ pub trait Journal: Send {
         limits::CHECKPOINT_INTERVAL
     }
 
-    /// Stores bytes that the organism ran on (config, prompt file, schema) under their digest.
+    /// Stores the bytes of a file that the organism uses, such as a config, a prompt file or a
+    /// schema, under the digest of these bytes.
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error>;
 
     /// Writes a last checkpoint and releases everything.
@@ -192,8 +194,8 @@ pub enum Error {
     /// The server or the stream could lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     UnsafeServer { server: String, detail: String },
-    /// The number of partitions in the config differs from the journal's number, so the pump would
-    /// search threads in the wrong partition.
+    /// The journal has another number of partitions than the config, so the pump would search
+    /// threads in the wrong partition.
     #[error(
         "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"

@@ -37,8 +37,7 @@ pub struct EncodedRow<'r> {
 
 impl RecordBatch {
     /// Sets the position of each record, counted from the last record of `heads`, and encodes the
-    /// record. Does not change `heads`, which must have the heads of all trees of these records in
-    /// memory.
+    /// record. Does not change `heads`. The heads of these records' trees must be in memory.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;

@@ -19,7 +19,7 @@ pub struct CheckpointSigners {
     /// Position of the last checkpoint that each key signed.
     #[serde(rename = "last")]
     last: BTreeMap<String, Position>,
-    /// Recorded actions that trust a key, in the order of their positions.
+    /// Recorded actions by which operators trust a key, in the order of their positions.
     #[serde(rename = "trusts")]
     trusts: Vec<RecordedTrust>,
 }
@@ -39,7 +39,7 @@ struct RecordedTrust {
 }
 
 impl CheckpointSigners {
-    /// If a record is an operator's action that trusts a key, adds this action to `trusts`.
+    /// Adds `record` to the recorded actions if it is an action by which an operator trusts a key.
     pub fn take_record(&mut self, record: &Record) {
         let Input::Operator(action) = &record.input else { return };
         let trusted = action.trusted_key().map(|key| RecordedTrust {
@@ -50,7 +50,8 @@ impl CheckpointSigners {
         self.trusts.extend(trusted);
     }
 
-    /// Notes which key signed a checkpoint whose Merkle root was verified.
+    /// Remembers the key that signed `checkpoint`. The caller has verified the checkpoint's Merkle
+    /// root.
     pub fn take_checkpoint(&mut self, checkpoint: &Checkpoint) {
         self.last.insert(checkpoint.key.clone(), checkpoint.position);
         if let Some(trust) = self.trusts.last_mut()
@@ -71,8 +72,9 @@ impl CheckpointSigners {
         signed.map(|(_, position)| position).max().unwrap_or_default()
     }
 
-    /// Returns the `configured` keys, and all keys that operators trust by actions recorded under a
-    /// known key. Trust is transitive, in the order of the recorded actions.
+    /// Returns the `configured` keys, and all keys that operators trust by recorded actions. Such
+    /// an action counts only if the checkpoint at its position is signed with a known key. Trust is
+    /// transitive, in the order of the recorded actions.
     pub fn known<'a>(&'a self, configured: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let mut known: BTreeSet<&str> = configured.collect();
         for RecordedTrust { key, signer, .. } in &self.trusts {
@@ -107,7 +109,8 @@ mod tests {
         }
     }
 
-    /// Returns the signers of a journal in which record 5 trusts the key `new`.
+    /// Returns the signers of a journal with these checkpoints. Record 5 of the journal is an
+    /// action by which an operator trusts the key `new`.
     fn signers(checkpoints: &[(&str, u64)]) -> CheckpointSigners {
         let mut signers = CheckpointSigners::default();
         let trust = RecordedTrust { position: Position(5), key: "new".to_owned(), signer: None };

@@ -53,9 +53,9 @@ pub struct JournalWriter<L> {
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
-    /// The last record that is kept after an accepted loss; `None` if no loss was accepted.
+    /// The last record that remains after an accepted loss; `None` if no loss was accepted.
     pub kept: Option<Position>,
-    /// Whether the next commit of records carries an operator's acceptance.
+    /// Whether the next commit must contain the action by which the operator accepts damage.
     pub awaits_action: bool,
 }
 
@@ -100,7 +100,7 @@ impl<L: Log> JournalWriter<L> {
         file.fold(&mut heads)
     }
 
-    /// Replaces the log, and keeps everything else of the writer.
+    /// Returns this writer with `log` in place of its log.
     pub(super) fn over<M>(self, log: M) -> JournalWriter<M> {
         let Self { id, heads, rows, coverage, sealer, watermark, signer, recovery, .. } = self;
         JournalWriter {
@@ -191,8 +191,8 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is due as soon as
-    /// the last one does not cover all records. Returns false if no checkpoint is due, or if the
-    /// log is full or unreachable; in the latter case the records stay durable and the checkpoint
+    /// the last one does not cover all records. Returns false if no checkpoint is due. Also returns
+    /// false if the log is full or unreachable; then the records stay durable and the checkpoint
     /// follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off =

@@ -37,7 +37,7 @@ pub struct TrialRequest {
     pub payload: String,
 }
 
-/// Checks one payload of an answer. `Err` contains a description of the defect.
+/// A function that checks one payload of an answer. Its `Err` describes the defect.
 pub type PayloadJudge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
 /// The result of one check.
@@ -111,7 +111,7 @@ pub async fn run(
     good
 }
 
-/// A check for which the program must answer a request.
+/// A check in which the program must answer a request.
 #[derive(Debug, Clone, Copy)]
 enum ConformanceCheck {
     TwoInARow,
@@ -217,8 +217,8 @@ impl Sink for RecordingSink {
     }
 }
 
-/// A program under test. The program is not restarted after an exit, so that the check notices the
-/// exit.
+/// A program under test. The kit does not restart the program after an exit. So an unexpected exit
+/// fails the check.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -230,7 +230,7 @@ struct ListenerTrial {
 
 /// Why a delivery has no outcome.
 enum MissingOutcome {
-    /// No program took the delivery.
+    /// No program accepted the delivery.
     Nobody(String),
     /// The program answered that it does not support the payload of the delivery.
     Refused(String),
@@ -319,7 +319,7 @@ impl ListenerTrial {
         }
     }
 
-    /// Repeats a delivery until a program takes it, because a program on NATS needs time to join.
+    /// Repeats a delivery until a program accepts it, because a program on NATS needs time to join.
     async fn delivered_outcome(&mut self, request: &TrialRequest) -> Result<Outcome, String> {
         let until = Instant::now() + self.patience;
 
@@ -347,9 +347,9 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Checks the answer to a request that the program gets for the first time. A child process
-    /// gets the request directly on its pipes first, because the pipes show what the program writes
-    /// instead of an answer.
+    /// Checks the answer to the first request that the program gets. If the program is a child
+    /// process, first sends the request without a host, directly on the program's pipes. On the
+    /// pipes, the kit sees text that the program writes instead of an answer.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -404,8 +404,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to the next delivery of a call. The host shortens that delivery if the
-    /// program claims to remember the call.
+    /// Checks the answer to the second delivery of a call. If the program claims to remember the
+    /// call, the host leaves the remembered messages out of this delivery.
     async fn remembered(
         &mut self,
         request: &TrialRequest,
@@ -417,8 +417,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks the answer to a call that is delivered a second time, as when the pump lost the first
-    /// answer.
+    /// Checks that a program also answers when the pump delivers a call a second time. The pump
+    /// does so after it has lost the first answer.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -470,9 +470,9 @@ impl ListenerTrial {
         self.quiet(QUIET).await
     }
 
-    /// Checks that a program on NATS handles a cancel. Waits for an answer first, because the
-    /// program must be running. Then pauses the program until the server has the request and the
-    /// cancel, so that the program cannot answer before the cancel is sent.
+    /// Checks that a program on NATS handles a cancel. First waits for an answer, which shows that
+    /// the program runs. Then pauses the program until the NATS server has both the request and its
+    /// cancel. So the program cannot answer the request before the cancel is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,

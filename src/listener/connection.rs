@@ -1,8 +1,8 @@
 //! The pipes between a child process and the pump: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! One thread reads deliveries, handles them and answers. It checks for a cancel only when the
-//! handler requests a check, so no second thread has to wake up for each delivery.
+//! A single thread reads deliveries, handles them and answers. The thread checks for a cancel only
+//! when the handler requests a check, so no second thread has to wake up for each delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

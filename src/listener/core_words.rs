@@ -1,5 +1,6 @@
-//! Core words of a listener (docs/PROTOCOL.md, section 11): opening threads beneath its own thread,
-//! waiting for them, and reading their results.
+//! Methods with which a listener requests threads from the core (docs/PROTOCOL.md, section 11). A
+//! listener can open threads beneath its own thread, wait for these threads, and read their
+//! results.
 
 use crate::ids::ThreadId;
 use crate::system::{NAMESPACE, ThreadStatus};
@@ -43,7 +44,7 @@ impl Reply {
         )))
     }
 
-    /// Opens a call in a thread beneath the thread of this call.
+    /// Opens a call in the thread `thread`, which must be beneath the thread of this call.
     ///
     /// # Errors
     ///
@@ -85,7 +86,8 @@ pub struct ThreadResult {
 }
 
 impl Request {
-    /// Returns the results of all threads so far, oldest first.
+    /// Returns the results of calls in other threads that this call has received so far, oldest
+    /// first.
     pub fn thread_results(&self) -> Vec<ThreadResult> {
         self.results().iter().filter_map(ThreadResult::of).collect()
     }

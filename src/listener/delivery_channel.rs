@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::CallId;
 
-/// Sends one heartbeat. Any thread may call it.
+/// A function that sends one heartbeat. Any thread may call the function.
 pub(super) type HeartbeatFn = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 pub(super) trait DeliveryChannel: Debug {

@@ -63,8 +63,8 @@ impl Reply {
         self
     }
 
-    /// Creates the answer to a call whose approved preview no longer holds. The handler must have
-    /// changed nothing. `reason` states the difference.
+    /// Creates the answer to a call whose approved preview no longer holds. `reason` states what
+    /// has changed. Before a handler gives this answer, it must not have changed anything.
     pub fn stale_preview(reason: &str) -> Self {
         Self::raw(core_text(system::STALE_PREVIEW, reason))
     }
@@ -107,7 +107,7 @@ impl Preview {
     }
 }
 
-/// Returns an element of the core's namespace with text as its content.
+/// Returns an element of the core's namespace with the local name `name` and the content `text`.
 fn core_text(name: &str, text: &str) -> String {
     Element::new(QName::new(Some(system::NAMESPACE), name)).with_text(text).to_xml()
 }

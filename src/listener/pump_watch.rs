@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// State that the watching thread and the main loop share.
+/// State that the main loop shares with the thread that watches the pump.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PumpWatch(Arc<Mutex<WatchedPump>>);
 
@@ -35,8 +35,8 @@ impl PumpWatch {
         Ok(())
     }
 
-    /// Marks that a handler is about to begin. Returns false if the pump has ended and the handler
-    /// must not begin.
+    /// Records that a handler is about to begin. Returns false if the pump has ended, so that the
+    /// handler must not begin.
     pub fn begin(&self) -> bool {
         let mut state = self.state();
         state.is_handling = !state.pump_has_ended;

@@ -37,8 +37,8 @@ pub struct Request {
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of the call's messages that this delivery leaves out, because the listener should
-    /// remember them; `None` if the delivery is complete.
+    /// Number of messages of the call that this delivery leaves out, because the listener has
+    /// claimed to remember these messages. `None` if the delivery contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }

@@ -68,8 +68,8 @@ impl Listener {
         self
     }
 
-    /// Sets the handler for calls that no other handler takes. This handler reads the payload as
-    /// text.
+    /// Sets the handler for calls whose payload has no other handler. This handler reads the
+    /// payload as text.
     pub fn otherwise<R, E>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<R, E> + 'static,
@@ -180,9 +180,9 @@ impl Listener {
 }
 
 impl Listener {
-    /// Answers the request for a preview of a call. The answer has no preview if the listener has
-    /// no handler for previews, or if the handler fails. The listener then continues with other
-    /// calls.
+    /// Answers the request for a preview of a call. If the listener has no handler for previews, or
+    /// if the handler fails, sends an answer without a preview. The listener then continues with
+    /// other calls.
     fn preview(&mut self, request: &Request) -> Reply {
         let previewed = match &mut self.preview {
             Some(handler) => handler(request),

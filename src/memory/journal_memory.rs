@@ -19,8 +19,8 @@ pub struct JournalMemory {
     /// Journal readers that are kept between reads. A kept reader holds no read transaction, so it
     /// delays no checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
-    /// Indexes of trees, by the root of the tree. An index is locked while its tree is read, so
-    /// that concurrent reads of several threads walk the tree only once.
+    /// Indexes of trees, by root thread. An index is locked while its tree is read. So concurrent
+    /// reads of several threads of a tree walk the tree only once.
     trees: Mutex<BoundedCache<ThreadId, Arc<Mutex<TreeIndex>>>>,
 }
 

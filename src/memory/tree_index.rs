@@ -1,8 +1,9 @@
-//! The positions of a tree's records, by the threads that the records concern.
+//! Index of a tree's records: for each thread, the positions of the records that concern the
+//! thread.
 //!
 //! The index covers one stretch of the tree's hash chain. New records extend the stretch at its
-//! newer end. If a thread is read whose records begin before the stretch, older records extend the
-//! stretch at its older end.
+//! newer end. A read of a thread may need records from before the stretch. These older records then
+//! extend the stretch at its older end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -13,7 +14,7 @@ use crate::journal::sqlite::{JournalReader, WalkedRecord};
 use crate::journal::{Error, HashedRecord};
 use crate::thread::{Fact, ForkSource, Record, ReopenedNames};
 
-/// Approximate bytes that each thread takes in the index, without its positions.
+/// Approximate bytes that the index needs for each thread, apart from the thread's positions.
 const THREAD_BYTES: usize = 256;
 
 /// Positions and hashes of records, oldest first.
@@ -28,13 +29,13 @@ pub(super) struct TreeIndex {
     /// the index contains the tree's first record.
     before: (Position, Digest),
     threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
-    /// Threads whose opening the index contains.
+    /// Threads whose opening record is in the index.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
-    /// The source of the tree, if the tree is a fork and the index contains the tree's first
-    /// record.
+    /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
+    /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// Messages of the fork's source that this tree has opened again; empty if this tree is no
-    /// fork.
+    /// If this tree is a fork: ids of the source's messages and calls that the fork has reopened,
+    /// each with its id in the fork. Otherwise empty.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -56,15 +57,15 @@ impl TreeIndex {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
-    /// Returns the fork's source if the history of `thread` includes records of that source. The
-    /// history includes such records if the fork has taken over the thread and the index reaches
-    /// back to the beginning of the tree.
+    /// Returns the source of this tree if the tree is a fork and the history of `thread` includes
+    /// records of the source. That is so if `thread` began in the source and the index reaches back
+    /// to the beginning of the tree.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns the messages of the fork's source that this tree has opened again; empty if this
-    /// tree is no fork.
+    /// If this tree is a fork, returns the ids of the source's messages and calls that the fork has
+    /// reopened, each with its id in the fork. Otherwise returns an empty map.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -92,8 +93,8 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records up to `up_to` that are newer than the index. An empty index begins with the
-    /// opening of `thread`, or with the first record after `after`.
+    /// Adds the records up to `up_to` that are newer than the index. If the index is empty, begins
+    /// with the opening record of `thread`, or with the first record after `after`.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -135,8 +136,8 @@ impl TreeIndex {
         Ok(())
     }
 
-    /// Adds records that are older than those of the index, back to the opening of `thread` or to
-    /// `after`.
+    /// Adds records that are older than the index. Goes back to the opening record of `thread`, or
+    /// to the position `after`.
     fn extend_back(
         &mut self,
         reader: &JournalReader,
@@ -185,8 +186,8 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record of `sealed`, which was read a second time. Returns an error if the hash of
-/// `sealed` is not `hash`, the hash from the chain.
+/// Returns the record in `sealed`. Returns an error if the hash of `sealed` is not `hash`. `hash`
+/// is the hash that an earlier read of the same record found in the chain.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -248,8 +249,8 @@ impl VisitedRecord {
         self.opened.contains(thread)
     }
 
-    /// Adds this record to `visited`. Reads the record's payloads only if the record concerns
-    /// `thread`.
+    /// Adds this record to `visited`. If the record concerns `thread`, also reads its payloads and
+    /// adds the whole record to `read`.
     fn keep(
         self,
         walked: WalkedRecord<'_>,

@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels of all samples that are added from now on.
+    /// Labels that the page adds to each further sample.
     common: Vec<(&'static str, String)>,
 }
 
@@ -69,8 +69,8 @@ impl MetricsPage {
         self.family(name, "histogram", help)
     }
 
-    /// Returns the family with this name, or makes one. The format requires that all samples of a
-    /// family stand together.
+    /// Returns the family with this name, or makes one. The format requires all samples of a family
+    /// to be in one block.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {

@@ -9,10 +9,10 @@ use super::error::Error;
 pub enum AnswerChunk<'a> {
     /// Text of the answer.
     Text(&'a str),
-    /// Reasoning text that the provider shows. It is recorded, and no action follows from it.
+    /// Reasoning text that the provider shows. The text is recorded and causes no action.
     Reasoning(&'a str),
-    /// Number of further bytes of the answer that are passed on only at the end of the stream, such
-    /// as those of a native call.
+    /// Number of further bytes that have arrived but are passed on only at the end of the stream,
+    /// such as the bytes of a native call.
     Withheld(usize),
     /// No request is sent to this route until this instant, because the provider requested a pause.
     /// This event is sent repeatedly during the pause.

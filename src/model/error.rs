@@ -13,8 +13,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// The record has no answer to a prompt of a trial, and a trial without a budget sends no
-    /// request to a model.
+    /// The record has no answer to a prompt of a trial. A trial without a budget sends no request
+    /// to a model, so the model call fails.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -118,7 +118,7 @@ impl fmt::Display for CallPhase {
 }
 
 impl Error {
-    /// Whether the same request may succeed later.
+    /// Whether a retry with the same request may succeed.
     pub fn is_retried(&self) -> bool {
         match self {
             Self::Connect { .. }
@@ -206,7 +206,8 @@ impl Error {
         }
     }
 
-    /// Returns how long the provider requested to wait before the next request.
+    /// Returns how long the caller must wait before the next request, if the provider has stated a
+    /// delay.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -216,7 +217,8 @@ impl Error {
         }
     }
 
-    /// Returns the text for the model, if the provider rejected content that the model had written.
+    /// Returns the error message that the model must see, because the provider rejected content
+    /// that the model had written. `None` for any other error.
     pub fn feedback(&self) -> Option<&str> {
         match self.cause() {
             Self::Rejected { message, .. } => Some(message),

@@ -1,4 +1,4 @@
-//! Estimates tokens that the provider did not count: one token for every four bytes.
+//! Estimates the token counts that a provider did not report: one token for every four bytes.
 
 use serde_json::Value as Json;
 

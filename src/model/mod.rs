@@ -42,10 +42,10 @@ pub use wire::{WireSettings, plain_body};
 /// be sent.
 pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
-/// Decides for each request of a model call, before it is sent, whether it may be sent.
+/// Decides which requests of a model call may be sent. Is called before each request.
 pub trait CallAdmission: Send + Sync {
-    /// Requests permission to send a request to `route`. `name` is the router's name for the route,
-    /// and `most` is the maximum number of its tries.
+    /// Requests permission to send a request to `route`. `name` is the router's name for the route.
+    /// `most` is the maximum number of requests that this model call may send to the route.
     ///
     /// # Errors
     ///

@@ -51,8 +51,8 @@ pub struct SseDecoder {
 }
 
 impl SseDecoder {
-    /// Returns the next event, and removes the bytes that were read from `input`. Returns `None` if
-    /// the event does not end in `input`.
+    /// Returns the next event. Removes the bytes that were read from the front of `input`. Returns
+    /// `None` if `input` ends before the event ends.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
 
@@ -80,7 +80,8 @@ impl SseDecoder {
         }
     }
 
-    /// Returns the last event of a stream that ended without the empty line which ends an event.
+    /// Returns the last event of a stream whose final empty line is missing. An empty line normally
+    /// ends each event.
     pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;

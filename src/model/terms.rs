@@ -84,9 +84,9 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer on a route for which the config states no maximum:
-    /// the default, but at most half of the window. `None` if the config states no window, or if it
-    /// states a maximum for every route.
+    /// Returns the maximum tokens of an answer on a route for which the config states no maximum.
+    /// This is the default maximum, but at most half of the context window. Returns `None` if the
+    /// config states no context window, or if it states a maximum for every route.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -103,8 +103,8 @@ impl ModelTerms {
         self.window().map(|window| window.saturating_sub(self.answer()))
     }
 
-    /// Returns the size of a request in tokens: the largest count over the tokenizer families of
-    /// all routes. `notice` is the last text of the request, which no later request repeats.
+    /// Returns the size of a request in tokens. If the routes use different tokenizers, the largest
+    /// count applies. `notice` is the last text of the request, which no later request repeats.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))

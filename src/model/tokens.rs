@@ -5,7 +5,7 @@ use crate::limits;
 
 use super::request::{ChatBlock, ModelRequest};
 
-/// A family of models that split text into the same tokens.
+/// A family of models with the same tokenizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TokenizerFamily {
     /// Models of OpenAI since 2024: `gpt-4o` and later, the `o` series, `gpt-oss`.
@@ -71,8 +71,8 @@ impl TokenizerFamily {
         }
     }
 
-    /// Counts the tokens of a request in two parts: the part that every turn sends anew, and the
-    /// part from the thread.
+    /// Counts the tokens of a request in two parts. One part is the system prompt, the tools and
+    /// the framing, which every turn sends anew. The other part is the messages of the thread.
     pub fn size(self, request: &ModelRequest) -> RequestSize {
         let blocks = request.messages.iter().flat_map(|message| &message.blocks);
         let payload = blocks.map(|block| self.block(block)).sum();

@@ -1,5 +1,5 @@
-//! Models that refuse every call. A trial without a budget uses them, because it has only recorded
-//! answers.
+//! Models that refuse every call. A trial without a budget uses such models, because the trial may
+//! use only recorded answers.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::{
     SharedModel, WireSettings,
 };
 
-/// A model that fails every call and has the settings of another model, so that requests to the two
-/// models are the same and have the same digests.
+/// A model that fails every call. It has the settings of another model, so a request to either
+/// model is written in the same way and has the same digest.
 #[derive(Debug)]
 pub struct UnaskedModel(SharedModel);
 

@@ -178,8 +178,9 @@ fn explain_failure(detail: &str, options: &Options) -> String {
 
 const ROUNDS_TO_SETTLE: u32 = 3;
 
-/// Waits until the servers have processed everything that this client has sent so far. Then
-/// `denials` contains all permission errors of the sent messages. Gives up after a timeout.
+/// Waits until the servers have processed everything that this client has sent so far. After that,
+/// `denials` contains the permission error of every sent message that was denied. Gives up after a
+/// timeout.
 pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {

@@ -1,5 +1,5 @@
-//! Permission errors of a connection. A server does not send a permission error as the response to
-//! a request, so this module collects the errors.
+//! Collects the permission errors of a connection. A server reports such an error on the
+//! connection, and not in the response to a request.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -78,8 +78,8 @@ pub struct PermissionErrors(Arc<SharedErrors>);
 struct SharedErrors {
     who: Arc<str>,
     /// Lock: the connection's task adds errors while threads that wait for a response search them.
-    /// The lock is never held across an await. The list is valid after a panic, since each change
-    /// is one call.
+    /// The lock is never held across an await. The list stays valid after a panic, because every
+    /// change is a single method call.
     recent: Mutex<VecDeque<(Instant, PermissionError)>>,
     /// Number of errors so far. The number rises only after the error was added to `recent`, so
     /// that a woken task finds the error in `recent`.

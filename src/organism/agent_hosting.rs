@@ -50,13 +50,13 @@ pub enum NotHosted {
     Near { name: String },
 }
 
-/// Returns the agents in `only`. If `only` is empty, returns all agents that run apart from the
-/// pump.
+/// Returns the agents that `only` names. If `only` is empty, returns all agents that run apart from
+/// the pump.
 ///
 /// # Errors
 ///
-/// Returns [`NotHosted`] if `only` contains a name that is not such an agent's, or if no agent runs
-/// apart from the pump.
+/// Returns [`NotHosted`] if a name in `only` is not the name of an agent that runs apart from the
+/// pump, or if there is no such agent.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
@@ -177,8 +177,9 @@ impl HostedAgents {
         })
     }
 
-    /// Loads the config file again, and uses the new config for deliveries from now on. Deliveries
-    /// in flight keep the configs with which they began. Applies either all differences or none.
+    /// Loads the config file again, and uses the new config for all further deliveries. Deliveries
+    /// in flight keep the config with which they began. Applies either all changes of the config or
+    /// none.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let mut config = self.config.lock().await;
         let before = Arc::clone(&config);
@@ -243,7 +244,8 @@ impl HostedAgents {
         Ok(())
     }
 
-    /// Returns the health monitor, which remains usable after the stop.
+    /// Returns the health monitor of these agents. The monitor stays usable after the agents have
+    /// stopped.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
@@ -332,8 +334,8 @@ fn refuse_without_rights(
     denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
-/// An agent on another machine than the pump. Before each turn, the agent downloads the new part of
-/// the thread from the pump.
+/// An agent that runs on another machine than the pump. Before each turn, the agent downloads the
+/// part of the thread that it does not have yet.
 struct HostedAgent {
     agent: ModelAgent,
     relay: RemoteSink,

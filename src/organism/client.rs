@@ -1,5 +1,5 @@
-//! The client that a command uses. It connects to the running organism, or to an organism that is
-//! started for the command and ends with the command.
+//! The client with which a command sends requests. The client connects to the running organism. If
+//! no organism runs, the client starts one, which ends with the command.
 
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -51,8 +51,8 @@ impl OrganismClient {
         Self::open_over(socket, config, limits::ANNOUNCED_TIMEOUT).await
     }
 
-    /// Opens a client as [`OrganismClient::open`] does, but first uses a connection of `socket` if
-    /// there is one. Waits at most `patience` for an organism that has announced its start.
+    /// Opens a client as [`OrganismClient::open`] does, with `socket` as the transport to a running
+    /// organism. Waits at most `patience` for an organism that has announced its start.
     pub async fn open_over(
         socket: SocketTransport,
         config: Config,

@@ -1,9 +1,9 @@
 //! The control socket of a running organism. The socket lies in the journal's directory, and only
 //! the owner of the socket can connect.
 //!
-//! A client sends one request line and receives response lines ([`encoding`]): a receipt, then a
-//! result for every call that the client waits for. The connection ends after the last response,
-//! unless the request asks to keep the connection open for another request.
+//! A client sends one request line and receives response lines ([`encoding`]): first a receipt,
+//! then a result for every call that the client waits for. The connection ends after the last
+//! response, unless the request asks to keep the connection open for another request.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -42,7 +42,7 @@ const READ_BYTES_MIN: usize = 2 << 10;
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
 
-/// Context in which the control socket serves requests: pumps, access rules and time-outs.
+/// Everything with which the control socket serves requests: pumps, access rules and time-outs.
 #[derive(Clone)]
 pub struct ControlContext {
     pumps: PumpBackend,
@@ -51,8 +51,8 @@ pub struct ControlContext {
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether the connection exceeds the bound on connections. If so, its requests are answered
-    /// with `busy`.
+    /// Whether this context serves a connection beyond the maximum number of connections. Every
+    /// request on such a connection gets the response `busy`.
     is_busy: bool,
 }
 
@@ -92,8 +92,9 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the bound. A request on such a connection is still
-    /// read, with a short time-out, so that the client gets a fitting response.
+    /// Makes the context for a connection beyond the maximum number of connections. A request on
+    /// such a connection is still read, with a short time-out, so that the client gets a response
+    /// that fits its request.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
@@ -107,7 +108,8 @@ impl ControlContext {
         }
     }
 
-    /// Makes the `busy` response to a request on a connection beyond the bound.
+    /// Makes the `busy` response to a request on a connection beyond the maximum number of
+    /// connections.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
         let text = match request {
             ServiceRequest::Submit(submit) => &*submit.payload,
@@ -137,8 +139,8 @@ impl ControlContext {
         }
     }
 
-    /// Returns the response to a request that must not reach the pump, or `None` if the pump
-    /// handles the request.
+    /// Returns the response to a request that must not reach the pump. Returns `None` if the pump
+    /// must handle the request.
     async fn judge(
         &self,
         caller: &SocketCaller,
@@ -256,7 +258,7 @@ impl ControlServer {
     }
 }
 
-/// Bound on the number of simultaneous connections.
+/// Limits the number of simultaneous connections.
 struct ConnectionBound {
     served: Arc<Semaphore>,
     refused: Arc<Semaphore>,
@@ -272,8 +274,9 @@ impl Default for ConnectionBound {
 }
 
 impl ConnectionBound {
-    /// Returns the permit for a new connection, and whether the connection exceeds the bound. Waits
-    /// while too many connections are being refused.
+    /// Returns the permit for a new connection, and whether the connection exceeds the maximum
+    /// number of connections. If too many connections are being refused at the same time, first
+    /// waits until one of them has ended.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),
@@ -282,12 +285,12 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on its own task until `closed`. After that, serves the connections that
+/// Serves each connection on its own task until `closed` changes. Then serves the connections that
 /// still wait to be accepted, because their clients expect a response.
 ///
-/// Ends at once if the server is dropped, which happens when its pump has ended. Waiting
-/// connections then get no response. At that time clients can still find the socket, so a client
-/// that reconnects in a loop would otherwise keep this task running forever.
+/// If the server is dropped instead, its pump has ended. In this case, ends at once, and waiting
+/// connections get no response. Clients can then still find the socket, so a client that reconnects
+/// in a loop would otherwise keep this task running forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -381,15 +384,16 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// While the connection holds this sender, an orderly stop waits for the connection.
+    /// An orderly stop of the server waits for this connection until the connection drops this
+    /// sender.
     serving: Option<mpsc::Sender<()>>,
     /// Turns true when the socket is closed. From then on, no further request is read.
     closed: watch::Receiver<bool>,
 }
 
 impl ControlConnection {
-    /// Responds to the connection's request, and to later requests if a request keeps the
-    /// connection open.
+    /// Responds to the first request of the connection. If that request keeps the connection open,
+    /// responds to the next one, and so on.
     async fn serve(&mut self, context: &ControlContext, caller: &SocketCaller) -> io::Result<()> {
         // A time-out, because a client that sends nothing or reads nothing would delay an orderly
         // stop.
@@ -448,7 +452,8 @@ impl ControlConnection {
     }
 }
 
-/// Whether a request is one of the queries that a command sends first.
+/// Whether a request is one of the read-only queries that a command sends before its actual
+/// request.
 fn is_look(request: &ServiceRequest) -> bool {
     matches!(
         request,
@@ -479,9 +484,9 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client leaves. If the client has left, waits only until
-    /// the request is carried out and not for the results of calls, so that the connection becomes
-    /// free.
+    /// Carries out a request, even if its client disconnects meanwhile. After a disconnect, waits
+    /// only until the request is carried out, and not for the results of calls. So the connection
+    /// soon becomes free.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -553,7 +558,7 @@ fn aborted() -> io::Error {
 /// Reads the requests of one connection.
 struct RequestReader {
     read: OwnedReadHalf,
-    /// Bytes that have arrived after the last request that was read.
+    /// Bytes that have arrived after the last complete request.
     lines: LineBuffer,
 }
 
@@ -573,9 +578,10 @@ impl RequestReader {
         }
     }
 
-    /// Waits until the client has left, or has sent too many bytes ahead. Reads meanwhile, because
-    /// only a read shows that the client has left. If the connection is kept, the bytes that are
-    /// read belong to the next request.
+    /// Waits until the client has disconnected, or has sent too many bytes before the response.
+    /// Reads from the connection meanwhile, because only a read shows that the client has
+    /// disconnected. If the connection stays open, the bytes that are read belong to the next
+    /// request.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

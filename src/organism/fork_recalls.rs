@@ -1,7 +1,8 @@
-//! Searches the sources of forks for the results of calls, outside of the pump's thread.
+//! Finds, in the source of a fork, results for the calls of the fork. Runs outside of the pump's
+//! thread.
 //!
 //! All calls with the same listener and the same payload bytes are numbered. The n-th such call of
-//! a fork gets the result of the n-th such call of the source after the fork point.
+//! a fork gets the result of the n-th such call that its source made after the fork point.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use crate::pump::core::{CallRecollection, RecallOrder};
 use crate::pump::driver::Handle;
 use crate::thread::{Fact, Opener, Record};
 
-/// Makes the channel on which a pump requests searches of fork sources.
+/// Makes the channel through which a pump requests searches of fork sources.
 pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
     unbounded_channel()
 }
@@ -31,9 +32,9 @@ pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
 }
 
-/// Answers the orders of a pump to search the source threads of its forks, until the pump ends.
-/// `data` holds the pump's journal, and `sources` are the directories of journals that hold source
-/// threads.
+/// Carries out the searches that a pump requests in the sources of its forks, until the pump ends.
+/// `data` is the directory of the pump's journal. `sources` are the directories of the journals
+/// that may contain source threads.
 pub(super) async fn serve(
     mut orders: UnboundedReceiver<RecallOrder>,
     pump: Handle,
@@ -61,8 +62,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Calls of one tree by their listener and payload. Calls with the same key are in the order of the
-/// record.
+/// Calls of one tree, by listener and digest of the payload. Calls with the same key are in journal
+/// order.
 type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
 
 /// The calls of one tree.
@@ -79,7 +80,7 @@ struct SearchedCalls {
     reopened: HashMap<CallId, CallId>,
 }
 
-/// Searches sources of forks, and keeps the calls of the trees that were searched last.
+/// Searches the sources of forks. Keeps the calls of the most recently searched trees in memory.
 struct SourceSearch {
     data: PathBuf,
     sources: Vec<PathBuf>,

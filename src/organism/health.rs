@@ -17,7 +17,7 @@ use crate::nats::{Client, State};
 use crate::pump::driver::{PumpMetrics, PumpNotReady, WriteObstacle};
 use crate::trace::SpanTracer;
 
-/// Health of one pump: metrics of the pump, and metrics of the model calls of its agents.
+/// Health of one pump: its metrics, and the metrics of its agents' model calls.
 #[derive(Debug, Clone)]
 pub(super) struct PumpHealth {
     counts: Arc<PumpMetrics>,
@@ -56,20 +56,20 @@ impl PumpHealth {
     }
 }
 
-/// Reports the health of an organism. Cheap to clone. It remains usable after the organism has
-/// ended.
+/// Reports the health of an organism. Cheap to clone. The monitor stays usable after the organism
+/// has ended.
 #[derive(Clone)]
 pub struct HealthMonitor {
     name: Arc<str>,
     pumps: WatchedPumps,
-    /// The tracer of spans. Metrics count the spans that it exports.
+    /// Tracer of this process. The metrics show how many spans the tracer exports.
     tracer: SpanTracer,
 }
 
 #[derive(Clone)]
 enum WatchedPumps {
     One(PumpHealth),
-    /// Pumps of partitions run in this process. The map states which ones run at the moment.
+    /// This process runs the pumps of some partitions. The map states which ones run at the moment.
     Several(Arc<PartitionMap>),
     /// No pump runs here: the process hosts agents for pumps elsewhere.
     Elsewhere(Arc<HostedHealth>),
@@ -109,7 +109,8 @@ pub struct ReadinessProblem {
     pub partition: Option<u32>,
 }
 
-/// Records before the snapshot of a start. They are proved while the organism runs.
+/// Records before the snapshot from which this run started. The start did not prove these records;
+/// they are proved while the organism runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
     /// The first record that the start itself proved.

@@ -50,8 +50,8 @@ impl SharedHosts {
         found.map(|(_, host)| Arc::clone(host))
     }
 
-    /// Puts these hosts in use. If the pump has already ended the hosts in use, returns `hosts`
-    /// unused; the caller must then end them at once.
+    /// Replaces the hosts in use by `hosts`. If the pump has already taken its hosts to end them,
+    /// returns `hosts` instead; the caller must then end them at once.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         match &mut *self.all() {
             Some(in_use) => {
@@ -70,7 +70,7 @@ impl SharedHosts {
         hosts.into_iter().map(|(_, host)| host).filter(|host| !is_used(host)).collect()
     }
 
-    /// Takes the hosts, so that the pump can end them.
+    /// Removes and returns all hosts, so that the pump can end them.
     pub fn take(&self) -> Vec<Arc<dyn Host>> {
         let hosts = self.all().take();
         hosts.into_iter().flatten().map(|(_, host)| host).collect()
@@ -109,8 +109,8 @@ impl HostFactory {
         hosts
     }
 
-    /// Makes the hosts of workflows: each run is a function of its definition and the messages of
-    /// its call.
+    /// Makes the hosts of workflows. The state of a workflow run follows from its definition and
+    /// the messages of its call alone.
     pub fn workflows(
         &self,
         config: &Config,
@@ -130,8 +130,8 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts of the next config at a reload. A listener whose process stays the same
-    /// keeps its host.
+    /// Makes the hosts for the new config at a reload. A listener whose process the new config does
+    /// not change keeps its host.
     pub fn hosts_after(
         &self,
         before: &Config,

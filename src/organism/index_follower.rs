@@ -180,8 +180,9 @@ impl FollowerThread {
         );
     }
 
-    /// Returns the next position that the index must reach after `reached`. Waits until there is a
-    /// later record. Returns `None` if no record comes for some time, or if the pump has ended.
+    /// Records that the index has reached the position `reached`. Then waits for later records, and
+    /// returns the position up to which the index must be extended. Returns `None` if no record
+    /// comes for some time, or if the pump has ended.
     fn next(&mut self, reached: Position) -> Option<Position> {
         self.lag.position.set(reached.0);
         let (seen, at) = self.seen;

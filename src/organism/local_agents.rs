@@ -55,14 +55,15 @@ pub(super) fn agents(
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
-    /// Id of this run of the pump. No host continues a thread of another run, because an operator
-    /// may have redacted payloads of the journal or restored a backup between two runs.
+    /// Id of this run of the pump. A host does not continue a thread that it downloaded in another
+    /// run. Between two runs, an operator may have redacted payloads or restored a backup.
     pub run: Uuid,
 }
 
 impl RemoteMemorySource {
-    /// Returns the mark of the threads up to the record at `position`; `None` if there is no such
-    /// record.
+    /// Returns a digest of this run's id and the hash of the record at `position`. A host that
+    /// sends the same digest has the same records up to `position`. Returns `None` if there is no
+    /// such record.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))

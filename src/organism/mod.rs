@@ -1,4 +1,4 @@
-//! One organism: the order in which its parts start and stop, from the config to the last record.
+//! Starts and stops the parts of one organism in the right order.
 //!
 //! This module must not know terminals or browsers.
 
@@ -103,8 +103,8 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// The gate of the pump refused the payload of a schedule, although the check of the config
-    /// accepted it.
+    /// The pump's gate refused the payload of a schedule, although the check of the config accepted
+    /// the payload.
     #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
     Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
@@ -221,7 +221,8 @@ impl Organism {
         &self.config
     }
 
-    /// Returns the health monitor, which remains usable after the stop.
+    /// Returns the health monitor of this organism. The monitor stays usable after the organism has
+    /// stopped.
     pub fn watcher(&self) -> HealthMonitor {
         self.watcher.clone()
     }
@@ -323,7 +324,8 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
     Ok(gate.with_payload_bytes(config.payload_bytes))
 }
 
-/// Adds the schemas of the organism's own payload names, and of the goals that workflows may send.
+/// Adds to the config the schemas of the organism's own payload names, and of the goals that
+/// workflows may send.
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
     let failed = |problems: Vec<SchemaProblem>| Error::Builtin {
         detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
@@ -342,7 +344,7 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// Adds the schemas of goals: one for each agent that a workflow may send goals to.
+/// Adds one schema for each agent to which a workflow may send goals.
 fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for agent in config.contracts.agents_with_goals() {
@@ -353,9 +355,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schemas of workflows' outputs by schemas of all runs, and adds the schemas of
-/// retries. Needed because a run may finish on an earlier definition, whose output has another
-/// form.
+/// For each workflow, replaces the schema of its output by a schema that fits the replies of all of
+/// its runs and the request for a retry. This is necessary because an open run may end under an
+/// earlier definition, whose output has another form.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

@@ -32,8 +32,8 @@ impl ConfiguredModels {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// Builds models as [`ConfiguredModels::of`] does. The built models count every call, and keep
-    /// a span of each call whose trace is kept.
+    /// Builds models as [`ConfiguredModels::of`] does. The built models also count every call, and
+    /// keep a span of each call if the call's trace is kept.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,

@@ -1,4 +1,4 @@
-//! Actions of an operator on the organism itself: who acts, and how the action is recorded.
+//! Actions of an operator on the organism as a whole: states who acts, and records the action.
 
 use std::path::Path;
 
@@ -90,8 +90,8 @@ pub fn record_offline(
     Ok(journal.close(Time::now())?)
 }
 
-/// Opens a journal that an operator adopts. If the journal has no MACs, accepts the journal up to
-/// its current end, and states that position in the action.
+/// Opens a journal that an operator adopts. If the journal has no MACs, accepts all its records up
+/// to its current end, and adds the position of that end to `action`.
 fn adopted(
     config: &Config,
     core: &mut ResidentCore,

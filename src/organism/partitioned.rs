@@ -153,7 +153,8 @@ impl PartitionedOrganism {
         self.reloader.clone()
     }
 
-    /// Returns the health monitor, which remains usable after the stop.
+    /// Returns the health monitor of this process. The monitor stays usable after the process has
+    /// stopped its pumps.
     pub fn watcher(&self) -> HealthMonitor {
         HealthMonitor::of_several(
             &self.name,
@@ -162,8 +163,8 @@ impl PartitionedOrganism {
         )
     }
 
-    /// Whether every worker has ended. A worker that was not stopped ends only if its partition is
-    /// broken.
+    /// Whether every worker has ended. If no stop was requested, a worker ends only when its
+    /// partition is broken.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }

@@ -17,8 +17,8 @@ pub enum ComparedSide {
     Right,
 }
 
-/// Result of a search for the first pair of different prompts in two compared threads. The search
-/// covers the prompts before any other difference of the threads.
+/// Result of a search in two compared threads for the first pair of different prompts. The search
+/// ends at the first other difference between the threads.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
     /// The first pair of requests that differ in more than ids and dates, if there is one.
@@ -27,7 +27,7 @@ pub struct PromptSearch<E> {
     pub uncompared: u64,
 }
 
-/// Two requests at the same place in the order of two threads.
+/// Two requests at the same place in the two compared threads.
 #[derive(Debug)]
 pub struct DifferentPrompts<E> {
     pub pair: PromptPair,
@@ -35,8 +35,8 @@ pub struct DifferentPrompts<E> {
     pub diff: Result<String, E>,
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. Searches only the
-/// requests before any other difference of the threads. `rebuild` rebuilds the request of a turn.
+/// Finds the first pair of requests that differ in more than ids and dates. The search ends at the
+/// first other difference between the threads. `rebuild` rebuilds the request of a turn.
 pub fn first_different_prompts<E>(
     comparison: &ThreadComparison,
     mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,

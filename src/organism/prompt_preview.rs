@@ -1,5 +1,6 @@
-//! Previews of prompts, for the next turn or for an example task made from the schema. The same
-//! code renders previews and real prompts. No process is started, and no model is called.
+//! Previews of prompts: of the next turn of a thread, or of an example task that is made from the
+//! agent's schema. The same code renders previews and real prompts. No process is started, and no
+//! model is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,18 +46,19 @@ pub struct PromptPreview {
     pub digest: Digest,
     /// Size of the request in tokens.
     pub size: RequestSize,
-    /// Digest of the request as a past turn recorded it; `None` for a turn that was not taken.
+    /// Digest that a past turn recorded for its request; `None` if this preview is not of a past
+    /// turn.
     pub recorded: Option<Digest>,
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// Whether the stored config of a past turn renders the turn's request again. `None` for a turn
-    /// that was not taken, or whose config is not stored.
+    /// Result of rendering a past turn again with its stored config. `None` if this preview is not
+    /// of a past turn, or if the config of the turn is not stored.
     pub comparison: Option<PromptComparison>,
 }
 
-/// Comparison of the request that a past turn sent with the request that the stored config of that
-/// turn renders in this program.
+/// Compares two requests of one past turn: the request that the turn sent, and the request that
+/// this program now renders with the turn's stored config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptComparison {
     Equal,
@@ -92,8 +94,8 @@ pub fn preview(
     }
 }
 
-/// Renders the first turn of `agent` for each kind of task. Kinds of tasks are the first payload
-/// that the agent accepts, and each form of goal that workflows give it.
+/// Renders the first turn of `agent` once for each kind of task: for the first payload that the
+/// agent accepts, and for each form of goal that workflows give the agent.
 ///
 /// # Errors
 ///
@@ -112,8 +114,8 @@ pub(super) fn first_turns(
     tasks_of(&config, agent).into_iter().map(turn).collect()
 }
 
-/// Makes a task of each kind that the agent may get. If an accepted payload has no example, an
-/// empty element stands for it.
+/// Makes one task of each kind that the agent may get. If the schema gives no example of the
+/// accepted payload, uses an empty element.
 fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)> {
     let contract = config.contracts.get(agent);
     let accepted = contract.and_then(|contract| contract.accepts.first()).map(|name| {
@@ -296,7 +298,7 @@ impl ExampleThread {
         Self::with(config, &spec.name, name.clone(), payload)
     }
 
-    /// Makes the example thread of a call of `agent` with this payload.
+    /// Makes the example thread: one call to `agent` with this payload.
     fn with(
         config: &Config,
         agent: &ListenerName,

@@ -1,5 +1,5 @@
-//! Sizes of the agents' prompts, compared with the room for a prompt in the context windows of
-//! their models.
+//! Measures the prompts of agents, and compares their sizes with the room for a prompt in the
+//! context windows of the agents' models.
 
 use super::models::ConfiguredModels;
 use super::{Error, prompt_preview, with_core_words};
@@ -35,8 +35,8 @@ impl PromptSize {
     }
 }
 
-/// Measures the prompt of each agent. If tasks of several kinds have different prompts, the largest
-/// prompt counts.
+/// Measures the prompt of each agent. If an agent has several kinds of tasks, measures the largest
+/// of their prompts.
 ///
 /// # Errors
 ///

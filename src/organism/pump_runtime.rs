@@ -55,7 +55,7 @@ pub(super) struct PumpRuntime {
 pub(super) enum PumpClockMode {
     /// The clock follows the time of the system.
     Running,
-    /// The clock stands still until a test case lets time pass.
+    /// The clock stands still. It moves only when a test case lets time pass.
     Frozen,
 }
 
@@ -156,7 +156,7 @@ impl PumpRuntime {
         Ok(())
     }
 
-    /// Watches for the causes of the config's alerts from now on, until the pump ends.
+    /// Starts the watch for alerts that the config declares. The watch ends with the pump.
     pub fn watch_alerts(&self, config: &Config) -> Result<(), Error> {
         self.alerts.configure(config, self.watched.index.clone())
     }
@@ -265,8 +265,8 @@ impl PumpRuntime {
 }
 
 impl PumpHealth {
-    /// Makes the watch for alerts of the pump that `handle` reaches. From now on, the metrics of
-    /// this watch are reported.
+    /// Makes the watch for alerts of the pump behind `handle`. Adds the metrics of this watch to
+    /// the health of the pump.
     fn alert_watch(
         &mut self,
         config: &Config,
@@ -290,13 +290,13 @@ impl PumpHealth {
     }
 }
 
-/// Makes the gate of a config that has the core's words.
+/// Makes the gate of a config. `config` must already have the schemas of the core's payloads.
 pub(super) fn gate_of(config: &Config) -> Gate {
     let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
     gate.with_payload_bytes(config.payload_bytes)
 }
 
-/// Returns those parts of a config that the core takes at a reload.
+/// Returns those parts of a config that the core receives at a reload.
 pub(super) fn core_config(
     config: &Config,
     gate: &Gate,

@@ -1,6 +1,8 @@
-//! Reload: puts the config file of a running organism in force again, while work is in flight.
+//! Reload: loads the config file of a running organism again and puts it in force, while work is in
+//! flight.
 //!
-//! The file is loaded and checked as at a start. Either all differences are applied or none.
+//! The file is loaded and checked as at a start. Either all changes of the config are applied or
+//! none.
 //!
 //! **Invariant:** the config in force is the config of the last boot or reload on record.
 
@@ -24,7 +26,8 @@ use crate::service::ReloadReport;
 use crate::service::handshake::OrganismIdentity;
 use crate::thread::{ActionDetail, DecisionOrigin, OperatorAction, OperatorVerb};
 
-/// Rules that follow from the config in force, for one entry point. A reload replaces them.
+/// Access rules and identity of the organism, as the config in force states them. A reload replaces
+/// both.
 #[derive(Default)]
 pub(super) struct SharedRules(RwLock<Arc<RulesInForce>>);
 
@@ -83,8 +86,8 @@ struct ReloadablePump {
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
-/// Everything that one pump needs to take the next config. It is made for all pumps before any pump
-/// takes the config.
+/// Everything that one pump needs to change to the next config. Before any pump changes its config,
+/// one such value is prepared for every pump.
 struct PreparedExchange {
     config: Arc<Config>,
     exchange: ConfigExchange,
@@ -92,7 +95,8 @@ struct PreparedExchange {
 }
 
 impl ReloadService {
-    /// Makes the service of an organism without pumps yet. Every reload replaces `rules`.
+    /// Makes the service of an organism. The service has no pumps yet. Every reload replaces the
+    /// content of `rules`.
     pub(super) fn new(config: &Arc<Config>, rules: &Arc<SharedRules>) -> Self {
         let state = ReloadState {
             reloading: AsyncMutex::default(),
@@ -135,8 +139,8 @@ impl ReloadService {
         self.0.pumps().remove(&partition);
     }
 
-    /// Loads the config file again and puts it in force, if it is valid and every pump of this
-    /// process can take the difference. Returns when the reload is on record.
+    /// Loads the config file again and puts it in force, if the config is valid and every pump of
+    /// this process can apply the changes. Returns when the reload is on record.
     pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
         let _reloading = self.0.reloading.lock().await;
         let before = Arc::clone(&self.0.config.borrow());
@@ -175,8 +179,8 @@ impl ReloadState {
         self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a pump if its config is in force. Otherwise does not add it, and returns the config in
-    /// force.
+    /// Adds a pump if its config is in force. Otherwise, leaves the pump out and returns the config
+    /// in force.
     fn insert_if(
         &self,
         config: &Config,

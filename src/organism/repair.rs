@@ -59,10 +59,10 @@ pub struct RepairedJournal {
     pub redacted: Vec<Position>,
 }
 
-/// Accepts the damage because of which a start of `config` is refused. Records each kind of damage
-/// as an action. All actions go into one commit, which a checkpoint follows, and take effect with
-/// that commit. Returns `None` and changes nothing if the journal has no damage of the accepted
-/// kinds.
+/// Accepts the damage because of which a start of `config` is refused, and records each kind of
+/// damage as an action. All actions are in one commit and take effect together. A checkpoint
+/// follows that commit. Returns `None` and changes nothing if the journal has no damage of the
+/// accepted kinds.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -96,8 +96,9 @@ pub fn repair(
     Ok(Some(repaired))
 }
 
-/// Records in every partition that the key of another host is trusted. A checkpoint of this host
-/// follows, so that hosts that trust this host also trust that key.
+/// Records in every partition that the key of another host is trusted. After that, this host signs
+/// a checkpoint in each partition. Through these checkpoints, the key is also trusted by the hosts
+/// that trust this host.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
     if matches!(config.storage, StorageConfig::Embedded) {
@@ -130,7 +131,7 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
 }
 
 impl RepairedJournal {
-    /// Makes the actions that record the damage that was found.
+    /// Makes one action for each kind of accepted damage that was found.
     pub(super) fn actions(
         &self,
         accepted: AcceptedDamage,

@@ -19,8 +19,8 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// Without `from`, refuses any loss, and only publishes again those records that a projection still
-/// has.
+/// Without `from`, accepts no loss of records: only publishes those records again that a projection
+/// still has.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -62,16 +62,17 @@ pub fn repair_stream(
     Ok(repairs)
 }
 
-/// Damage that an operator has accepted by a recorded action, in one partition's stream.
+/// Damage in one partition's stream that an operator has accepted by a recorded action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptedPartition {
     pub stream: String,
     pub damage: StreamDamage,
 }
 
-/// Accepts the damage of streams that a start refuses. Nothing can be removed from a stream, so the
-/// records stay. In each damaged partition, an action records which records are not proved, and a
-/// checkpoint follows. Returns the partitions with damage of the accepted kinds.
+/// Accepts the damage because of which a start refuses a stream. All records stay, because nothing
+/// can be removed from a stream. In each damaged partition, records an action that names the
+/// unproved records, and writes a checkpoint. Returns the partitions with damage of the accepted
+/// kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

@@ -1,19 +1,20 @@
 //! Splits the bytes that arrive on a connection into lines.
 
-/// Bytes of a connection that have arrived and are not taken yet. A client may send many requests
-/// at once, so taking a line moves the bytes after the line only rarely.
+/// Bytes that have arrived on a connection and were not returned as lines yet. A client may send
+/// many requests at once. So [`LineBuffer::take_line`] moves the remaining bytes to the front of
+/// the buffer only rarely.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
-    /// Number of bytes at the beginning of the buffer that were taken.
+    /// Number of bytes at the beginning of the buffer that were already returned as lines.
     taken: usize,
-    /// Number of bytes at the beginning of the buffer that need not be searched again for the end
-    /// of a line.
+    /// Number of bytes at the beginning of the buffer that contain no unread line end, so that the
+    /// next search can skip them.
     searched: usize,
 }
 
 impl LineBuffer {
-    /// Returns the number of bytes that are not taken.
+    /// Returns the number of bytes in the buffer that were not returned yet.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
@@ -29,8 +30,8 @@ impl LineBuffer {
         &mut self.bytes
     }
 
-    /// Takes the next line, including its line feed. Returns `None` if the end of the line has not
-    /// arrived.
+    /// Removes and returns the next line, including its line feed. Returns `None` if the end of the
+    /// line has not arrived.
     pub fn take_line(&mut self) -> Option<Vec<u8>> {
         let unsearched = self.bytes.get(self.searched..).unwrap_or_default();
         let Some(end) = memchr::memchr(b'\n', unsearched) else {
@@ -51,7 +52,7 @@ impl LineBuffer {
         Some(line)
     }
 
-    /// Takes all bytes that have arrived.
+    /// Removes and returns all bytes in the buffer.
     pub fn take_rest(&mut self) -> Vec<u8> {
         let rest = self.bytes.split_off(self.taken);
         self.clear();

@@ -1,5 +1,5 @@
-//! The start of an organism, in this order: directories, journal, state, hosts, pump, and last the
-//! control socket.
+//! Starts an organism in this order: directories, journal, state, hosts, pump, and last the control
+//! socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,10 +38,10 @@ impl Organism {
         Self::start_with(config, HashMap::new()).await
     }
 
-    /// Starts as [`Organism::start`] does, for a process that keeps running and announces itself.
-    /// If a command runs an organism of its own on the same journal, waits until that organism has
-    /// ended. In this case, calls `on_wait` once, with the name of the process that holds the
-    /// journal.
+    /// Starts as [`Organism::start`] does, for a process that keeps running and announces itself. A
+    /// command may be running an organism of its own on the same journal. In this case, first calls
+    /// `on_wait` once, with the name of the process that holds the journal, and waits until that
+    /// organism has ended.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),

@@ -100,7 +100,8 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// [`StoredConfigError::NotStored`] if the turn is older than the storing of configs.
+    /// [`StoredConfigError::NotStored`] if journals did not store configs yet at the time of the
+    /// turn.
     pub fn config(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let Some(boot) = &self.boot else {
             let config = Digest::ZERO;
@@ -207,7 +208,8 @@ impl TurnOnRecord {
         })
     }
 
-    /// Renders the turn with a config, in the turn's renderer version and environment.
+    /// Renders the turn's request with a config. Uses the renderer version and the environment that
+    /// the turn recorded.
     fn render(&self, config: &Config) -> Result<(ModelAgent, PromptPreview), Error> {
         let config = with_core_words(config.clone())?;
         let spec = spec_of(&config, &self.note.agent)?;

@@ -1,9 +1,9 @@
-//! Runs cases of workflows: the real engine on a journal of its own, with answers from the case in
-//! place of models, programs and people.
+//! Runs cases of workflows. The real engine runs on a journal of its own. In place of models,
+//! programs and people, the case gives the answers.
 //!
 //! The run of a case is deterministic. The runner gives one answer at a time, once every delivery
-//! in flight waits for the case. If only the passage of time can continue the run, the clock
-//! advances at once.
+//! in flight waits for an answer of the case. If only the passage of time can continue the run, the
+//! runner advances the clock at once.
 
 mod answer_payloads;
 mod call_paths;

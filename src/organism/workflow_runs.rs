@@ -2,9 +2,9 @@
 //!
 //! A run ends with the definition with which it began. At the start of an organism, the definitions
 //! of all open runs are read from the journal. A workflow that was removed from the config keeps a
-//! contract until its runs have ended: under this contract, all requests to the workflow are
-//! refused, and it addresses only those of its peers that still exist. The definition of an ended
-//! run is read when a retry continues that run.
+//! contract until its runs have ended. Under this contract, the gate refuses all requests to the
+//! workflow. The workflow may address only those of its peers that still exist. The definition of
+//! an ended run is read when a retry continues that run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -29,7 +29,8 @@ use crate::workflow::{
     workflow_questions,
 };
 
-/// Definitions for new runs and for the open runs in the journal, with the config that they need.
+/// Definitions for new runs and for the open runs in the journal, with a config in which all these
+/// runs can continue.
 pub(super) struct WorkflowRuns {
     /// The config, extended by the contracts and schemas of workflows that only open runs still
     /// use.
@@ -226,7 +227,7 @@ fn extended_as_far_as_possible(
     found
 }
 
-/// Returns the config, extended by what open runs on these recorded definitions need.
+/// Returns the config, extended by everything that open runs with the definitions `recorded` need.
 fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Config>, String> {
     let mut config = config.clone();
     let mut contracts: Vec<Contract> = config.contracts.iter().cloned().collect();
@@ -262,8 +263,8 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
     Ok(Arc::new(config))
 }
 
-/// Adds the payloads with which agents answer the typed goals of a definition. An agent may send
-/// such a payload only as the answer to a goal that names the payload.
+/// Adds to `contract` the payloads with which agents answer the typed goals of `definition`. An
+/// agent may send such a payload only as the answer to a goal that names the payload.
 fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     for answer in typed_answers(definition) {
         if !contract.answers.contains(&answer) {
@@ -272,8 +273,8 @@ fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the questions that a definition puts to people, and the definition's report of calls that
-/// were not undone.
+/// Adds to `contract` the questions that `definition` puts to people, and the report about calls
+/// that were not undone.
 fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     for question in workflow_questions(definition) {
         if !contract.questions.contains(&question) {
@@ -282,7 +283,7 @@ fn add_questions(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the agents that may delegate in goals of a definition.
+/// Adds to `contract` the agents that may delegate in goals of `definition`.
 fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     for delegation in delegations(definition) {
         if !contract.delegations.contains(&delegation) {
@@ -291,8 +292,8 @@ fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds the types of outputs, questions and answers that the config no longer has. If the config
-/// now has another type for a goal, the type of the config stays.
+/// Adds to `config` the types of outputs, questions and answers of `definition` that the config no
+/// longer has. If the config now has another type for a goal, keeps the config's type.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,

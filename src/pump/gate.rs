@@ -54,7 +54,8 @@ pub struct Checked {
     payload: Payload,
     /// The primitive, if the payload is one.
     primitive: Option<Primitive>,
-    /// The payload inside a `spawn-thread` or `send-to-thread`, checked with the same sender.
+    /// The payload inside a `spawn-thread` or `send-to-thread`, checked as a payload of the same
+    /// sender.
     inner: Option<Box<Checked>>,
 }
 
@@ -99,8 +100,8 @@ impl Gate {
         self
     }
 
-    /// Returns this gate for attempts that keep their config after a reload. The schemas stay the
-    /// same, but no payload may call a listener that `current` lacks.
+    /// Returns a copy of this gate, for attempts that keep their config after a reload. The copy
+    /// has the same schemas, but accepts no call to a listener that `current` lacks.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }
@@ -119,11 +120,12 @@ impl Gate {
         self.check(sender, checked.payload().as_str().as_bytes())
     }
 
-    /// Checks one payload of `sender`; `text` is the element with any text around it.
+    /// Checks one payload of `sender`. `text` is the payload's element with any text around it.
     ///
     /// # Errors
     ///
-    /// Returns the first broken rule with its place in `text`, as a refusal that can be recorded.
+    /// Returns the refusal for the first broken rule. The refusal states the location in `text` and
+    /// can be recorded.
     pub fn check(&self, sender: &ListenerName, text: &[u8]) -> Result<Checked, Refusal> {
         let (element, submission) = read(text, self.payload_bytes)?;
         not_reserved(&element, &submission)?;
@@ -273,10 +275,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves the bare name of a payload inside a primitive whose own name is bare. By the rules
-    /// of XML, the inner name would be in the core's namespace, but no sender means that namespace.
-    /// So the gate searches for the inner name among the names that the sender may write, as it
-    /// does for any other bare name.
+    /// Resolves the bare name of a payload inside a primitive, if the primitive's own name is bare
+    /// as well. By the rules of XML, the inner name would be in the core's namespace, but no sender
+    /// means that namespace. So the gate searches for the inner name among the names that the
+    /// sender may write, as for any other bare name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;

@@ -17,11 +17,12 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record, State};
 
-/// A core whose trees at rest, and trees that wait, leave memory if they exceed a limit.
+/// A core that moves trees and client keys out of memory when they exceed a limit. Only trees at
+/// rest and trees that wait may leave memory.
 #[derive(Debug)]
 pub struct ResidentCore {
     core: Core,
-    /// The trees and keys that may leave; `None` if everything stays in memory.
+    /// The trees and keys that may leave memory; `None` if everything stays in memory.
     resting: Option<RestingTrees>,
 }
 
@@ -34,8 +35,8 @@ pub struct ResidencyLimits {
     /// Maximum number of trees whose open calls wait for persons or timers alone.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees or keys by which a limit must be exceeded before the surplus leaves memory
-    /// together.
+    /// Number of trees or keys by which a limit may be exceeded before the surplus leaves memory in
+    /// one batch.
     pub batch: usize,
 }
 
@@ -51,7 +52,7 @@ impl Default for ResidencyLimits {
     }
 }
 
-/// The trees at rest and client keys in memory, in the order in which they leave.
+/// The trees at rest and client keys in memory, in the order in which they leave memory.
 #[derive(Debug)]
 struct RestingTrees {
     store: RestingStore,
@@ -63,20 +64,20 @@ struct RestingTrees {
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Number of entries at which the next attempt to write begins. Above 0 if some tree could not
-    /// leave memory at the last attempt.
+    /// Number of entries at which the next eviction is tried. Above 0 if the last eviction failed
+    /// for some tree.
     retry_at: usize,
 }
 
 /// The trees in memory whose open calls wait for persons or timers alone, in the order in which
-/// they leave.
+/// they leave memory.
 #[derive(Debug, Default)]
 struct WaitingTrees {
     /// One entry for each time that a tree began to wait. An entry is outdated if the tree has a
     /// later record.
     trees: VecDeque<RestingEntry>,
-    /// Number of entries at which the next attempt to write begins. Above 0 if some tree could not
-    /// leave memory at the last attempt.
+    /// Number of entries at which the next eviction is tried. Above 0 if the last eviction failed
+    /// for some tree.
     retry_at: usize,
 }
 
@@ -182,7 +183,7 @@ impl ResidentCore {
         Ok(StoredState { common: state.common(), live, store })
     }
 
-    /// Whether the working file could not be written at some time.
+    /// Whether any write to the working file has failed.
     pub fn has_store_failed(&self) -> bool {
         self.resting.as_ref().is_some_and(|resting| resting.store.has_failed())
     }
@@ -219,7 +220,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Brings back what the event names, then processes the event as [`Core::step`] does.
+    /// Brings back the trees and client keys that the event reads, then processes the event as
+    /// [`Core::step`] does.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Result<Step, Error> {
         if self.core.may_request_previews(&event) {
             self.recall_awaiting_previews()?;
@@ -366,7 +368,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Brings back everything, for a comparison of whole states.
+    /// Brings back all trees and client keys that have left memory, for a comparison of whole
+    /// states.
     pub fn recall_all(&mut self) -> Result<(), Error> {
         let Some(resting) = &self.resting else { return Ok(()) };
         for name in resting.store.names()? {
@@ -387,8 +390,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Queues the client keys of a record, and its tree if the tree is at rest, so that they can
-    /// leave memory.
+    /// Queues the client keys that a record uses, so that they can leave memory. Also queues the
+    /// record's tree if this tree is at rest.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -417,14 +420,14 @@ impl ResidentCore {
     }
 
     /// Evicts trees and client keys beyond the memory limits; the trees that have been at rest or
-    /// have waited longest go first. Call only after a step's effects are done, because effects read
-    /// the state. Evicts nothing if the working file cannot be written.
+    /// have waited longest go first. Call only after a step's effects are done, because effects
+    /// read the state. Evicts nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
         self.evict_resting();
         self.evict_waiting();
     }
 
-    /// Evicts trees that wait beyond the memory limit.
+    /// Evicts waiting trees if their number exceeds the limit.
     fn evict_waiting(&mut self) {
         let Some(resting) = &mut self.resting else { return };
         let limits = resting.limits;
@@ -546,7 +549,7 @@ impl RestingTrees {
         Some(entry)
     }
 
-    /// Whether enough trees or keys exceed the limits to be written.
+    /// Whether the trees or client keys exceed their limits by enough to evict some of them.
     fn is_full(&self) -> bool {
         let ResidencyLimits { trees, threads, keys, batch, waiting: _ } = self.limits;
         let is_full = self.trees.len() > trees + batch
@@ -555,14 +558,16 @@ impl RestingTrees {
         is_full && self.trees.len() + self.keys.len() >= self.retry_at
     }
 
-    /// Whether a tree has to leave, although `staying` other trees were examined and cannot leave.
+    /// Whether more trees have to leave memory. `staying` is the number of examined trees that
+    /// cannot leave.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. If there are any, or nothing could be written
-    /// (`is_done` is false), delays the next attempt until the number of entries has grown by half.
-    /// So a working file that cannot be written costs each tree a bounded number of examinations.
+    /// Puts back trees that cannot leave yet. `is_done` is false if there are such trees or nothing
+    /// could be written; the next attempt then waits until the number of entries has grown by at
+    /// least half. So a working file that cannot be written costs each tree a bounded number of
+    /// examinations.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -571,7 +576,7 @@ impl RestingTrees {
 }
 
 impl WaitingTrees {
-    /// Whether enough trees exceed the limit to be written.
+    /// Whether the waiting trees exceed their limit by enough to evict some of them.
     fn is_full(&self, limits: ResidencyLimits) -> bool {
         let waiting = self.trees.len();
         waiting > limits.waiting + limits.batch && waiting >= self.retry_at
@@ -587,12 +592,14 @@ impl WaitingTrees {
     }
 }
 
-/// Returns the name of a client key in the store. No id of a thread contains a zero byte.
+/// Returns the name of a client key in the store. The name contains a zero byte, which no id of a
+/// thread contains.
 fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Writes the texts of trees outside memory anew, so that each has the times of this moment.
+/// Updates the stored texts of the trees outside memory: applies the uncounted time that has passed
+/// since each text was written.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

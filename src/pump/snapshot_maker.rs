@@ -40,7 +40,7 @@ pub struct SnapshotMaker {
     announced: Position,
 }
 
-/// The journal of a maker, and how often it makes a snapshot.
+/// The journal from which a maker makes snapshots, and the number of records between two snapshots.
 #[derive(Debug)]
 pub struct SnapshotPlan {
     pub data: PathBuf,
@@ -183,7 +183,7 @@ impl SnapshotPlan {
     }
 }
 
-/// The state after a record, with the evidence for a snapshot that was collected during the replay.
+/// The state after a record, and the evidence that the replay has collected for a snapshot.
 struct RebuiltState {
     core: ResidentCore,
     heads: TreeHeads,
@@ -194,8 +194,8 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Begins with the state of the earlier snapshot `base`, or with an empty state in the stores of
-    /// a draft.
+    /// Begins with the state of the earlier snapshot in `base`. If `base` has no snapshot, begins
+    /// with an empty state in the stores that `base` provides.
     fn begin(
         base: Result<Snapshot, (TreeHeads, RestingStore)>,
         journal: Uuid,
@@ -220,8 +220,8 @@ impl RebuiltState {
         }
     }
 
-    /// Replays the records up to `last`, with the checkpoints that are due. Returns false if the
-    /// work was stopped.
+    /// Replays the records up to `last`, and collects the checkpoints in `due` on the way. Returns
+    /// false if the work was stopped.
     fn follow(
         &mut self,
         data: &Path,

@@ -136,7 +136,7 @@ impl ParticleScale<'_> {
     }
 }
 
-/// Returns the bounded `maxOccurs` of a particle; 1 if it is absent or unbounded.
+/// Returns the `maxOccurs` of a particle; 1 if it is absent or `unbounded`.
 fn counted(particle: &Element) -> u64 {
     particle.attribute("maxOccurs").and_then(|n| n.trim().parse().ok()).unwrap_or(1).max(1)
 }

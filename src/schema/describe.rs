@@ -266,8 +266,7 @@ impl<'a> DescribedModel<'a> {
         TextContent { kind, choices, more_choices: 0, range: range(value) }
     }
 
-    /// Returns a date, a time or a duration in prose, with an example that fits the facets of the
-    /// type.
+    /// Describes a date, time or duration type, with an example that fits the facets of the type.
     fn dated(&self, value: &SimpleTypeOutline) -> String {
         let builtin = value.builtin.as_str();
         let noun = if builtin == "dateTime" { "date and time" } else { builtin };

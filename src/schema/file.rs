@@ -59,8 +59,8 @@ impl SchemaVerdict {
 }
 
 impl SchemaFile {
-    /// Loads a file and compiles it in `compiler` as a trial. A path such as `organism:actions.xsd`
-    /// is the name of a shipped schema. Returns all problems at once.
+    /// Loads a schema file, and checks with `compiler` that the schema compiles. A path such as
+    /// `organism:actions.xsd` is the name of a shipped schema. Returns all problems at once.
     pub fn open(compiler: &mut SchemaCompiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
         if let Some(name) = path.to_str().filter(|name| name.starts_with(SCHEMA_PREFIX)) {
             return Self::shipped(name);
@@ -97,8 +97,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks the bounds of a schema and compiles the schema as a trial. Used for schemas that are
-    /// not part of the program.
+    /// Checks the bounds of a schema, and checks with `compiler` that the schema compiles. Used for
+    /// schemas that are not part of the program.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -300,7 +300,8 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
-/// Returns the global elements of the first document and of all its includes.
+/// Returns the names of the global elements that are not abstract, in the first document and in all
+/// documents that it includes.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
     let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();

@@ -65,8 +65,8 @@ impl Drop for ParserContext {
     }
 }
 
-/// Prefix of the addresses of schema documents during compilation. The index of the document
-/// follows.
+/// Prefix of the addresses of schema documents during compilation. An address is this prefix and
+/// the index of the document.
 pub const SCHEME: &str = "organism-schema:";
 
 /// A parsed document.
@@ -84,8 +84,9 @@ impl Drop for ParsedDocument {
 }
 
 impl ParsedDocument {
-    /// Parses strictly: without recovery, loading or entities, and with libxml2's own limits.
-    /// Refuses a text with a namespace error, although libxml2 alone would accept such a text.
+    /// Parses a text strictly: without recovery, loading or entities, and with libxml2's own
+    /// limits. Refuses a text with a namespace error, although libxml2 alone would accept such a
+    /// text.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };

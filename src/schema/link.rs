@@ -1,4 +1,4 @@
-//! Links between the documents of a schema, and their form for libxml2.
+//! Links between the documents of a schema, and the form in which libxml2 gets these documents.
 //!
 //! libxml2 accepts one location for each imported namespace. It ignores further locations and only
 //! warns. So several documents of one imported namespace are collected in a generated document that

@@ -54,7 +54,7 @@ fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaCompone
     }
 }
 
-/// An element of a schema document, and the namespace for which the document is read.
+/// An element of a schema document, and the namespace to which the document's definitions belong.
 #[derive(Clone, Copy)]
 struct SchemaComponent<'a> {
     element: &'a Element,

@@ -203,8 +203,8 @@ impl Schemas {
         documents.map(|document| document.text.as_str()).collect()
     }
 
-    /// Checks whether `text` is one well-formed element that is valid as `name`. Parses the text
-    /// once.
+    /// Checks whether `text` is one well-formed element that is valid as the payload `name`. Parses
+    /// the text once.
     ///
     /// # Errors
     ///
@@ -323,8 +323,8 @@ impl Schemas {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. Leaves
-    /// the roots of `shapes` to the caller.
+    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. Does not
+    /// add the shape to the roots of `shapes`.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

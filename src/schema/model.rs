@@ -105,8 +105,8 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a type: the base type, an inline type that replaces the base type's text
-    /// (if any), and the facets.
+    /// A restriction of a type: the base type, an inline type (if any) that replaces the text of
+    /// the base type, and the facets.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 

@@ -72,7 +72,7 @@ enum PatternNode {
     Char(char),
     Class(CharacterClass),
     Sequence(Vec<PatternNode>),
-    /// Alternatives. Samples use the first that is not empty.
+    /// Alternatives. Samples use the first alternative that is not empty.
     Choice(Vec<PatternNode>),
     Repeat {
         inner: Box<PatternNode>,

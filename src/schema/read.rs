@@ -32,7 +32,9 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Returns each document, by its index, with each namespace for which the document is read.
+/// Returns the index of each document, paired with each namespace to which the document's
+/// definitions belong. A document without a namespace has a pair for each namespace that includes
+/// it.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();

@@ -149,8 +149,8 @@ pub fn check_expression(expression: &str) -> Result<(), XPathError> {
     }))
 }
 
-/// Finds an operator of other languages outside string literals. Returns the operator, and the
-/// operator of XPath with the same meaning.
+/// Finds an operator that XPath lacks and other languages have, such as `&&`. Ignores string
+/// literals. Returns the operator, and the XPath operator with the same meaning.
 fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     const OPERATORS: [(&str, &str); 3] = [("==", "="), ("&&", "and"), ("||", "or")];
     let mut quote = None;

@@ -340,8 +340,8 @@ impl ServiceClient {
 
     /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
     /// journal, with the partition and the position of the last journal record. Returns when
-    /// `on_recorded` breaks or the organism ends. While the organism refuses further followers,
-    /// repeats the request for a limited time.
+    /// `on_recorded` returns `ControlFlow::Break` or the organism ends. While the organism refuses
+    /// further followers, repeats the request for a limited time.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,

@@ -66,9 +66,8 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
-    /// Checks the handshake of a request before the pump gets the request. If the request is
-    /// refused or asks only for the status, returns the response, and the pump must not get the
-    /// request.
+    /// Checks the handshake of a request. Returns a response if the request is refused or asks only
+    /// for the status. Otherwise returns `None`, and the pump may get the request.
     pub fn judge(
         &self,
         request: &ServiceRequest,

@@ -241,7 +241,7 @@ impl PumpService {
 
     /// Sends the results of calls that the pump accepted earlier. Reads the results of finished
     /// calls from the journal, in one pass. Sends the result of each open call when the call
-    /// completes, and reports the waits of `watch` until then.
+    /// completes. Until then, sends the waits that `watch` reports.
     async fn await_results(
         &self,
         thread: &ThreadId,

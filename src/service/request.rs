@@ -119,21 +119,21 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that watches its own thread. An entry point removes the name if an operator
-    /// watches.
+    /// The client that reads the events of its own thread. An entry point removes the name if the
+    /// reader is an operator.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. Absent if something else proves the
     /// identity.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The operator who watches. Contains a signature if nothing else proves the operator's
-    /// identity.
+    /// The operator who reads the events. Contains a signature if nothing else proves the
+    /// operator's identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that an entry point has granted to the reader. Each entry point decides
-    /// by its own rules: it ignores a grant in a client's request, and keeps a grant of another
-    /// pump of the organism.
+    /// by its own rules. It ignores a grant in a client's request, and accepts a grant that another
+    /// host of the organism has signed.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.

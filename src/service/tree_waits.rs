@@ -40,8 +40,8 @@ pub enum WaitKind {
     Stream { route: String, seconds: u64 },
     /// A provider has requested a pause until this time.
     Pause { route: String, until: Time },
-    /// A pause holds the call back. The target is `all`, a listener or a thread, as the command
-    /// `organism resume` takes it.
+    /// A pause holds the call back. The target is `all`, a listener or a thread, in the form that
+    /// the command `organism resume` accepts.
     #[serde(rename = "paused")]
     Paused {
         #[serde(rename = "target")]

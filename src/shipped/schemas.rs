@@ -9,7 +9,7 @@ pub struct ShippedSchema {
     /// Name with the prefix, such as `organism:actions.xsd`.
     pub name: &'static str,
     pub text: &'static str,
-    /// Whether the schema declares the core's own words, which no listener may accept.
+    /// Whether the schema declares payload names of the core, which no listener may accept.
     pub is_core: bool,
 }
 

@@ -44,7 +44,7 @@ impl AlertKind {
     }
 }
 
-/// The event of an alert that a report describes.
+/// What has happened to an alert or its cause. Each report states one such event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
     /// The cause began.

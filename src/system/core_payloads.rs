@@ -84,15 +84,16 @@ pub enum CorePayload {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The listener that caused the error; `None` if the payload had one receiver only.
+        /// The listener that caused the error. `None` if the caller's payload went to one listener
+        /// only.
         from: Option<ListenerName>,
         /// Whether every further message of the caller will fail, even if the error code allows a
         /// retry.
         is_lasting: bool,
     },
     Ack {
-        /// The listener that acknowledged without an answer; `None` if the payload had one receiver
-        /// only.
+        /// The listener that acknowledged without an answer. `None` if the caller's payload went to
+        /// one listener only.
         from: Option<ListenerName>,
     },
     BudgetWarning {

@@ -3,7 +3,7 @@
 use super::NAMESPACE;
 
 /// Core payloads that a listener may write: name, purpose and a valid example. In an example,
-/// `{own}` stands for a payload that the listener may address.
+/// `{own}` is a placeholder for a payload with which the listener addresses a peer.
 pub const EXAMPLES: [(&str, &str, &str); 10] = [
     (
         "spawn-thread",

@@ -51,8 +51,8 @@ impl ExportTask {
         }
     }
 
-    /// Exports spans until `stop`. Then exports the remaining spans, for at most
-    /// [`limits::SPANS_FLUSH_TIMEOUT`].
+    /// Exports spans until a stop is requested through `stop`. Then exports the remaining spans,
+    /// for at most [`limits::SPANS_FLUSH_TIMEOUT`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let export = self.export(stop.clone());
         let is_exported = {

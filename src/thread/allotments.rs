@@ -36,8 +36,8 @@ pub struct AllotmentUsage {
     pub still_since: Option<Time>,
 }
 
-/// Allotment that a fork takes over for a thread of its source. The fork has not used any tokens or
-/// money of the allotment yet.
+/// Allotment that a fork takes over for one thread of its source. Tokens and money are the full
+/// amounts, regardless of what the source has used. The time is what the thread had left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]

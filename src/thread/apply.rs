@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version in which a forward step of the clock also moves the times of trees without
-/// open calls.
+/// First core version that also adjusts trees without open calls when the system clock is set
+/// forward.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -174,8 +174,9 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Sets the position of the latest record of `tree`, and stops or restarts the times of the
-    /// tree. Must be called after all facts of the record are applied.
+    /// Sets the position of the latest record of `tree`, and stops or restarts the tree's time
+    /// limits as [`State::follow_people`] does. Must be called after all facts of the record are
+    /// applied.
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
@@ -188,9 +189,10 @@ impl State {
         }
     }
 
-    /// Stops or restarts the times of `tree`: the times of a call stand still while a pause keeps
-    /// the call back, and the tree's wall time stands still while the tree waits only for people.
-    /// Must be called after all facts of a record are applied.
+    /// Stops or restarts the time limits of `tree`. While a pause keeps a call from being handed
+    /// over, the time limits of the call and of its thread stand still. While the tree waits only
+    /// for people, the tree's wall time stands still. Must be called after all facts of a record
+    /// are applied.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -201,10 +203,10 @@ impl State {
         }
     }
 
-    /// Moves deadlines later by uncounted time. `stood`, the time in which the pump did not run or
-    /// could not continue, moves only the time-outs of calls and holds. `stepped`, the amount by
-    /// which the system's clock was set forward, also moves wall times, time limits of threads, and
-    /// all timers except those for a clock time.
+    /// Extends deadlines by uncounted time. `stood` is the time in which the pump did not run or
+    /// could not continue. `stepped` is the amount by which the system's clock was set forward.
+    /// Both extend the time-outs of calls and holds. `stepped` also moves wall times, time limits
+    /// of threads, and all timers except those for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -512,8 +514,8 @@ impl Tree {
         }
     }
 
-    /// Records a failed attempt. A failure that does not state what the attempt used leaves the
-    /// attempt's reservation in place until the reservation is charged.
+    /// Records a failed attempt. If the failure does not state the actual use, the attempt's
+    /// reservation stays in place until the pump charges the whole reservation.
     fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;

@@ -1,5 +1,5 @@
 //! Keeps the answers to an outcome in their order, and determines when all have arrived, so that
-//! the listener of the call is woken only once.
+//! the call's listener gets all of them in one delivery.
 
 use std::sync::Arc;
 
@@ -57,7 +57,8 @@ pub struct AwaitedAction {
 }
 
 impl Call {
-    /// Whether all answers to the last outcome have arrived. The listener can then be woken.
+    /// Whether the call's listener may get a delivery: the call is not held, all answers to the
+    /// last outcome have arrived, and no `wait` is in progress.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }

@@ -30,8 +30,8 @@ pub enum Decision<A> {
     Answer(A),
 }
 
-/// The recorded form of an answer. The answer's payload stands among the record's messages or
-/// refusals.
+/// The recorded form of an answer. The record contains the answer's payload in a message or, if the
+/// payload was refused, in a refusal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAnswer {
     #[serde(rename = "listener")]

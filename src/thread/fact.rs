@@ -137,8 +137,8 @@ pub enum Fact {
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
-    /// A running pump took another config. Attempts in flight end under the config of their
-    /// hand-over.
+    /// A running pump put another config in force. An attempt in flight ends under the config that
+    /// was in force when the attempt was handed over.
     #[serde(rename = "reloaded")]
     Reloaded {
         /// The epoch of the pump, which a reload does not change.
@@ -273,7 +273,8 @@ pub enum Fact {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No listener took the delivery of this attempt. The attempt does not count.
+    /// No listener took the delivery of this attempt. The attempt does not count as one of the
+    /// call's permitted attempts.
     #[serde(rename = "not-taken")]
     NotTaken {
         #[serde(rename = "call")]
@@ -448,7 +449,7 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time has passed that counts for no time-out: the pump was stopped and could receive no
+    /// Time has passed that does not count for time-outs: the pump was stopped and could receive no
     /// answer, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {

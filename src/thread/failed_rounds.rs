@@ -8,7 +8,7 @@ use crate::envelope::MessageKind;
 
 impl Call {
     /// Returns the number of consecutive rounds in which every result was a failure. The pending
-    /// messages count as a round. A round without results neither counts nor ends the sequence.
+    /// messages count as a round. The count skips a round without results.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

@@ -1,5 +1,7 @@
-//! Faults of `first` groups whose opener is a client or waits in another thread. A fault is kept
-//! while another leg may still reply. The opener receives all faults when every leg has failed.
+//! Faults of calls in `first` groups, where the first reply of any leg is the group's result. This
+//! module covers groups that a client, or a call in another thread, has opened. The tree keeps the
+//! fault of a leg while another leg may still reply. If every leg fails, the opener receives all
+//! faults.
 
 use std::sync::Arc;
 
@@ -10,8 +12,8 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the `first` group that keeps the fault of this leg. Returns `None` if the opener
-    /// waits in the leg's own thread, because then the opener's call keeps the fault.
+    /// Returns the call's `first` group if the tree keeps this group's faults. Returns `None` if a
+    /// call in the same thread opened the group, because then that call keeps the faults.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -61,7 +63,8 @@ impl Tree {
         }
     }
 
-    /// Records the end of a leg. When no leg of the group is open, drops the group's kept faults.
+    /// Records how the leg `closed` ended. If this was the group's last open leg, drops the faults
+    /// that the tree kept for the group.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

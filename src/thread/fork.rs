@@ -41,12 +41,12 @@ pub struct ForkSource {
     /// with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
-    /// Whether new runs of workflows use the definitions of the config. Otherwise they use the
-    /// definitions that the runs in the source recorded.
+    /// Whether new workflow runs in the fork use the definitions of the present config. Otherwise,
+    /// they use the definitions that the source recorded for its runs.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
-    /// Id of the journal that has the source, if this journal is not the journal of the fork. The
-    /// fork is then a trial: no person decides on its calls.
+    /// Id of the source's journal if it is another journal than the fork's. The fork is then a
+    /// trial, in which no person decides about calls.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
@@ -58,7 +58,7 @@ pub struct InheritedThread {
     pub thread: ThreadId,
     #[serde(rename = "by")]
     pub by: ListenerName,
-    /// The thread's last `seq` in the history of the fork.
+    /// The last `seq` that the thread has in the history of the fork.
     #[serde(rename = "seq")]
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
@@ -67,10 +67,11 @@ pub struct InheritedThread {
     /// cancelled.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
-    /// Number of items in the prompt of each agent.
+    /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
+    /// delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
-    /// Limits of a spawned thread.
+    /// Limits of the thread; `None` for a thread without an allotment.
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<InheritedAllotment>,
 }
@@ -108,8 +109,8 @@ pub struct ForkAction {
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<Allotment>,
-    /// The first request of the fork, or its edited turn; `None` for a fork that only continues its
-    /// source.
+    /// The payload with which the fork begins: a client's request, or the operator's replacement
+    /// for an agent's turn. `None` for a fork that only continues its source.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ForkedRequest>,
     /// The operator whose signature proves the action, or the anonymous operator.
@@ -120,7 +121,8 @@ pub struct ForkAction {
 }
 
 impl ForkAction {
-    /// Returns the text of the fork that an operator signs: everything that the operator decides.
+    /// Returns the text that an operator signs for this fork. The text contains everything that the
+    /// operator decides.
     pub fn text(&self) -> String {
         let payload = self.request.as_ref().map(|request| match &request.verdict {
             Verdict::Passed(digest) | Verdict::Refused(digest) => *digest,
@@ -131,7 +133,7 @@ impl ForkAction {
     }
 }
 
-/// Returns the text of a fork that an operator signs. For the meaning of `unpinned`, see
+/// Returns the text that an operator signs for a fork. For the meaning of `unpinned`, see
 /// [`ForkSource::unpinned`].
 pub fn fork_text(
     (message, unpinned): (MessageId, bool),
@@ -204,8 +206,8 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree a fork that begins at `time`. The root thread of the fork belongs to the
-    /// client that `fact` names.
+    /// Makes this tree a fork that begins at `time`. `fact` names the client to which the fork's
+    /// root thread belongs.
     pub(super) fn fork(&mut self, time: Time, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {
@@ -245,8 +247,9 @@ fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> SmallSet<St
 }
 
 impl Record {
-    /// Returns this record as history of the fork with the root `root`. `names` has the ids of the
-    /// messages and calls that the fork has reopened.
+    /// Converts a record of the source into a record of the fork's history: replaces the source's
+    /// root in thread ids by `root`, and the ids of reopened messages and calls by the ids in
+    /// `names`.
     #[must_use]
     pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -271,8 +274,8 @@ impl Record {
         self
     }
 
-    /// Returns the record of a fork without the messages of reopened calls, because these messages
-    /// are already in the history.
+    /// Returns the fork's record without the messages of reopened calls, because the fork's history
+    /// already contains these messages.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

@@ -14,7 +14,8 @@ pub enum OperatorVerb {
     /// Accepts directories or a stream that belong to another project as this project's own.
     #[serde(rename = "adopt")]
     Adopt,
-    /// Accepts damage that a start refuses: a loss of records, or another key.
+    /// Accepts damage that would make a start fail: lost records, blanked payloads, or records
+    /// under the key of another host.
     #[serde(rename = "repair")]
     Repair,
     /// Trusts the key of another host.
@@ -103,7 +104,7 @@ pub struct OperatorAction {
     pub details: Vec<ActionDetail>,
 }
 
-/// A loss of records that an operator accepted, with the evidence of the loss from outside the
+/// A loss of records that an operator accepted. The evidence of this loss comes from outside the
 /// journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLoss {
@@ -132,7 +133,7 @@ impl AcceptedLoss {
         self.journal.is_none() && self.kept < position && position <= self.acknowledged
     }
 
-    /// Returns the loss as details of an operator action.
+    /// Returns the details with which an operator action reports this loss.
     pub fn details(&self) -> Vec<ActionDetail> {
         let mut details = vec![ActionDetail::new("kept-up-to", self.kept)];
         if self.acknowledged > self.kept {
@@ -201,7 +202,8 @@ impl OperatorAction {
         }
     }
 
-    /// Returns the positions of the records whose redacted payloads this action accepts.
+    /// Returns the positions of records with blanked payloads, if this action accepts these
+    /// records.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");
         let is_repair = self.verb == OperatorVerb::Repair;

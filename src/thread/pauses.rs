@@ -1,8 +1,9 @@
-//! Pauses as plain state: what operators have paused, and the times that stand still meanwhile.
+//! Pauses as plain state: what operators have paused, and the deadlines that do not run during a
+//! pause.
 //!
 //! A pause keeps back each call that it covers, unless the listener already has the call. While a
-//! call is kept back, its own times stand still, and so do the times of its tree and of the spawned
-//! threads that contain the call.
+//! call is kept back, the deadlines of the call do not run. The time limits of the call's tree, and
+//! of each spawned thread that contains the call, do not run either.
 
 use std::fmt;
 use std::time::Duration;
@@ -43,8 +44,8 @@ impl PauseTarget {
         self.covers(&call.thread, &call.callee)
     }
 
-    /// Returns the thread in whose tree the pause is recorded. The signature of the pause names
-    /// this thread.
+    /// Returns the thread whose tree gets the record of the pause. An operator's signature on the
+    /// pause also names this thread.
     pub fn home(&self) -> ThreadId {
         match self {
             Self::Thread(thread) => thread.clone(),
@@ -247,7 +248,8 @@ impl State {
 }
 
 impl Tree {
-    /// Starts or stops the times of the tree's calls and spawned threads after a record at `time`.
+    /// Stops or restarts the deadlines of the tree's calls and the time limits of its spawned
+    /// threads. Called after each record, whose time is `time`.
     pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time) {
         let is_frozen = !mutant("count-the-time-of-a-pause");
         for call in self.calls.values_mut() {
@@ -292,7 +294,8 @@ impl Tree {
 }
 
 impl Call {
-    /// Extends those deadlines of this call that run while no listener has the call.
+    /// Extends deadlines of this call by the duration `by`. These are the deadlines that run while
+    /// no listener has the call.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A list that takes one word while it is empty. The serialised form is that of any list.
+/// A list that takes one machine word while it is empty. It is serialised like a vector.
 // Boxed although a vector allocates by itself: a vector takes three words where it stands.
 #[expect(clippy::box_collection, reason = "an empty list is to take one word")]
 #[derive(Debug, Clone)]

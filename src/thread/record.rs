@@ -19,19 +19,21 @@ use super::{
 /// Verdict of the gate on one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The gate passed the payload. The message with this digest contains the bytes of the payload.
+    /// The gate passed the payload that has this digest. A message in the record's facts contains
+    /// the payload.
     #[serde(rename = "passed")]
     Passed(Digest),
-    /// The gate or the pump refused the payload. The refusal with this digest is one of the facts.
+    /// The gate or the pump refused the payload. The digest names the refusal among the record's
+    /// facts.
     #[serde(rename = "refused")]
     Refused(Digest),
 }
 
-/// The result of a call in the source of a fork, in the form of the record's input. The field
-/// `payloads` holds only digests. The record's messages contain the payloads.
+/// The result that a call had in the source of a fork, as part of a record's input. The field
+/// `payloads` holds only digests; the messages of the record contain the payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call in the source of the fork. Its result is the recalled result.
+    /// The call in the source of the fork whose result was recalled.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -80,7 +82,7 @@ pub enum Input {
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
-    /// A process answered with the id of an attempt that its instance was not handling.
+    /// A process answered an attempt that the process was not handling.
     #[serde(rename = "stray")]
     Stray {
         #[serde(rename = "listener")]
@@ -101,7 +103,8 @@ pub enum Input {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// A model call is about to send a request. The fact of the same record states the reservation.
+    /// A model call is about to send a request. A fact of the same record states the reservation
+    /// for this request.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -140,7 +143,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// No listener took a delivery.
+    /// No process of the listener accepted this delivery.
     #[serde(rename = "not-taken")]
     NotTaken {
         #[serde(rename = "listener")]
@@ -158,7 +161,7 @@ pub enum Input {
         #[serde(rename = "listener")]
         listener: ListenerName,
     },
-    /// A call has waited for an absent listener for the longest permitted time.
+    /// A call has waited for its absent listener for the maximum time.
     #[serde(rename = "untaken")]
     Untaken {
         #[serde(rename = "call")]
@@ -177,8 +180,8 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The config no longer contains this call's listener, or the previews that the call's approval
-    /// names.
+    /// The call cannot continue: the config no longer contains its listener, or the call was
+    /// approved with a preview and its listener no longer declares previews.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
@@ -285,8 +288,8 @@ pub enum Input {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// Number of `busy` refusals to one client in an interval that ends with this record. These
-    /// refusals have no records of their own.
+    /// The pump refused requests of one client as `busy` during an interval, and this record counts
+    /// the refusals. These refusals have no records of their own.
     #[serde(rename = "busy")]
     Busy {
         #[serde(rename = "client")]
@@ -331,7 +334,8 @@ impl Input {
         }
     }
 
-    /// Whether an operator decided this input.
+    /// Whether the input is the decision or action of a person: a decision on a held call, a
+    /// cancellation, a pause, or an action on the organism itself.
     pub fn is_decision(&self) -> bool {
         matches!(
             self,
@@ -347,7 +351,7 @@ impl Input {
 pub struct Record {
     #[serde(rename = "position")]
     pub position: Position,
-    /// The thread tree of the record: the id of its root thread.
+    /// Root thread of the tree to which the record belongs.
     #[serde(rename = "tree")]
     pub tree: ThreadId,
     /// Position of the tree's previous record; 0 for the first record of the tree.

@@ -24,7 +24,8 @@ pub enum ReopenedKind {
     /// The call of an agent or a workflow continues where it was.
     #[serde(rename = "continued")]
     Continued,
-    /// The call of any other listener begins again, and gets the recorded result of the source.
+    /// The fork opens the call again, and the call gets the result that the source recorded. This
+    /// applies to calls to listeners other than agents and workflows.
     #[serde(rename = "again")]
     Again,
     /// The call belongs to a spawned thread that was still running, and ends immediately in the
@@ -44,7 +45,8 @@ pub struct ReopenedCall {
     pub source: CallId,
     #[serde(rename = "how")]
     pub how: ReopenedKind,
-    /// Messages of the call that its listener has handled, as `(fork, source)`.
+    /// Messages of the call that its listener has already handled. Each pair holds the id of a
+    /// message in the fork and in the source.
     #[serde(rename = "handled", default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<(MessageId, MessageId)>,
     /// Messages of the call that wait for their delivery, in the order of delivery.
@@ -60,7 +62,7 @@ pub struct ReopenedCall {
     pub failed_rounds: u32,
     #[serde(rename = "delegations")]
     pub delegations: u32,
-    /// Number of items in the prompt of the call's agent.
+    /// Number of items in the prompt of the agent that handles the call.
     #[serde(rename = "shown")]
     pub shown: u32,
 }
@@ -79,20 +81,23 @@ pub struct ReopenedMessage {
 }
 
 impl ReopenedCall {
-    /// Returns the messages of the call, each as its ids in the fork and in the source.
+    /// Returns the ids of each message of the call: first the id in the fork, then the id in the
+    /// source.
     pub fn messages(&self) -> impl Iterator<Item = (MessageId, MessageId)> {
         let pending = self.pending.iter().map(|own| (own.message, own.source));
         self.handled.iter().copied().chain(pending)
     }
 }
 
-/// The open work of the source at the fork point, with the ids of the fork.
+/// The open calls and messages of the source at the fork point, under the ids that they have in the
+/// fork.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReopenedCalls {
     /// The reopened calls, each after the call that opened it.
     pub calls: Vec<ReopenedCall>,
-    /// The messages of the reopened calls in the order of acceptance, each with the call that it
-    /// opens, if any. Each message has the `seq` and the time that it has in the source.
+    /// The messages of the reopened calls, in the order of acceptance. A message that opens a call
+    /// has this call's [`Opening`]. Each message keeps the `seq` and the time that it has in the
+    /// source.
     pub messages: Vec<(Message, Option<Opening>)>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub waiting: Vec<(CallId, WaitFor)>,
@@ -142,9 +147,8 @@ impl ReopenedNames {
         renamed
     }
 
-    /// Returns a message of the source in the form that the message has in the fork `fork`. In
-    /// messages that the core wrote, the thread ids are those of the fork, so that an agent can
-    /// address the threads.
+    /// Converts the source's message `of_source` into the message of the fork `fork`. A text that
+    /// the core wrote gets the thread ids of the fork, so that an agent can address these threads.
     pub(super) fn message(&self, of_source: &Message, fork: &ThreadId) -> Message {
         let mut message = of_source.clone();
         let source = message.thread.root();
@@ -174,7 +178,7 @@ impl ReopenedNames {
         message
     }
 
-    /// Replaces the ids of the source in the opening of a call by the ids of the fork.
+    /// Replaces the ids in a call's opening: each id of the source becomes the id of the fork.
     pub(super) fn rename_opening(&self, opening: &mut Opening, root: &ThreadId) {
         if let Some((group, _)) = &mut opening.group {
             *group = self.call(*group);
@@ -186,21 +190,21 @@ impl ReopenedNames {
     }
 }
 
-/// The open calls of a tree, and how a fork continues each of them.
+/// The open calls of the source tree, with the way in which the fork continues each call.
 struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
-    /// The reopened calls. Each has the kind of its continuation in the fork, and its state in the
+    /// The reopened calls: how the fork continues each call, and the state of the call in the
     /// source.
     calls: BTreeMap<CallId, (ReopenedKind, &'s Call)>,
 }
 
 impl State {
-    /// Returns the open work of the tree `source` in the form that the work has in the fork `fork`.
-    /// The call `turn` takes the next turn of the fork. Calls to listeners for which `is_answered`
-    /// returns true get recorded results.
+    /// Returns the open work of the tree `source`, converted for the fork `fork`. The call `turn`
+    /// takes the next turn in the fork. A call to a listener for which `is_answered` returns true
+    /// gets its recorded result.
     ///
-    /// Returns `None` if a fork cannot represent the work: if `turn` is not open, if `turn` or a
+    /// Returns `None` if the fork cannot continue this work: if `turn` is not open, if `turn` or a
     /// call above it would get a recorded result, or if a `first` group has kept a fault.
     pub fn reopened_work(
         &self,
@@ -258,8 +262,8 @@ impl Tree {
         })
     }
 
-    /// Whether the call was opened from another thread, and the thread of the call is bound to no
-    /// call.
+    /// Whether a call in another thread opened this call, and no call's end cancels the thread of
+    /// this call.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

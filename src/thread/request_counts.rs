@@ -1,5 +1,5 @@
-//! Renewal: the client's next request resets the counts of a thread tree. Tokens and money of model
-//! calls are also counted over the whole life of the tree.
+//! Renewal of budgets: each new request of a client resets the counts of the request's thread tree.
+//! Tokens and money of model calls are also counted over the whole life of the tree.
 
 use serde::{Deserialize, Serialize};
 

@@ -5,12 +5,13 @@ use std::hash::Hash;
 
 use super::state::Map;
 
-/// A map in which some values may have left memory. Such a value must be restored before a lookup,
-/// because the lookup would report the value as missing. Builds with debug assertions track which
-/// values have left, and panic at such a lookup.
+/// A map in which some values may have left memory. Restore such a value before a lookup: the
+/// lookup cannot distinguish it from a value that does not exist. Builds with debug assertions
+/// track which values have left, and panic at such a lookup.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
-    /// Boxed, because a hash map has room for up to twice its entries.
+    /// The values in memory. Each value is boxed, because a hash map reserves room for up to twice
+    /// as many entries as it holds.
     values: Map<K, Box<V>>,
     /// Keys of the values that have left memory. Always empty without debug assertions.
     absent: HashSet<K, foldhash::fast::RandomState>,
@@ -41,7 +42,8 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.get(key).is_some()
     }
 
-    /// Returns the value if it is in memory. `None` also stands for a value that has left memory.
+    /// Returns the value of `key` if this value is in memory. Returns `None` both for a value that
+    /// has left memory and for a value that does not exist.
     pub fn resident(&self, key: &K) -> Option<&V> {
         self.values.get(key).map(|value| &**value)
     }

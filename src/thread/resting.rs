@@ -1,9 +1,9 @@
-//! Converts trees and client keys to text and back. They have this form in a snapshot, and while
-//! they are outside memory.
+//! Converts thread trees, and the uses of client keys, to text and back. This text is their form in
+//! a snapshot and outside memory.
 //!
-//! A tree is at rest when nothing in it is open. The tree may then leave memory until an event
-//! names the tree or one of its threads, because no other event can concern it. A tree whose open
-//! calls wait for persons or timers alone may leave memory, too, until an event names one of these
+//! A tree is at rest when nothing in it is open. Such a tree may leave memory until an event names
+//! the tree or one of its threads, because no other event can concern the tree. A tree whose open
+//! calls wait only for persons or timers may also leave memory, until an event names one of these
 //! calls. The journal remains the only lasting record: every text can be derived from it again.
 
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// Returns a state with these common parts, and with no trees and no client keys in memory.
+    /// Creates a state from `common`. The state has no trees and no client keys in memory.
     pub fn with_common(common: CommonState) -> Self {
         let CommonState {
             journal,
@@ -110,7 +110,8 @@ impl State {
         }
     }
 
-    /// Whether the tree may wait outside memory.
+    /// Whether the tree may leave memory because it is at rest and none of its time limits can
+    /// still pass.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
         // While a thread has a time limit that is not reached, standstills are recorded, so such a
@@ -119,8 +120,8 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Whether the open calls of the tree wait for persons or timers alone, so that the tree may
-    /// wait outside memory. The caller must know that none of the calls is queued.
+    /// Whether the tree may leave memory although it has open calls, because these calls wait only
+    /// for persons or timers. The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
         // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
@@ -132,23 +133,23 @@ impl State {
         is_free && is_summed && tree.is_some_and(|tree| !tree.has_time_to_come(self))
     }
 
-    /// Returns the text of a tree for a snapshot; `None` if it is not in memory.
+    /// Returns the text of the tree `root` for a snapshot; `None` if the tree is not in memory.
     pub fn tree_text(&self, root: &ThreadId) -> Option<String> {
         let stood = Duration::ZERO;
         let tree = self.trees.resident(root)?;
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree that leaves memory although calls of it are open; `None` if it is
-    /// not in memory.
+    /// Returns the text of a tree that leaves memory with open calls; `None` if the tree is not in
+    /// memory.
     pub fn waiting_tree(&self, root: &ThreadId) -> Option<String> {
         let stood = self.stood.0;
         let tree = self.trees.resident(root)?;
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree that may leave memory. Returns `None` if the tree must stay or is
-    /// not in memory.
+    /// Returns the text of a tree that leaves memory at rest. Returns `None` if the tree must stay
+    /// in memory, or is not in memory.
     pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
         if self.may_leave(root) { self.tree_text(root) } else { None }
     }
@@ -158,7 +159,7 @@ impl State {
         self.trees.release(root);
     }
 
-    /// Puts back a tree from its text.
+    /// Puts the tree `root` back into memory from its text.
     ///
     /// # Errors
     ///
@@ -173,8 +174,8 @@ impl State {
         Ok(())
     }
 
-    /// Returns the tree of a text, with its times moved by the time that was passed over since the
-    /// text was written.
+    /// Reads a tree from its text. Moves the times in the tree by the standstills, and by the
+    /// forward steps of the clock, since the text was written.
     ///
     /// # Errors
     ///
@@ -187,8 +188,8 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns the text for a snapshot of a tree that waits outside memory; `None` if it is `text`
-    /// itself.
+    /// Returns a text for a snapshot, made from `text`, the text of a tree that waits outside
+    /// memory. Returns `None` if the snapshot can contain `text` itself.
     ///
     /// # Errors
     ///
@@ -203,13 +204,13 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree: &tree }).map(Some)
     }
 
-    /// Whether the tables of calls and of messages in flight include the open calls of this tree. A
-    /// tree of a snapshot is not included before it is in memory.
+    /// Whether the state's tables of calls and of messages in flight include the open calls of
+    /// `tree`. They do not include a tree of a snapshot until this tree is in memory.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
 
-    /// Returns the text of the use of a client key; `None` if the key is not in memory.
+    /// Returns the text that records how a client key was used; `None` if the key is not in memory.
     pub fn resting_key(&self, key: &ClientKey) -> Option<String> {
         serde_json::to_string(self.keys.resident(key)?).ok()
     }
@@ -219,7 +220,7 @@ impl State {
         self.keys.release(key);
     }
 
-    /// Puts back a client key that has left memory.
+    /// Puts a client key that has left memory back into memory, from the text that records its use.
     ///
     /// # Errors
     ///
@@ -259,8 +260,8 @@ impl Tree {
         is_idle && owes_nothing && *held == 0 && still_since.is_none()
     }
 
-    /// Whether the tree has open calls, and none of them can continue without a person or a timer,
-    /// as far as the tree shows.
+    /// Whether the tree has open calls that can continue only through a person or a timer.
+    /// Considers only the tree itself, not the queues of the pump.
     pub fn only_waits(&self) -> bool {
         // Other trees and the order of the source determine how a fork continues.
         let is_plain =
@@ -271,7 +272,7 @@ impl Tree {
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
-    /// Whether any thread has a time limit that is not reached yet.
+    /// Whether any thread of the tree has a time limit that has not passed yet.
     fn has_time_to_come(&self, state: &State) -> bool {
         let mut allotted = self.threads.values().filter_map(|thread| thread.allotted.as_deref());
         allotted.any(|own| own.limits.until.is_some_and(|until| until > state.time))

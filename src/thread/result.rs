@@ -7,11 +7,12 @@ use crate::mutant::mutant;
 
 use super::{Closing, Fact, Record};
 
-/// Returns how a client's call ended, with the messages of its result. Reads the records of the
-/// call's tree. Returns `None` while the result is incomplete.
+/// Returns how a client's call ended, and the messages of its result. `records` are the records of
+/// the call's tree. Returns `None` while the result is incomplete.
 ///
-/// The legs of a `first` group complete together. If one leg replied, the other legs have no
-/// messages. If no leg replied, each leg has its fault once all legs have failed.
+/// The results of all legs of a `first` group become complete at the same time. If one leg replied,
+/// the other legs have no messages. If no leg replied, each leg has its own fault, once all legs
+/// have failed.
 pub fn client_result<'r>(
     records: impl Iterator<Item = &'r Record> + Clone,
     call: CallId,

@@ -34,8 +34,8 @@ pub struct RetryAction {
     /// repeats the submission gets the result of the retry.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome is unknown for the retried message, or for an earlier message that was
-    /// retried as this message.
+    /// Whether the outcome of the retried message is unknown. If the retried message is itself a
+    /// retry, also true if the outcome of an earlier message in this chain of retries is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator confirms that the listener may do the work a second time.
@@ -58,7 +58,7 @@ impl RetryAction {
     }
 }
 
-/// Returns the text of a retry that an operator signs.
+/// Returns the text that an operator signs for a retry.
 pub fn retry_text(message: MessageId, is_confirmed: bool) -> String {
     let again = if is_confirmed { ", again" } else { "" };
     format!("message {message}{again}")

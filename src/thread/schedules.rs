@@ -1,5 +1,5 @@
-//! Schedules as plain state: for each schedule, the next planned time and the runs that may be
-//! open.
+//! Schedules as plain state: for each schedule, its next planned time, and its runs that may still
+//! be open.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct PlannedSchedule {
     /// schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,
-    /// The runs of planned times that have come. Ended runs are removed when the next run begins.
+    /// The runs that the schedule has started. When the next run begins, ended runs are removed.
     #[serde(rename = "runs", default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<ScheduledRun>,
 }
@@ -69,8 +69,8 @@ impl State {
         self.schedules.insert(schedule.clone(), planned);
     }
 
-    /// Cancels the planned time of a schedule and keeps the open runs of the schedule. If the
-    /// config contains the schedule again later, these runs count.
+    /// Cancels the planned time of a schedule, but keeps its open runs. If a later config contains
+    /// the schedule again, these runs count as open runs of this schedule.
     pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
         let Some(mut planned) = self.schedules.remove(schedule) else { return };
         planned.is_cancelled = true;

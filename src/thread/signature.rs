@@ -101,7 +101,8 @@ impl OperatorKeys {
     }
 }
 
-/// The signed content of a decision, without thread, journal, time and nonce.
+/// The part of a signed decision that describes the decision itself. The signature also covers the
+/// thread, the journal, the time and the nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
@@ -116,8 +117,8 @@ pub struct DecisionStatement<'a> {
 }
 
 impl<'a> DecisionStatement<'a> {
-    /// Creates the statement of a decision. Returns `None` if an approval does not contain the
-    /// whole digest of the payload.
+    /// Creates the statement for a decision about a held call. Returns `None` if an approval does
+    /// not contain the complete digest of the payload.
     pub fn decided(
         message: MessageId,
         decision: &'a Decision<RecordedAnswer>,
@@ -277,8 +278,8 @@ impl DecisionSignature {
         !is_over && !is_ahead
     }
 
-    /// Whether the signature is valid for the decision of a journal record, with this input and
-    /// note.
+    /// Whether the signature is valid for the decision that a journal record contains. `input` is
+    /// the input of this record, and `note` is the operator's note.
     pub fn holds_for(&self, input: &Input, note: &str) -> bool {
         let target = match input {
             Input::Pause(action) => action.target.to_string(),

@@ -1,15 +1,16 @@
-//! Maps and sets for few entries, which take little memory: a tree has one of most things, and
-//! there may be a million trees.
+//! Maps and sets that take little memory while they have few entries. A thread tree has several
+//! such maps, most of them with one entry, and there may be a million trees.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Maximum number of entries in a sorted slice. Every change of a slice allocates it anew.
+/// Maximum number of entries that are kept in a sorted slice. Every insertion or removal allocates
+/// a new slice.
 const FEW_MAX: usize = 12;
 
-/// An ordered map that takes no more memory than its entries while there are few of them. The
-/// serialised form is that of any map.
+/// An ordered map that takes only the memory of its entries while it has few entries. It is
+/// serialised like any other map.
 #[derive(Clone)]
 pub struct SmallMap<K, V>(Entries<K, V>);
 
@@ -137,7 +138,7 @@ impl<K, V> SmallMap<K, V> {
     }
 }
 
-/// Returns the index of `key`, or the index at which it would be inserted.
+/// Returns the index of `key`, or the index at which an entry with this key would be inserted.
 fn find<K: Ord, V>(entries: &[(K, V)], key: &K) -> Result<usize, usize> {
     entries.binary_search_by(|(own, _)| own.cmp(key))
 }
@@ -185,18 +186,18 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
     }
 }
 
-/// An ordered set that takes no more memory than its elements while there are few of them. The
-/// serialised form is that of any set.
+/// An ordered set that takes only the memory of its elements while it has few elements. It is
+/// serialised like any other set.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SmallSet<T>(SmallMap<T, ()>);
 
 impl<T: Ord> SmallSet<T> {
-    /// Adds an element. Returns whether it was added, and not an element already.
+    /// Adds an element. Returns `false` if the set already contained this element.
     pub fn insert(&mut self, element: T) -> bool {
         self.0.insert(element, ()).is_none()
     }
 
-    /// Removes an element. Returns whether it was an element.
+    /// Removes an element. Returns `false` if the set did not contain this element.
     pub fn remove(&mut self, element: &T) -> bool {
         self.0.remove(element).is_some()
     }

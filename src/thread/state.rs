@@ -42,7 +42,7 @@ pub struct State {
     pub calls: Map<CallId, ThreadId>,
     /// For each client key, the submission that used it. A key may have left memory.
     pub keys: ResidentMap<ClientKey, KeyUse>,
-    /// Nonces of signatures that are still valid, with the time of each signature.
+    /// Nonces of accepted signatures that have not expired yet, with the time of each signature.
     pub nonces: BTreeMap<Uuid, Time>,
     /// The pauses in force.
     pub pauses: Pauses,
@@ -52,15 +52,16 @@ pub struct State {
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
-    /// Sum of the forward steps of the clock that have moved the times of trees at rest.
+    /// Sum of the forward steps of the system clock. When a tree returns to memory, its times are
+    /// moved by the steps that it missed.
     pub stepped: Duration,
-    /// Sum of the time in which the pump did not run or could not continue.
+    /// Sum of the periods in which the pump did not run or could not continue.
     pub stood: StandstillTime,
 }
 
-/// The time by which the deadlines of a tree that waits outside memory are extended when it comes
-/// back. It counts from the start of the process and is no part of the recorded state, so all values
-/// are equal.
+/// A sum of standstills of the pump. When a tree returns to memory, its deadlines are extended by
+/// the standstills that it missed. The sum starts at zero in each process and is not part of the
+/// recorded state. Two values therefore always compare as equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -72,7 +73,7 @@ impl PartialEq for StandstillTime {
 
 impl Eq for StandstillTime {}
 
-/// A client, with a key that it sent with a submission.
+/// A client, with a key that this client sent with a submission.
 pub type ClientKey = (ListenerName, String);
 
 impl State {
@@ -172,8 +173,8 @@ impl Tree {
     }
 }
 
-/// The fault of a leg of a `first` group. The opener does not receive it while another leg may
-/// still reply.
+/// The fault of a leg of a `first` group. While another leg may still reply, the group's opener
+/// does not receive this fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
     /// Id of the group, which is the id of its first leg.
@@ -184,8 +185,8 @@ pub struct KeptFault {
     /// How the leg ended; `None` until its call is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
-    /// The faults of the leg: a single fault, or all faults of a group that the leg itself has
-    /// opened and passed on.
+    /// The faults with which the leg failed. A leg that forwarded its call to a group of its own
+    /// has all faults of that group; any other leg has a single fault.
     #[serde(
         rename = "faults",
         default,
@@ -240,7 +241,7 @@ pub struct Thread {
     /// The last assigned `seq` of the thread.
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// Labels of all children, including closed ones.
+    /// Labels of all child threads, including closed threads.
     #[serde(rename = "children", default, skip_serializing_if = "SmallSet::is_empty")]
     pub children: SmallSet<String>,
     /// Number of children when the tree's counts were last reset.
@@ -248,11 +249,12 @@ pub struct Thread {
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
-    /// How the latest closed call that came from outside this thread ended.
+    /// How a call that was opened from outside this thread ended. If there were several such calls,
+    /// the one that closed last counts.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// Number of items in the prompt of each agent: the agent's own turns, and messages delivered
-    /// to it.
+    /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
+    /// delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
     /// The call whose close cancels the thread.
@@ -349,11 +351,11 @@ pub struct Call {
     /// Messages of the call that have not been delivered yet, in the order of delivery.
     #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingMessage>,
-    /// Actions of the last outcome that are not answered completely.
+    /// Actions of the last outcome to which not all answers have arrived.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Order number for the next action of the last outcome, or for the next answer without an
-    /// action.
+    /// Next free number for the order of answers. An action of the last outcome takes a number; so
+    /// does a requested message that answers no action.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -362,7 +364,8 @@ pub struct Call {
     /// Whether any thread is bound to this call.
     #[serde(rename = "has_bound", default, skip_serializing_if = "is_default")]
     pub has_bound: bool,
-    /// Use of model calls in the threads that are bound to the call, and in their subthreads.
+    /// Tokens and money that model calls have used in the threads bound to this call, and in their
+    /// subthreads.
     #[serde(rename = "spent_bound", default, skip_serializing_if = "is_default")]
     pub spent_bound: Spending,
     #[serde(rename = "waiting", default, skip_serializing_if = "Option::is_none")]
@@ -382,8 +385,8 @@ pub struct Call {
     /// Number of delegations of the call's goal, including delegations of the delegated tasks.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
-    /// The attempt that is handed over to the listener. It stays set after the end of the pump that
-    /// handed it over.
+    /// The attempt that is handed over to the listener. If the pump ends during the attempt, the
+    /// attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
     /// Number of model requests since the last outcome, by route.
@@ -394,7 +397,8 @@ pub struct Call {
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Time since which a pause keeps the call back. From then on, no time counts against the call.
+    /// Time at which a pause began to keep the call back. From then on, the deadlines of the call
+    /// do not run.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
     /// The preview of a call that was held for an approval, once the preview has come or failed. It
@@ -409,8 +413,8 @@ pub struct Call {
     pub approved: bool,
 }
 
-/// The hold of a call: the kind of decision, and the time at which the hold ends without a
-/// decision.
+/// The hold of a call: the kind of decision that the call waits for, and the time at which the hold
+/// ends if no person decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     #[serde(rename = "hold")]

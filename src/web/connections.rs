@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::limits;
 
-/// A listening socket with its rules.
+/// A listening socket, with the connection limit and the TLS settings of its server.
 pub(super) struct HttpListener {
     pub listener: TcpListener,
     /// Maximum open connections of the server.

@@ -1,7 +1,8 @@
-//! Folds the messages of a workflow's call into events of its run.
+//! Builds the state of a workflow run from the messages of the run's call, one message after
+//! another.
 //!
-//! Goals run in threads of their own. The core answers each request for a thread in order, so the
-//! n-th answer belongs to the n-th request, however the messages are spread over deliveries.
+//! Goals run in threads of their own. The core answers the requests for threads in order: the n-th
+//! answer belongs to the n-th request, even if the answers arrive in different deliveries.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -43,12 +44,13 @@ pub struct RunThreads {
     /// Goal runs whose thread is requested and not yet open, with the requested labels, in the
     /// order of the requests.
     requested: VecDeque<(GoalRun, String)>,
-    /// The goal run whose thread was opened last, with the message that requested the thread.
+    /// The message that requested the thread that was opened last, and the goal run that this
+    /// thread belongs to.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
     unwanted: HashSet<GoalRun>,
-    /// Whether the journal holds a thread that this definition would not have opened.
+    /// Whether the journal has a thread of this run that does not follow from the run's definition.
     is_foreign: bool,
     clock: RunClock,
     /// Id of the latest message of the call.
@@ -95,10 +97,10 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Marks the calls whose hand-over is recorded in another tree. (The end of a call in the other
-    /// tree can make room for the hand-over.) Examines only the calls for which the undo must know
-    /// whether they were handed over. These include open calls, because the report of the undo
-    /// lists open calls.
+    /// Sets `was_handed_over` for each call whose hand-over is recorded in another tree. (When a
+    /// call of another tree ends, its listener may become free for a call of this tree.) Examines
+    /// only calls for which the undo must know whether they were handed over. These include open
+    /// calls, which the report of the undo lists.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -117,22 +119,23 @@ impl UndoSource<'_> {
     }
 }
 
-/// The fold of a call's messages so far: its run and its threads.
+/// The state of a workflow run after the messages so far.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
     /// Listeners whose calls must not be repeated.
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Source of the undo. `None` for an observer, for whom a failed run is over at once.
+    /// Data for an undo. `None` if this fold only observes the run; such a fold treats a failed run
+    /// as over at once.
     undo: Option<UndoSource<'a>>,
     /// Why the records for an undo could not be read.
     unread: Option<String>,
 }
 
 impl<'a> CallFold<'a> {
-    /// Creates a fold of the request alone, before [`CallFold::start`]. Returns `None` if the
-    /// request is no XML.
+    /// Creates a fold that contains only the request; call [`CallFold::start`] next. Returns `None`
+    /// if the request is no XML.
     pub fn begun(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -146,8 +149,8 @@ impl<'a> CallFold<'a> {
         Some(Self { definition, once, run, threads, undo: None, unread: None })
     }
 
-    /// Creates a fold of a retry's request alone, before [`CallFold::start`]. The fold begins with
-    /// the state and the threads of the earlier run.
+    /// Creates a fold for a retry. The fold contains the state and the threads of the earlier run,
+    /// and the request of the retry. Call [`CallFold::start`] next.
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -162,7 +165,8 @@ impl<'a> CallFold<'a> {
         Self::resumed(definition, graph, once, (state, threads))
     }
 
-    /// Continues the fold of an earlier delivery from its [`CallFold::into_parts`].
+    /// Creates a fold from the parts that [`CallFold::into_parts`] returned after an earlier
+    /// delivery.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -181,8 +185,8 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// Returns the opened threads except the first `known`, each with the number of its goal
-    /// (`None` for an undo) and its attempt.
+    /// Returns the threads that the run opened after its first `known` threads. Each thread has the
+    /// number of its goal (`None` for an undo), and the attempt of its goal run.
     pub fn threads_after(
         &self,
         known: usize,
@@ -199,8 +203,8 @@ impl<'a> CallFold<'a> {
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
     }
 
-    /// Lets the fold undo the calls of a failed run. Only handlers may use this: an observer undoes
-    /// nothing.
+    /// Enables the undo of the calls of a failed run. Only the handler of the workflow may use
+    /// this, because an observer must undo nothing.
     #[must_use]
     pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
         self.undo = Some(undo);
@@ -213,12 +217,12 @@ impl<'a> CallFold<'a> {
         self.unread.as_deref()
     }
 
-    /// Whether the messages belong to a run of this definition, as far as the fold can tell.
+    /// Whether the messages so far can belong to a run of this definition.
     pub fn fits(&self) -> bool {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
 
-    /// Whether the journal holds a thread that this definition would not have opened.
+    /// Whether the journal has a thread of this run that does not follow from the run's definition.
     pub fn is_foreign(&self) -> bool {
         self.threads.is_foreign
     }
@@ -319,9 +323,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must not be cancelled if `steps` begin an undo. These
-    /// are the goal runs with an open call that can be undone, or that undoes another call. The
-    /// undo begins after their threads have ended by themselves.
+    /// If `steps` begin an undo, returns the goal runs whose threads must not be cancelled. In such
+    /// a thread, a call is open that can be undone, or that undoes another call. The undo waits
+    /// until these threads end by themselves.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -425,7 +429,8 @@ impl<'a> CallFold<'a> {
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
 
-    /// Handles a refused request for a thread, or a refused first payload of a thread.
+    /// Handles a refusal by the core: it refused the request for a thread, or the first payload of
+    /// a thread.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let Some(run) = self.refused_run(message, element.as_ref()) else { return Vec::new() };
@@ -435,7 +440,8 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run whose thread or first call was refused.
+    /// Removes and returns the goal run to which a refusal applies: the core refused the goal run's
+    /// thread, or the first call in this thread.
     fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
         let about = refusal.and_then(|refusal| refusal.attribute("about"));
         let run = match (&message.cause, self.threads.opened.take()) {
@@ -470,7 +476,7 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run whose thread has this result.
+    /// Removes and returns the goal run whose thread has the result `result`.
     fn ended_run(&mut self, result: &Element) -> Option<GoalRun> {
         let thread = ThreadId::parse(result.attribute("thread_id")?).ok()?;
         self.threads.runs.remove(&thread)
@@ -514,8 +520,8 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Whether `payload` is the typed output of a goal run. Such a payload counts as an answer,
-    /// even if its name is a failure's name.
+    /// Whether `payload` is the typed output of a goal run. Such a payload is no failure, even if
+    /// its name is one of the names for failures.
     fn is_answer(&self, run: &GoalRun, payload: &Element) -> bool {
         self.run.answer(run).is_some_and(|answer| answer == PayloadName::from(&payload.name))
     }

@@ -45,7 +45,7 @@ pub enum CallEnd {
     },
 }
 
-/// The hand-overs of calls, built from the facts of records, oldest first.
+/// The hand-overs of calls, collected from the facts of records, which must be read oldest first.
 #[derive(Debug, Default)]
 pub struct HandedOverAttempts {
     /// For each call, the attempts that its listener has or had.
@@ -86,8 +86,9 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether the result of `was_handed_over` for a call is final. For a closed call, the result
-    /// may still change, because the listener may return an attempt that it still has.
+    /// Whether the result of `was_handed_over` for a call is final. For a closed call, a result of
+    /// true is not final while the listener has an attempt, because the listener may return this
+    /// attempt.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)

@@ -23,8 +23,8 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that is in two lists, or a goal outside of a list that depends on a member of this
-    /// list.
+    /// A goal that is in two lists, or a goal that depends on a member of a list without being in
+    /// this list itself.
     Membership,
     /// A name without an agent, listener, human or workflow that can do the work.
     UnknownMember,

@@ -71,13 +71,14 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Value of the attribute `of` for an output that is the output of the last goal. `EXPRESSION` and
-/// `FIELDS` are the values of this attribute for other outputs and for mappings.
+/// Values of the attribute `of`, which states how an output or a payload is built: `LAST_GOAL`
+/// takes the output of the last goal, `EXPRESSION` one expression, and `FIELDS` one expression for
+/// each field.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// Word for the form of a question whose answer is the output of the goal.
+/// Name of the question form in which the person's answer is the output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
 /// Value of the attribute `is` for a human supervisor.
@@ -284,7 +285,8 @@ fn each_element(each: &EachItem) -> Element {
     out
 }
 
-/// Returns the word of a value, from a list of all words with their values.
+/// Returns the name of `value` in the list `words`, which contains every value of this type with
+/// its name.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     let found = words.iter().find(|(_, known)| known == value);
     found.map(|(word, _)| *word).unwrap_or_default()

@@ -86,7 +86,7 @@ impl WorkflowDefinition {
 /// The input of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowInput {
-    /// The payload is generated. It has the workflow's name and these children.
+    /// A generated payload, which has the name of the workflow, and children of these types.
     Types(ShortType),
     /// A payload of the workflow's schema.
     Payload(Placed<PayloadName>),
@@ -107,8 +107,8 @@ pub enum WorkflowOutput {
 pub struct GoalDefinition {
     pub id: Placed<GoalId>,
     pub form: GoalForm,
-    /// Goals that must have ended before this goal starts. `None` stands for the nearest goal above
-    /// this goal.
+    /// Goals that must have ended before this goal starts. `None` means the nearest goal above this
+    /// goal in the file.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals that the document shows; `None` for all goals that this goal depends on.
     pub context: Option<Vec<Placed<GoalId>>>,
@@ -305,7 +305,7 @@ pub enum AskForm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalOutput {
     Text,
-    /// The payload is generated. Its name is the goal's id, and it has these children.
+    /// A generated payload, which has the id of the goal as its name, and children of these types.
     Types(ShortType),
     /// A payload of the workflow's schema.
     Payload(Placed<PayloadName>),
@@ -346,7 +346,7 @@ pub struct DelegatedRoles {
 }
 
 impl DelegatedRoles {
-    /// Returns the roles as the request of a goal states them.
+    /// Returns these roles in the form that the request of a goal contains.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

@@ -2,9 +2,9 @@
 //! first agent allows.
 //!
 //! Each delegation is a separate call to the workflow, beneath the goal's call. The workflow opens
-//! one thread for the call, waits, and replies with the text. The recorded request of the goal
-//! lists the allowed roles, so no definition is needed. The core counts the delegations of a goal,
-//! and refuses those that the goal does not allow.
+//! one thread for this call, waits for the thread's result, and replies with its text. The recorded
+//! request of the goal lists the allowed roles, so the workflow does not need its definition here.
+//! The core counts the delegations of a goal, and refuses those that the goal does not allow.
 
 use std::sync::Arc;
 
@@ -106,11 +106,13 @@ pub fn is_role(text: &str) -> bool {
 /// character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
-/// Computes the outcome of a delivery of a delegation.
+/// Computes the outcome of a delivery whose call is a delegation.
 ///
-/// # Errors Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if they hold no
-/// goal with the roles of the delegation. Returns [`AttemptFailure::TooLarge`] if even the reply
-/// that reports the failure of the delegation was refused.
+/// # Errors
+///
+/// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if they hold no goal with
+/// the roles of the delegation. Returns [`AttemptFailure::TooLarge`] if even the reply that reports
+/// the failure of the delegation was refused.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -152,8 +154,8 @@ fn of(payloads: Vec<String>) -> Outcome {
     Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
 }
 
-/// Returns the reply to a delegation whose thread has ended; `None` if `message` is no thread
-/// result.
+/// Returns the reply to a delegation if `message` is the result of the delegation's thread; `None`
+/// for any other message.
 fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let is_result =
         *message.name.namespace == *system::NAMESPACE && *message.name.local == *"thread-result";
@@ -197,7 +199,7 @@ fn failed(failure: &GoalFailure) -> String {
     named(&name.local).with_child(code).with_child(reason).to_xml()
 }
 
-/// Returns the label of the thread of a delegation, and the call that the thread begins with.
+/// Returns the label of the delegation's thread, and the call with which this thread begins.
 fn task_of(
     request: &Message,
     archive: &dyn RunArchive,

@@ -13,7 +13,7 @@ pub struct GoalDocument {
     pub workflow: String,
     /// Outputs of earlier goals. Each output comes after the outputs on which its goal depends.
     pub context: Vec<ContextEntry>,
-    /// Passes of the loop that the goal is in, including the present one.
+    /// Passes of the loop that contains the goal, including the present pass.
     pub iterations: Vec<IterationEntry>,
     /// Id of the goal to carry out.
     pub goal: String,
@@ -81,8 +81,8 @@ impl GoalDocument {
         out
     }
 
-    /// Adds the output to judge: as the last entry of the context or, within a loop, of the present
-    /// pass.
+    /// Adds the output that the agent has to judge. Within a loop, it becomes the last entry of the
+    /// present pass; otherwise, the last entry of the context.
     pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
         let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
             return self.context.extend(entries);

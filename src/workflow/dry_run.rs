@@ -1,6 +1,7 @@
-//! A run without models: each context document, with a stand-in for every output.
+//! Shows the documents of a run without calling models. Each context document contains stand-ins
+//! for the outputs of earlier goals.
 //!
-//! Shows one pass of each loop, one item of each list, and every branch.
+//! The documents cover one pass of each loop, one item of each list, and every branch.
 
 use std::collections::HashSet;
 use std::convert::Infallible;

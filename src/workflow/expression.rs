@@ -1,7 +1,9 @@
-//! Names of goals, children and functions in an expression, found without evaluating it.
+//! Finds the names of goals, children and functions in an expression, without evaluating the
+//! expression.
 //!
 //! This reader knows enough of XPath 1.0 to follow location paths through the shapes of payloads.
-//! libxml2 judges the syntax. Where the reader cannot follow a path, it reports nothing.
+//! libxml2 checks the syntax. If the reader cannot follow a path, it reports nothing about this
+//! path.
 
 use std::collections::HashSet;
 
@@ -101,8 +103,8 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     reader.report
 }
 
-/// Returns the shape of each node that `expression` selects, or an open shape if the shape is not
-/// known.
+/// Returns the shape of the nodes that `expression` selects. Returns the open shape if these nodes
+/// have several shapes or an unknown shape.
 pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
@@ -228,7 +230,7 @@ pub(super) fn tokens(text: &str) -> Vec<ExpressionToken> {
     found
 }
 
-/// Shapes of the nodes that a path may have selected, and the path itself.
+/// A path, with the shapes of the nodes that the path can select.
 #[derive(Debug, Clone)]
 struct ShapeSet<'s> {
     /// Shapes of the nodes; `None` if they are not known.
@@ -278,7 +280,8 @@ impl ExpressionReader {
         found
     }
 
-    /// Reads operands with operators between them. Only a union keeps the shapes of its nodes.
+    /// Reads operands with operators between them, and returns the shapes of the result. After any
+    /// operator other than the union `|`, these shapes are open.
     fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = self.operand(context);
         loop {

@@ -11,7 +11,8 @@ use super::expression::{ExpressionToken, tokens};
 
 const HAS_WORD_HELP: &str = "write has-word(x, 'WORD') or not(has-word(x, 'WORD'))";
 
-/// A literal that has no effect, or the opposite of the intended effect.
+/// A literal in a comparison that cannot work as intended: the comparison has no effect, or the
+/// opposite of the intended effect.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FutileLiteral {
     /// The text between the quotes.
@@ -236,9 +237,9 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Checks a comparison of a truth value with a text. XPath first converts the text to a truth
-/// value. Reports only negative texts: a comparison with another text, such as `= 'true'`, means
-/// what it seems to say.
+/// Checks a comparison of a truth value with a text. XPath converts every text that is not empty to
+/// true. So a comparison with 'false', 'no' or '0' means the opposite of what it seems to say, and
+/// is reported. A comparison with another text, such as `= 'true'`, is not reported.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -254,7 +255,8 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Checks a comparison with the text of a truth value, as in `string(has-word(x, 'WORD'))`.
+/// Checks a comparison with a truth value that was converted to text, as in `string(has-word(x,
+/// 'WORD'))`.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

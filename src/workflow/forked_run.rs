@@ -1,5 +1,5 @@
-//! Runs in forks. Such a run begins with the definition that the source's run recorded, so that
-//! both runs take the same course.
+//! Workflow runs in forks. Such a run begins with the definition that the run in the source
+//! recorded, so that both runs take the same course.
 
 use std::sync::Arc;
 

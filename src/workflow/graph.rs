@@ -13,8 +13,9 @@ pub struct GoalGraph<'a> {
     index: Arc<GoalIndex>,
 }
 
-/// Numbers, lists and order of the goals of a definition. Kept between the deliveries of a run,
-/// because a definition may have thousands of goals.
+/// The number of each goal by the goal's id, the list that contains each goal, and the order of the
+/// goals. The index is kept between the deliveries of a run, because a definition may have
+/// thousands of goals.
 #[derive(Debug, Clone)]
 pub struct GoalIndex {
     numbers: HashMap<GoalId, usize>,
@@ -30,7 +31,7 @@ pub struct Membership {
     pub kind: MemberKind,
 }
 
-/// The kind of a member's list, with the member's position.
+/// The kind of list that contains the member, with the member's position in this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberKind {
     Loop {
@@ -304,7 +305,7 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns a circle of goals that wait for each other, if there is one.
+    /// Returns a cycle of goals that wait for each other, if there is one.
     pub fn cycle(&self) -> Option<Vec<usize>> {
         let mut ended = HashSet::new();
         (0..self.definition.goals.len()).find_map(|start| {
@@ -336,10 +337,10 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that the setting `needs` of a goal names. Without `needs`, a goal that is
-    /// in no list needs the nearest goal above it, and a member of a list needs nothing. Omits the
-    /// dependencies that a member takes over from its owner, because the owner itself waits for its
-    /// members.
+    /// Returns the goals that the setting `needs` of a goal names. If the setting is missing, a
+    /// goal that is in no list needs the nearest goal above it in the file, and a member of a list
+    /// needs no goal. Does not include the dependencies of the goal that owns the list, because
+    /// this owner itself waits for its members.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

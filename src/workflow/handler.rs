@@ -1,8 +1,8 @@
 //! The handler of a workflow: the messages of a call determine the outcome of each delivery.
 //!
-//! The journal is the only state: a run continues on the definition that it recorded when it began.
-//! The fold of a run's messages is cached between its deliveries; without a cached fold, all
-//! messages are folded again.
+//! The journal is the only lasting state: a run continues on the definition that the run recorded
+//! when it began. The state of a run is cached between deliveries; without a cached state, the
+//! handler computes it again from all messages of the call.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ pub struct WorkflowHandler {
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
 
-/// The cached fold of a run after a delivery.
+/// The state of a run after a delivery, cached for the next delivery.
 struct RememberedRun {
     messages: usize,
     last: MessageId,
@@ -56,7 +56,7 @@ struct RunDefinition {
     record: Option<String>,
 }
 
-/// Why the run of a delivery cannot be folded.
+/// Why the state of a run cannot be computed from the messages of a delivery.
 enum FoldError {
     /// The run fails for this reason.
     Failed(GoalFailure),
@@ -184,8 +184,9 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Replaces a refused reply by a short failure. If the short failure itself was refused, fails
-    /// the call. `refused` is the number of refused replies.
+    /// Returns an outcome in which a short failure replaces a reply that was refused. If the short
+    /// failure itself was refused, fails the attempt. `refused` is the number of replies that were
+    /// refused so far.
     fn refused_reply(
         &self,
         definition: &WorkflowDefinition,
@@ -208,8 +209,8 @@ impl WorkflowHandler {
         Ok(self.failed(goal.unwrap_or_default(), &failure))
     }
 
-    /// Returns the definition on which the run of this delivery continues. The first `known`
-    /// messages of the delivery already came with earlier deliveries.
+    /// Returns the definition with which this run continues. The first `known` messages of the
+    /// delivery were already in earlier deliveries.
     fn definition_of(
         &self,
         request: &Message,
@@ -291,7 +292,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns the fold before the new messages, and the number of messages that the fold contains.
+    /// Returns a fold that the new messages of the delivery can continue, and the number of
+    /// messages that this fold already contains. Without a cached state, the fold contains only the
+    /// request, and the number is 0.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -322,8 +325,8 @@ impl WorkflowHandler {
         Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
-    /// Creates a fold of the request alone, before [`CallFold::start`]. If the request is a retry,
-    /// `thread` must contain the messages of its thread.
+    /// Creates a fold that contains only the request; the caller calls [`CallFold::start`] next. If
+    /// the request is a retry, `thread` must contain all messages of the request's thread.
     fn begun<'a>(
         &'a self,
         (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),

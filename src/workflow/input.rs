@@ -10,7 +10,7 @@ use crate::xml::shape::QName;
 use super::definition::{WorkflowDefinition, WorkflowInput};
 use super::payloads::input_name;
 
-/// Why values are no input of a workflow.
+/// Why the given values cannot be the input of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
     #[error("the workflow has no input `{name}`; it has {}", known.join(", "))]

@@ -1,4 +1,4 @@
-//! Present model calls of a run, folded from the events of the live channel.
+//! The model calls that a run makes at present, computed from the events of the live channel.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct LiveCalls {
 }
 
 impl LiveCalls {
-    /// Applies an event. Returns whether anything to show has changed.
+    /// Applies an event. Returns whether the event has changed anything that is shown.
     pub fn take(&mut self, event: &LiveEvent) -> bool {
         match event {
             LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. } => false,

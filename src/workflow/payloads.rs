@@ -113,8 +113,8 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// Adds a value to an element as its content. Outputs of several runs become children in the
-/// element's namespace.
+/// Makes `value` the content of an element. If the value consists of outputs of several runs, each
+/// output becomes a child in the namespace of the element.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -177,7 +177,7 @@ pub fn undone(
     failure_report(&namespace, &name, (goal, failure), left).to_xml()
 }
 
-/// Writes a failure with the calls that were not undone.
+/// Writes a failure report, which lists the calls `left`. These calls were not undone.
 pub fn failure_report(
     namespace: &str,
     name: &str,
@@ -204,7 +204,7 @@ pub fn failure_report(
     report
 }
 
-/// Returns the type of a failure with the calls that were not undone.
+/// Returns the type of a failure report, which lists the calls that were not undone.
 pub fn failure_type() -> ShortType {
     let field =
         |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };
@@ -217,8 +217,8 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// Writes the request for a thread that begins with this payload. `bound` is the attribute that
-/// binds the thread to the call.
+/// Writes the request for a thread that begins with `payload`. `bound` is the XML attribute that
+/// binds the thread to the workflow's call.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);
@@ -230,7 +230,8 @@ pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> Stri
     )
 }
 
-/// Writes the request for a thread that belongs to the run's call, with the call of a goal.
+/// Writes the request for a thread that begins with `call`, the call of a goal. The thread is bound
+/// to the call of the workflow's run.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
     let payload = match call {
         GoalCall::Agent { agent, document, answer, roles } => {

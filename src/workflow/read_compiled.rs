@@ -62,7 +62,7 @@ fn payload(text: &str) -> Option<PayloadName> {
     PayloadName::parse(text).ok()
 }
 
-/// Returns the value of a word, from a list of all words with their values.
+/// Returns the value whose name in the list `words` is `word`.
 fn value_of<T: Clone>(words: &[(&str, T)], word: &str) -> Option<T> {
     let found = words.iter().find(|(known, _)| *known == word);
     found.map(|(_, value)| value.clone())
@@ -267,7 +267,8 @@ impl<'a> CompiledElement<'a> {
         read.next().unwrap_or_else(|| Err(self.unreadable("form")))
     }
 
-    /// Reads a form from this element; `None` if no form has the element's name.
+    /// Reads a goal's form from this element. Returns `None` if the name of the element is not the
+    /// name of a form.
     fn form_of_its_name(self) -> ReadResult<Option<GoalForm>> {
         if let Some(target) = self.target_of_its_name()? {
             return Ok(Some(GoalForm::Run(target)));
@@ -339,7 +340,8 @@ impl<'a> CompiledElement<'a> {
         })
     }
 
-    /// Reads a target from this element; `None` if no target has the element's name.
+    /// Reads a goal's target from this element. Returns `None` if the name of the element is not
+    /// the name of a target.
     fn target_of_its_name(self) -> ReadResult<Option<GoalTarget>> {
         let target = match self.0.local_name() {
             "agent" => GoalTarget::Agent {

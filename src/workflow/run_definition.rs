@@ -1,9 +1,9 @@
-//! The definition of a run. A run records its definition in its first outcome, and keeps this
-//! definition until it ends.
+//! The definition of a run. A run records its definition in its first outcome, and uses this
+//! definition until the run ends.
 //!
-//! The workflow sends itself a payload with the digest of the compiled form. So the gate checks the
-//! payload, and each later delivery of the call contains it. The text itself is a blob of the
-//! journal, stored once for all runs with this definition.
+//! To record the definition, the workflow sends itself a payload with the digest of the compiled
+//! form. The gate checks this payload, and each later delivery of the call contains it. The text of
+//! the compiled form is a blob of the journal, which all runs with this definition share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Retries: new runs that take over results of an ended run in the same thread.
 //!
 //! The request of a retry names the earlier run and the goal to begin with. The results are not
-//! copied: each fold of the new run begins with a fold of the earlier run.
+//! copied: the state of the new run is always computed from the messages of both runs, beginning
+//! with the earlier run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -94,8 +95,8 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the earlier run that came before the retry `request`. `messages` are
-    /// all messages of the thread.
+    /// Returns the messages of the earlier run, up to the request `request` of the retry.
+    /// `messages` are all messages of the thread.
     ///
     /// # Errors
     /// Fails if the thread has no such run of the same workflow and caller, or if the run has not

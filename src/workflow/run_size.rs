@@ -72,10 +72,11 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,
-    /// Number of `threads` that belong to agents. Each of these threads makes at least one model
-    /// call.
+    /// Number of threads that belong to agents; `threads` includes them. Each of these threads
+    /// makes at least one model call.
     agents: u64,
-    /// Number of threads for delegated tasks. These threads are beneath the `threads` of agents.
+    /// Number of threads for delegated tasks, which `threads` does not include. These threads are
+    /// beneath the threads of agents.
     delegated: u64,
 }
 

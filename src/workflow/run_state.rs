@@ -1,8 +1,8 @@
-//! The state of one run: a fold of the events of its goals.
+//! The state of one run, computed from the events of its goals.
 //!
 //! The state holds no clock, no ids and no messages: the listener turns the messages of a call into
-//! [`RunEvent`]s, and [`RunStep`]s into payloads. The same events give the same steps, so a run is
-//! resumed by folding its thread again.
+//! [`RunEvent`]s, and [`RunStep`]s into payloads. The same events always give the same steps, so a
+//! run is resumed from the messages of its thread.
 
 mod advance;
 mod ask;
@@ -42,12 +42,12 @@ pub struct GoalRun {
 pub enum RunKind {
     /// The thread carries the goal out.
     Work,
-    /// The thread judges the output of an item.
+    /// The thread runs a verifier, which judges the output of an item.
     Verify,
-    /// The supervisor judges an output.
+    /// The thread runs the goal's supervisor, which judges an output.
     Supervise,
-    /// A judge decides a condition: `until` of a loop, or the condition of the branch at this
-    /// position.
+    /// The thread runs a judge, which decides the `until` condition of a loop or the condition of
+    /// the branch at this position.
     Judge(usize),
 }
 
@@ -69,7 +69,8 @@ pub enum RunEvent {
         run: GoalRun,
         output: ViewValue,
     },
-    /// The goal run has failed. If `is_final`, a retry cannot succeed, or must not be made.
+    /// The goal run has failed. `is_final` states that there must be no retry, or that a retry
+    /// cannot succeed.
     Failed {
         run: GoalRun,
         failure: GoalFailure,
@@ -88,7 +89,7 @@ pub enum GoalPhase {
     Running,
     Done,
     Skipped,
-    /// The goal failed, and ended the run or was replaced by another goal.
+    /// The goal failed. Its failure ended the run, or another goal replaced this goal.
     Failed,
 }
 
@@ -137,16 +138,14 @@ impl GoalFailure {
 /// An action that a run requests from its listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
-    /// The opening of a thread with this label. The thread is bound to the call of the workflow's
-    /// run.
+    /// Open a thread with this label. The thread is bound to the call of the workflow's run.
     Start {
         run: GoalRun,
         label: String,
         call: GoalCall,
         limits: RunLimits,
     },
-    /// The cancellation of a goal run's thread, because the result of the goal run no longer
-    /// counts.
+    /// Cancel the thread of a goal run, because the result of this goal run no longer counts.
     Cancel {
         run: GoalRun,
     },
@@ -194,21 +193,22 @@ pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     steps: Vec<RunStep>,
-    /// Goal runs whose call cannot be made, and whose failure is not handled yet.
+    /// Goal runs that could not start because their call could not be built, each with the failure
+    /// that is still to be handled.
     unstartable: VecDeque<(GoalRun, GoalFailure)>,
-    /// Loops whose next pass is to start.
+    /// Loops that are ready to start their next pass.
     next_passes: VecDeque<usize>,
     state: RunState,
 }
 
-/// The state of a run between its events. The state depends only on the events so far.
+/// The state of a run between two events. Only the events so far determine this state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunState {
     input: Element,
     goals: Vec<GoalState>,
     /// For each loop, the outputs of its members in each finished pass.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
-    /// Corrections of people to a goal that has run, in order.
+    /// For each goal that people have corrected, their corrections in order.
     corrections: BTreeMap<usize, Vec<String>>,
     is_over: bool,
 }
@@ -262,15 +262,16 @@ impl GoalState {
     }
 }
 
-/// The open runs and results of a running goal.
+/// The progress of a running goal: its open goal runs, and the results so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GoalProgress {
     iteration: u32,
     /// Goal runs that have no result so far.
     open: Vec<GoalRun>,
-    /// Reviews of items, by position. A goal without items has one review, at 0.
+    /// Reviews of outputs: for a goal with items, by the position of the item. Any other goal has
+    /// one review, at position 0.
     reviews: BTreeMap<usize, OutputReview>,
-    /// Results of parts, by position.
+    /// Results of the goal's agents or items, by position.
     results: BTreeMap<usize, PartResult>,
     /// Items that have not started.
     items: Vec<ViewValue>,
@@ -280,7 +281,7 @@ struct GoalProgress {
     position: usize,
 }
 
-/// The review of an output before it counts.
+/// The review that an output must pass before it becomes a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OutputReview {
     /// Attempt that produced the output.
@@ -340,8 +341,8 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, its pass, the number of parts with a result, and the number of
-    /// all parts.
+    /// Returns the phase of a goal, its pass, the number of its agents or items that have a result,
+    /// and the number of all its agents or items.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (GoalPhase::Waiting, 0, (0, 0)),
@@ -362,8 +363,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Returns the goals that a waiting goal waits for: its dependencies, or the running member of
-    /// its list.
+    /// Returns the goals that a waiting goal waits for. A member of a list waits for the running
+    /// member of this list; any other goal waits for its dependencies.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if *self.goal_state(number) != GoalState::Waiting {
             return Vec::new();
@@ -418,9 +419,9 @@ impl<'a> WorkflowRun<'a> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Performs one postponed action: the next pass of a loop, or the failure of a goal run that
-    /// could not start. Returns `false` if no action is postponed. Postponed actions avoid
-    /// recursion.
+    /// Performs one action that was postponed to avoid recursion: starts the next pass of a loop,
+    /// or handles the failure of a goal run that could not start. Returns `false` if no action was
+    /// postponed.
     fn take_postponed(&mut self) -> bool {
         if let Some(number) = self.next_passes.pop_front() {
             self.start_pass(number);

@@ -1,5 +1,6 @@
-//! The progress of a run for people: its goals as rows, each with time, cost and present
-//! activities. Folded from the records of the run's tree and the live events of its agents.
+//! The progress of a workflow run, for people: the goals as rows, each with its time, its cost and
+//! its present activities. Computed from the records of the run's tree and the live events of its
+//! agents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,16 +22,17 @@ use super::run_state::GoalPhase;
 use super::run_watch::{GoalStatus, RunWatch};
 use super::undo::{REPORT_LABEL, is_undo_label};
 
-/// Subject of a row.
+/// The goal, task or call that a row shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowKind {
     Goal(GoalStatus),
-    /// A task that an agent has delegated to a role.
+    /// A task that an agent has delegated to another agent in a role.
     Delegation {
         role: String,
         agent: ListenerName,
     },
-    /// A call with which the run undoes another call, or reports the calls that it cannot undo.
+    /// A call with which the run undoes another call. If `is_report` is set, a call that reports
+    /// the calls that the run cannot undo.
     Undo {
         listener: ListenerName,
         payload: String,
@@ -40,20 +42,20 @@ pub enum RowKind {
     Elsewhere,
 }
 
-/// A row of a run.
+/// One row in the progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRow {
     pub kind: RowKind,
-    /// Thread of a delegation or an undo; `None` for other rows.
+    /// The thread of a delegated task or of an undo; `None` for other rows.
     pub thread: Option<ThreadId>,
     pub depth: usize,
     pub phase: GoalPhase,
-    /// The highest attempt so far; 0 if none was begun.
+    /// Number of the latest attempt; 0 if no attempt has begun.
     pub attempt: u32,
-    /// Number of times that the row's subject has started. `time` and `spent` are sums over all
-    /// these starts.
+    /// Number of times that the goal, task or call of the row has started. `time` and `spent` are
+    /// sums over all these starts.
     pub passes: u32,
-    /// Time that the row's subject has taken so far; `None` before it starts.
+    /// Time that the goal, task or call has taken so far; `None` before its first start.
     pub time: Option<Duration>,
     pub spent: Spending,
     pub now: Vec<RunActivity>,
@@ -74,11 +76,12 @@ pub enum ActivityKind {
         state: ModelState,
         since: Time,
         streams: bool,
-        /// The last part of the model's text so far. No gate has checked this text.
+        /// The end of the text that the model has streamed so far. The gate has not checked this
+        /// text.
         text: String,
         part: AnswerPart,
     },
-    /// The call waits for a person to approve this message, or to answer it.
+    /// The call waits for a person, who has to approve or answer this message.
     Person { hold: Hold, message: MessageId, since: Time },
 }
 
@@ -89,7 +92,7 @@ struct ThreadNode {
     goal: Option<usize>,
     attempt: u32,
     role: Option<String>,
-    /// The first call of the thread: id, listener, local name of its payload.
+    /// The first call of the thread: its id, its listener, and the local name of its payload.
     call: Option<(CallId, ListenerName, String)>,
     opened: Time,
     ended: Option<(Time, Closing)>,
@@ -100,7 +103,7 @@ pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
     goals: Vec<GoalStatus>,
-    /// Time that each goal has run, by the number of the goal.
+    /// The clock of each goal, by the number of the goal.
     times: BTreeMap<usize, GoalClock>,
     threads: BTreeMap<ThreadId, ThreadNode>,
     /// Thread and listener of each call.
@@ -135,14 +138,16 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Sets the messages that the thread had before the run. They are needed if the run is a retry.
+    /// Sets the messages that the thread had before the run. The tree needs them if the run is a
+    /// retry.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.watch = self.watch.after(messages);
         self
     }
 
-    /// Sets the run to follow. Earlier records have no effect.
+    /// Begins to follow the run of `call` in `thread`. Until then, [`Self::take`] ignores all
+    /// records.
     pub fn begin(&mut self, thread: ThreadId, call: CallId) {
         self.run = Some((thread, call));
     }
@@ -179,7 +184,7 @@ impl<'a> RunTree<'a> {
         is_changed
     }
 
-    /// Applies a fact. Returns whether the fact has changed a row other than the row of a goal.
+    /// Applies a fact. Returns whether the fact has changed a row that is not the row of a goal.
     fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
@@ -245,7 +250,7 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Applies a live event. Returns whether anything to show has changed.
+    /// Applies a live event. Returns whether the event has changed anything that is shown.
     pub fn take_live(&mut self, event: &LiveEvent) -> bool {
         self.live.take(event)
     }
@@ -264,8 +269,8 @@ impl<'a> RunTree<'a> {
         threads.map(|(thread, _)| thread)
     }
 
-    /// Returns the rows of the run: its goals in the order of the file, each with the tasks
-    /// delegated in it, then the undos.
+    /// Returns the rows of the run. The goals are in the order of the file, and the tasks that were
+    /// delegated in a goal follow this goal. The undos come last.
     pub fn rows(&self, now: Time) -> Vec<RunRow> {
         let mut members: BTreeMap<usize, Vec<&ThreadId>> = BTreeMap::new();
         for thread in self.threads.keys() {
@@ -433,7 +438,8 @@ struct GoalClock {
 }
 
 impl GoalClock {
-    /// Updates the clock from the goal's phase and pass after a record.
+    /// Updates the clock after a record, which has the time `now`. `phase` and `iteration` are the
+    /// goal's phase and pass after this record.
     fn note(&mut self, (phase, iteration): (GoalPhase, u32), now: Time) {
         let is_running = phase == GoalPhase::Running;
         let is_same_pass = self.running.is_some_and(|(_, running)| running == iteration);

@@ -1,4 +1,4 @@
-//! The states of a run's goals for people, folded from the recorded messages.
+//! The states of a run's goals, for people, computed from the recorded messages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct RunWatch<'a> {
     failed: Option<GoalId>,
     /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,
-    /// Messages that the thread had before the run. They are needed if the run is a retry.
+    /// Messages that the thread had before the run. They are needed only if the run is a retry.
     earlier: Vec<Arc<Message>>,
 }
 
@@ -50,7 +50,8 @@ impl<'a> RunWatch<'a> {
         Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
     }
 
-    /// Sets the messages that the thread had before the run. They are needed if the run is a retry.
+    /// Sets the messages that the thread had before the run. The watch needs them if the run is a
+    /// retry.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.earlier = messages;
@@ -78,9 +79,10 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Creates a fold of the request alone, before [`CallFold::start`]. A retry takes over results
-    /// from `earlier`. These include results of goals whose calls were undone, because the messages
-    /// do not show undone calls.
+    /// Creates a fold that contains only the request; the caller calls [`CallFold::start`] next. If
+    /// the request is a retry, the fold takes over results from the messages `earlier`. It also
+    /// takes over results of goals whose calls were undone, because these messages do not show
+    /// undone calls.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;
@@ -104,8 +106,8 @@ impl<'a> RunWatch<'a> {
         Some(CallFold::taking_over(definition, graph, once, request, (state, threads)))
     }
 
-    /// Returns the threads that the run has opened since the last call of this function, each with
-    /// the number of its goal (`None` for an undo) and its attempt.
+    /// Returns the threads that the run has opened since the last call of this function. Each
+    /// thread has the number of its goal (`None` for an undo), and the attempt of its goal run.
     pub fn new_threads(&mut self) -> Vec<(ThreadId, Option<usize>, u32)> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let opened: Vec<_> = fold.threads_after(self.threads).collect();

@@ -52,7 +52,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of the output of one run of a goal.
+    /// Returns the shape of the output that `target` returns in one run of a goal.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
@@ -82,13 +82,13 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns a shape with the children of every reply that a listener may give.
+    /// Returns a shape that has the children of every reply that the listener may give.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
     }
 
-    /// Returns a shape with the children of every reply of a contract.
+    /// Returns a shape that has the children of every reply in a contract.
     pub fn replies_of(&self, contract: &Contract) -> ValueShape {
         let mut all = Vec::new();
         for reply in &contract.replies {

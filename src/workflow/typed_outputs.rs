@@ -13,7 +13,8 @@ use super::definition::{
 use super::questions::{REPORT, answer_type, report_answer};
 use super::verdicts::{judgement_name, verdict_name};
 
-/// Returns the name of the payload that answers a goal; `None` for a goal that text answers.
+/// Returns the name of the payload with which an agent answers a goal; `None` if the agent answers
+/// with text.
 pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Option<PayloadName> {
     match &goal.output {
         GoalOutput::Text => None,
@@ -22,8 +23,8 @@ pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Opti
     }
 }
 
-/// Returns the name of the payload that answers a goal or its question; `None` for a goal that text
-/// answers.
+/// Returns the name of the payload with which an agent answers a goal, or a person answers the
+/// goal's question. Returns `None` if the answer is text.
 pub fn generated_answer(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,
@@ -81,7 +82,7 @@ pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
     answers
 }
 
-/// Whether supervisors or judges answer goals or questions of the workflow.
+/// Whether the workflow has a supervisor or a judge, whose answers are verdicts or judgements.
 pub fn has_verdicts(definition: &WorkflowDefinition) -> bool {
     definition.goals.iter().any(|goal| goal.supervision.is_some() || has_judge(goal))
 }

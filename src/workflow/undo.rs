@@ -53,7 +53,7 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether the decision about the undo of a call depends on the hand-over of the call.
+    /// Whether the undo can decide about `call` only if it knows whether the call was handed over.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -63,7 +63,7 @@ impl UndoRules {
         is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
     }
 
-    /// Whether a call changes something that an undo would have to cover.
+    /// Whether the call may have had effects that an undo must take back or report.
     fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
@@ -83,7 +83,8 @@ impl UndoRules {
     }
 }
 
-/// Code of a failed call on which its listener may have acted, even if no hand-over is recorded.
+/// Code of a failed call whose outcome is unknown: the listener may have acted on the call, even if
+/// no hand-over is recorded.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
 /// Beginning of the label of each thread that undoes a call. No name of a goal begins with this
@@ -102,7 +103,7 @@ pub fn label_of(call: CallId) -> String {
     format!("{LABEL}{call}")
 }
 
-/// A completed call that the undo takes back.
+/// A completed call that an undo takes back, with the payload that undoes it.
 #[derive(Debug, Clone)]
 pub struct UndoTarget {
     pub call: LeftCall,
@@ -110,7 +111,7 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call that was not undone, in the form of the report to people.
+/// A call that was not undone, as the report to people lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
@@ -150,8 +151,8 @@ fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCa
     (targets, left)
 }
 
-/// Completed calls that undo other calls and that an agent or a goal made itself, outside the undo
-/// of a run.
+/// Completed calls that undid other calls during the run itself. An agent or a goal made these
+/// calls, not the undo of a run.
 struct OwnUndos<'a> {
     calls: Vec<(&'a NestedCall, Element, Position)>,
 }
@@ -168,9 +169,9 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether one of the undoing calls has undone `call`, which completed at the position
-    /// `completed`. If so, removes the undoing call from these calls, because a call undoes only
-    /// one other call.
+    /// Searches for a call that has undone `call`. `completed` is the position at which `call`
+    /// completed. If there is such an undoing call, removes it from the list, because a call can
+    /// undo only one other call. Returns whether there was one.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -179,7 +180,7 @@ impl<'a> OwnUndos<'a> {
     }
 }
 
-/// Whether two payloads are equal, apart from the order of attributes, white space at the ends of
+/// Whether two payloads are equal. Ignores the order of attributes, white space at the ends of
 /// texts, and text beside child elements.
 fn has_same(first: &Element, other: &Element) -> bool {
     let attributes = |element: &Element| {
@@ -206,16 +207,17 @@ fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
     }
 }
 
-/// The effect that the undo of a run has on a call beneath it.
+/// How the undo of a run treats a call beneath this run.
 enum CallFate {
-    /// The call has no known effect, or its effect is already undone.
+    /// The undo does nothing, because the call has no known effect, or because its effect is
+    /// already undone.
     Nothing,
     Undo(Element, Position),
     Left(String),
 }
 
-/// Decides about the undo of a call. `earlier` is the call by which a workflow has already undone
-/// `call`, or has tried to undo it.
+/// Decides how an undo treats a call. `earlier` is the call with which a workflow has already
+/// undone `call`, or has tried to undo `call`.
 fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> CallFate {
     let left = |reason: &str| CallFate::Left(reason.to_owned());
     let rule = rules.rule(call);
@@ -277,7 +279,7 @@ fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> 
     Some(payload)
 }
 
-/// The undo of a failed run, and the state of this undo.
+/// The undo of a failed run, and its progress.
 #[derive(Debug, Clone)]
 pub struct RunUndo {
     pub goal: GoalId,
@@ -288,7 +290,7 @@ pub struct RunUndo {
 
 #[derive(Debug, Clone)]
 enum UndoPhase {
-    /// Some threads of goals are still open.
+    /// The undo has not begun, because some threads of goals are still open.
     Settling,
     Undoing(Box<UndoQueue>),
     /// The run has requested a thread that sends a person the list of calls that were not undone.
@@ -302,7 +304,7 @@ enum UndoPhase {
 
 #[derive(Debug, Clone, Default)]
 struct UndoQueue {
-    /// Calls to undo, newest last. A call stays here until its undo has ended.
+    /// Calls to undo, the newest at the end. A call stays in this list until its undo has ended.
     pending: Vec<UndoTarget>,
     current: Option<LeftCall>,
     /// Thread of the current undo, and the message that requested the thread.
@@ -314,17 +316,17 @@ struct UndoQueue {
 /// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
-    /// The opening of a thread with this label, in which the call `payload` undoes another call.
-    /// The thread is bound to the call of the workflow's run.
+    /// Open a thread with this label, in which the call `payload` undoes another call. The thread
+    /// is bound to the call of the workflow's run.
     Undo { label: String, payload: Element },
-    /// A question that reports to a person which calls were not undone.
+    /// Send a person the list of calls that were not undone, as a question.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
     /// The run has failed. `left` lists the calls that were not undone.
     Failed { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
 }
 
 impl RunUndo {
-    /// Creates the undo of a run whose threads have not ended.
+    /// Creates the undo of a failed run. The threads of this run may still be open.
     pub fn new(goal: GoalId, failure: GoalFailure) -> Self {
         Self { goal, failure, phase: UndoPhase::Settling, left: Vec::new() }
     }
@@ -345,8 +347,8 @@ impl RunUndo {
         }
     }
 
-    /// Plans the undo, and returns its first step. Must be called as soon as no thread of the run
-    /// is open.
+    /// Plans the undo, and returns its first step. Call this as soon as no thread of the run is
+    /// open.
     pub fn begin(
         &mut self,
         calls: &[NestedCall],
@@ -360,8 +362,8 @@ impl RunUndo {
         self.next(has_reader)
     }
 
-    /// Applies one message of the core after [`RunUndo::begin`]. `has_reader` states whether a
-    /// person gets the list of calls that were not undone.
+    /// Applies one message of the core. Must come after [`RunUndo::begin`]. `has_reader` states
+    /// whether a person receives the list of calls that were not undone.
     pub fn take(&mut self, message: &Message, has_reader: bool) -> Option<UndoStep> {
         let element = Element::read_document(message.payload.as_str())?;
         let is_refusal = matches!(&*message.name.local, "huh" | "system-error");
@@ -411,7 +413,8 @@ impl RunUndo {
         }
     }
 
-    /// Records the opening of an undo thread, whose label names the call to undo.
+    /// Records that the thread of an undo was opened. The label of this thread names the call to
+    /// undo.
     fn opened(&mut self, thread: ThreadId, request: Option<MessageId>) {
         let is_named = |call: &LeftCall| thread.label().starts_with(&label_of(call.call));
         let phase = std::mem::replace(&mut self.phase, UndoPhase::Settling);
@@ -435,8 +438,8 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether a refusal concerns the current undo: the request for its thread, or the call in the
-    /// thread.
+    /// Whether `message` refuses a part of the current undo: the request for the undo's thread, or
+    /// the call in this thread.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The

@@ -1,4 +1,4 @@
-//! The view of a run: the document that expressions start from.
+//! The view of a run: the XML document in which the paths of expressions start.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use crate::xml::shape::QName;
 /// The input and the outputs of a run, as expressions see them.
 pub struct RunView {
     document: XPathDocument,
-    /// Entries of the view, with the namespaces of their payloads kept.
+    /// The entries of the view as elements, whose payloads keep their namespaces.
     originals: Vec<Element>,
 }
 
-/// An output, with its name in expressions.
+/// One output in the view, with the name by which expressions select it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEntry {
     pub name: String,
@@ -94,7 +94,7 @@ impl RunView {
         Ok((!is_nothing).then(|| value.to_text()))
     }
 
-    /// Returns each selected node, in order.
+    /// Returns the nodes that an expression selects, in order.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`], or if the value of the expression is no
@@ -135,7 +135,7 @@ impl RunView {
         Ok(Some(ViewValue::Several(entries.collect())))
     }
 
-    /// Returns the first selected element, with its namespaces.
+    /// Returns the first element that an expression selects, with its namespaces.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -157,8 +157,8 @@ impl RunView {
         ElementIndex::new(self.originals.iter().collect())
     }
 
-    /// Returns the text that a placeholder inserts: one line for each node, where an element with
-    /// children is its XML.
+    /// Returns the text that a placeholder inserts. Each selected node becomes one line: an element
+    /// with children becomes XML, and any other node becomes its text.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -177,8 +177,8 @@ impl RunView {
     }
 }
 
-/// Index of elements by their positions. Lists the children of an element only once, however many
-/// of them are looked up.
+/// Finds elements by their positions. Lists the children of each element only once, even for many
+/// searches.
 struct ElementIndex<'a> {
     children: HashMap<Vec<u32>, Vec<&'a Element>>,
 }
@@ -198,7 +198,8 @@ impl<'a> ElementIndex<'a> {
     }
 }
 
-/// Returns the value of a node: its element if `is_kept` accepts the element, otherwise its text.
+/// Returns the value of a node: the node's element if `is_kept` returns true for this element,
+/// otherwise the node's text.
 fn value_of(
     node: &XPathNode,
     elements: &mut ElementIndex<'_>,
@@ -231,8 +232,8 @@ fn element_of(entry: &ViewEntry) -> Element {
     }
 }
 
-/// Returns the entry as an element with its original payloads. Its children have the same positions
-/// as in [`element_of`].
+/// Converts an entry to an element that keeps the original payloads with their namespaces. The
+/// children of this element have the same positions as in [`element_of`].
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

@@ -12,10 +12,11 @@ pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
     pub content: Vec<Node>,
-    /// The content as XML text, kept exactly as written. If this field is set, `content` is
-    /// ignored.
+    /// The content as XML text, exactly as it was written. If this field is set, the field
+    /// `content` has no meaning.
     pub verbatim: Option<Box<Verbatim>>,
-    /// Position in the source text. Empty if the element was not parsed from a document.
+    /// Position of the element in its source text. Has the default value if the element was not
+    /// parsed from a document.
     pub origin: ElementOrigin,
 }
 
@@ -69,7 +70,8 @@ pub enum Node {
 pub struct Verbatim {
     /// The content as well-formed XML text.
     pub xml: String,
-    /// The element's name as written. Set if the prefix of the name is one of the bindings.
+    /// The name of the element as it was written. Set only if the prefix of this name is one of
+    /// `bindings`.
     pub written: Option<String>,
     /// Pairs of prefix and namespace. Each prefix occurs once; the empty prefix stands for the
     /// default namespace.

@@ -80,8 +80,9 @@ fn next_special(text: &str, from: usize) -> Option<usize> {
     Some(from + found)
 }
 
-/// Parses the reference at the beginning of `text`. Returns the character, and the length of the
-/// reference in bytes. XML without a DTD has references by number and five named references.
+/// Parses the character reference at the beginning of `text`. Returns the character, and the length
+/// of the reference in bytes. Accepts numeric references and the five named references that XML has
+/// without a DTD.
 pub fn reference(text: &str) -> Option<(char, usize)> {
     let known = match text.as_bytes() {
         [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),

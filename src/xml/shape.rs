@@ -58,8 +58,8 @@ pub enum ShapeContent {
     Any,
 }
 
-/// An arena of shapes. Shapes refer to each other by index, so a recursive type has a finite number
-/// of shapes. The roots are the names of possible actions.
+/// The shapes of all elements, and the roots: the shapes of those elements that can be actions.
+/// Shapes refer to each other by index, so a recursive type has a finite number of shapes.
 #[derive(Debug, Clone, Default)]
 pub struct ShapeArena {
     pub nodes: Vec<ElementShape>,

@@ -9,9 +9,9 @@ use super::shape::QName;
 /// The namespace that XML always binds to the prefix `xml`.
 pub const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// Writes an element as canonical XML. The namespace of the element is the default namespace. A
-/// child with another namespace, or without one, changes the default namespace. An attribute with a
-/// namespace gets a prefix of its own.
+/// Writes an element as canonical XML. The start tag makes the namespace of the element the default
+/// namespace. A child with another namespace, or without one, changes the default namespace. An
+/// attribute with a namespace gets a prefix of its own.
 pub fn payload(element: &Element) -> String {
     let mut writer = ElementWriter::new(PrefixNumbers::OfPrefixes);
     writer.write_element(element, "");
@@ -26,13 +26,13 @@ pub fn content(element: &Element) -> String {
     writer.out
 }
 
-/// Numbering of the prefixes of attributes. Payloads and prompts are compared byte for byte with
-/// recorded ones, so each numbering must stay.
+/// How the prefixes of attributes are numbered. Payloads and prompts are compared byte for byte
+/// with recorded ones, so neither numbering may ever change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// Numbers the prefixes of an element by counting only those attributes that get a prefix.
+    /// The number of a prefix counts only those attributes of the element that get a prefix.
     OfPrefixes,
-    /// Numbers the prefixes of an element by counting all attributes, also those without a prefix.
+    /// The number of a prefix counts all attributes of the element, also those without a prefix.
     OfAttributes,
 }
 

@@ -1,6 +1,6 @@
-//! The lower bound of the cost of a message over NATS: a process that receives on core NATS,
-//! publishes to JetStream, and forwards each message after its acknowledgement. The process parses
-//! nothing.
+//! The lower bound of the cost of a message over NATS: a process that receives each message on core
+//! NATS, publishes it to JetStream, and forwards it after JetStream has acknowledged it. The
+//! process parses nothing.
 
 use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};

@@ -16,8 +16,8 @@ pub fn micros(work: impl FnOnce()) -> f64 {
     (spent() - before).as_secs_f64() * 1e6
 }
 
-/// Time of all cores since the system started, in ticks: idle, and total; `None` if the system does
-/// not report it.
+/// Idle time and total time of all cores since the system started, in ticks; `None` if the system
+/// does not report these times.
 pub type OfAll = Option<(u64, u64)>;
 
 pub fn of_all() -> OfAll {
@@ -28,8 +28,8 @@ pub fn of_all() -> OfAll {
     Some((times[3] + times[4], times[..8].iter().sum()))
 }
 
-/// Share of all cores that was in use since `before` was read, from 0 to 1; `None` if the system
-/// does not report it.
+/// Share of the time of all cores that was not idle since `before`, from 0 to 1; `None` if the
+/// system does not report these times.
 pub fn busy_since(before: OfAll) -> Option<f64> {
     let ((idle_before, before), (idle, now)) = (before?, of_all()?);
     Some(1.0 - (idle - idle_before) as f64 / (now - before).max(1) as f64)

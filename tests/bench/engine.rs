@@ -1,4 +1,5 @@
-//! Processor time of the workflow engine alone: the deliveries of a recorded run, handled again.
+//! Processor time of the workflow engine alone: the engine handles the deliveries of a recorded run
+//! once more.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -22,13 +23,12 @@ use super::relay::listener;
 use super::workflows::{Shape, chain_of, each_of, organism_of, run_once};
 
 const GOALS: usize = 2_000;
-/// Number of goals of the short run. The long run is compared with the cost per goal of the short
-/// run.
+/// Number of goals of the short run. Its cost per goal is the floor for the long run.
 const FEW_GOALS: usize = 200;
 
-/// Adds two figures: the engine's processor time per goal in a run of 2,000 goals, compared with a
-/// run of 200 goals. The goals of the first figure are the items of one list; the goals of the
-/// second figure run one after the other.
+/// Adds two figures. Each is the engine's processor time per goal in a run of 2,000 goals, compared
+/// with a run of 200 goals. In the first figure, the goals are the items of one list; in the
+/// second, the goals run one after the other.
 pub fn goals(bench: &mut Bench) {
     for (name, shape) in
         [("engine_items", each_of as fn(usize) -> Shape), ("engine_chain", chain_of)]
@@ -74,8 +74,8 @@ fn handler(config: &Config) -> WorkflowHandler {
     WorkflowHandler::new(listener("fan"), definitions, contracts, schemas, Arc::new(NoRuns))
 }
 
-/// Delivers one message after the other, as a pump does with a run that is never idle. Returns the
-/// processor time of the handler in microseconds.
+/// Delivers the messages one by one: each delivery contains one new message and all earlier ones.
+/// Returns the processor time of the handler in microseconds.
 fn play(handler: &WorkflowHandler, messages: &[Arc<Message>]) -> f64 {
     let mut micros = 0.0;
     for count in 1..=messages.len() {

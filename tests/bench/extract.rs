@@ -1,4 +1,5 @@
-//! `extract_whole` and `extract_bytewise`: turns pushed at once, and one character at a time.
+//! `extract_whole` and `extract_bytewise`: speed of the extractor when it gets a turn as one chunk,
+//! and when it gets the turn character by character.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The cost that sixty-four busy producers in one thread cause for another thread.
+//! The delay that sixty-four busy producers in one thread cause for calls in another thread.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -17,7 +17,7 @@ pub struct Bench {
     pub quick: bool,
 }
 
-/// One class of inputs of a figure.
+/// The result for one class of inputs. A figure may be measured with several classes.
 #[derive(Debug)]
 pub struct Class {
     pub name: String,
@@ -36,7 +36,7 @@ impl Figures {
         Self { lines: Vec::new() }
     }
 
-    /// Adds a figure and prints it. `floor` is the result of the disk and libxml2 alone, in the
+    /// Adds a figure and prints it. `floor` is the value with which the figure is compared, in the
     /// same unit.
     pub fn add(&mut self, name: &str, value: f64, unit: &str, floor: Option<f64>) {
         self.add_of(name, None, value, unit, floor);

@@ -12,7 +12,7 @@ use super::figures::{Figures, median};
 pub const TASK: &str = include_str!("../data/bench/task.xml");
 pub const TASK_SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bench/task.xsd");
 
-/// The speed of the disk and libxml2 alone, on this machine at this moment.
+/// The speed of a bare SQLite loop on this machine at this moment.
 #[derive(Debug)]
 pub struct Floors {
     /// Rows of 1 KB per second, in commits of 64.

@@ -1,8 +1,8 @@
 //! `gate_refuse`: time in which the gate refuses a megabyte of hostile XML, compared with a loop
 //! over the same bytes.
 //!
-//! The measurement covers the complete refusal: from the bytes to location, digest and head, ready
-//! to be recorded.
+//! The measurement covers the complete refusal, as the pump records it: with the location of the
+//! defect, and with the digest and the beginning of the text.
 
 use std::process::Command;
 use std::sync::Arc;

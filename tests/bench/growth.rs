@@ -1,4 +1,4 @@
-//! Speed of the relay on a long journal, and with many threads.
+//! Speed of the relay benchmark on a long journal, and with many threads.
 
 use super::figures::{Bench, median_of};
 use super::floor::directory;

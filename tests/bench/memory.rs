@@ -1,6 +1,6 @@
-//! Memory of a running organism: of the real program when idle and during a hundred simultaneous
-//! answers, and of this program after ten thousand threads. The memory is read from `/proc`, so
-//! these figures exist on Linux alone.
+//! Memory of a running organism. The real program is measured when idle and during a hundred
+//! simultaneous answers; an organism inside this program is measured after ten thousand threads.
+//! The memory is read from `/proc`, so these figures exist on Linux alone.
 
 use std::collections::HashMap;
 use std::path::Path;

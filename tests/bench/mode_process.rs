@@ -1,4 +1,5 @@
-//! This program in another mode: a child process that reports a state and stays in it.
+//! Starts this program again in another mode, as a child process. The child process prints the name
+//! of a state and waits in this state.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -25,7 +26,7 @@ impl ModeProcess {
         assert_eq!(line.trim_end(), state);
     }
 
-    /// Lets the process leave its state and end.
+    /// Closes the input of the process, so that the process ends.
     pub fn end(mut self) {
         drop(self.process.stdin.take());
         assert!(self.process.wait().unwrap().success());

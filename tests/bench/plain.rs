@@ -1,4 +1,4 @@
-//! The floor of everything that parses text: a loop over its bytes.
+//! A loop over the bytes of a text. It is the floor of the figures for parsers.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub fn count(text: &[u8]) -> usize {
     found
 }
 
-/// Duration of a measurement of one class in one run.
+/// Time for which the measured work is repeated.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns the median duration of `work` in seconds. A median is not affected by the runs that

@@ -1,8 +1,9 @@
 //! Processor time of reading a streamed answer of 2,000 tokens from a socket, measured in the
 //! thread that reads.
 //!
-//! `provider_openai` and `provider_anthropic` have no prompt and do not use the text.
-//! `extract_share` compares reading with and without extraction of actions from the text.
+//! The requests of `provider_openai` and `provider_anthropic` have no prompt, and the text of the
+//! answers is ignored. `extract_share` compares reading with and without extraction of actions from
+//! the text.
 
 use std::sync::Arc;
 

@@ -60,8 +60,8 @@ pub fn process_t64(bench: &mut Bench) {
     bench.figures.add("relay_process_t64", value, "messages/s", Some(bench.floors.rows));
 }
 
-/// Speed while the follower of the index is at full load, compared with the speed without it. Runs
-/// with and without the follower alternate.
+/// Speed of the relay while the index follower is at full load, compared with the speed without the
+/// index follower. Runs with and without the index follower alternate.
 pub fn indexed(bench: &mut Bench) {
     let runs: Vec<[f64; 2]> = (0..bench.runs)
         .map(|_| {

@@ -1,5 +1,5 @@
-//! Duration of a start: of a start on a long journal, until every record is verified and the state
-//! is rebuilt, and of a start of the real program, until it is ready.
+//! Duration of a start. Two kinds are measured: the start on a long journal, until every record is
+//! verified and the state is rebuilt; and the start of the real program, until it is ready.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader};
@@ -57,8 +57,9 @@ pub fn run(bench: &mut Bench) {
     bench.figures.add("cold_start_run", value, "ms", None);
 }
 
-/// Median seconds until an organism on a journal of `records` is ready: all records verified, the
-/// state rebuilt, and the control socket open. `runs` is the number of runs.
+/// Median seconds until an organism is ready on a journal with `records` records: all records
+/// verified, the state rebuilt, and the control socket open. `runs` is the number of measured
+/// starts.
 fn on_journal(records: usize, runs: usize) -> f64 {
     let place = directory("start");
     fill(&place, records, ROUNDS);
@@ -121,7 +122,7 @@ pub fn interrupt(running: &mut Child) {
 }
 
 /// Returns a command of the program on the config of the demo, with the program's files in `place`.
-/// The demo searches nothing, so any waiting program can replace the code search.
+/// The benches make no code search, so a script that only waits replaces the program `code-search`.
 fn organism(place: &Path, verb: &str) -> Command {
     let bin = place.join("bin");
     std::fs::create_dir_all(&bin).unwrap();

@@ -74,7 +74,7 @@ impl Story {
         story
     }
 
-    /// Returns the agent, with the delivery of its next turn.
+    /// Returns the input from which the prompt of the agent's next turn is rendered.
     pub fn due(&self, model: &str) -> PreviewInput {
         let thread = ThreadId::parse(THREAD).unwrap();
         due(self.config(model), &listener("writer"), &thread).unwrap()

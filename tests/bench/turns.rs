@@ -1,4 +1,4 @@
-//! The texts of models that the extraction figures parse, in classes by their content.
+//! The model texts that the extraction figures parse, in classes by their content.
 
 use std::sync::Arc;
 

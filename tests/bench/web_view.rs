@@ -135,7 +135,7 @@ fn links(page: &str, begin: &str) -> Vec<String> {
 }
 
 /// Time to the first byte of each kind of page (95th percentile). All requests use one connection,
-/// and begin after the view has proved the record.
+/// and begin after the web view has verified the journal.
 pub fn pages(bench: &mut Bench) {
     let (data, words) = large::data_and_words(bench);
     let served = BenchedView::on(data);
@@ -168,8 +168,8 @@ pub fn pages(bench: &mut Bench) {
     }
 }
 
-/// Speed of the relay with live pages open, compared with the speed without. Runs with and without
-/// live pages alternate, first at full load, then with half as many calls per second.
+/// Speed of the relay with open live pages, compared with the speed without live pages. Runs with
+/// and without live pages alternate, first at full load, then with half as many calls per second.
 pub fn relay_live(bench: &mut Bench) {
     let measure = |interval: Option<Duration>| {
         let runs: Vec<[f64; 2]> = (0..bench.runs)
@@ -202,8 +202,8 @@ fn rate(span: Duration, interval: Option<Duration>, is_live: bool) -> f64 {
     relay.hops_per_second()
 }
 
-/// Opens the live pages as soon as the record contains a thread. The returned operating system
-/// thread ends with the total number of page loads.
+/// Starts an operating system thread that opens the live pages as soon as the journal contains a
+/// thread. The result of the operating system thread is the total number of page loads.
 fn start_readers(place: &Path, has_ended: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let data = place.join("data");
     let has_ended = Arc::clone(has_ended);
@@ -228,7 +228,7 @@ fn start_readers(place: &Path, has_ended: &Arc<AtomicBool>) -> std::thread::Join
     })
 }
 
-/// Loads a page again whenever the record has grown, as the script of the page does. Returns the
+/// Loads a page again whenever the journal has grown, as the script of the page does. Returns the
 /// number of loads.
 fn read_live(view: &BenchedView, path: &str, has_ended: &AtomicBool) -> usize {
     let mut stream = TcpStream::connect(view.at).unwrap();

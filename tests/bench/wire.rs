@@ -1,4 +1,5 @@
-//! A local provider that streams one answer to every request, in the form of real providers.
+//! A local provider that streams one answer to every request, in the wire format of a real
+//! provider.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -7,7 +8,8 @@ use std::thread::JoinHandle;
 
 use serde_json::Value as Json;
 
-/// One wire format: the text around the tokens of an answer, and around each token.
+/// One wire format: the text before and after all tokens of an answer, and the text before and
+/// after each token.
 #[derive(Debug, Clone, Copy)]
 pub struct Wire {
     pub preset: &'static str,
@@ -42,7 +44,7 @@ pub const ANTHROPIC: Wire = Wire {
     end: "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 };
 
-/// A local server that sends one answer to each of a number of requests.
+/// A local server that answers a given number of requests, each with the same answer.
 pub struct Server {
     pub url: String,
     address: SocketAddr,

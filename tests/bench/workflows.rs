@@ -55,7 +55,7 @@ pub fn models_of(place: &Path, turns: &[Json], delay: Duration) -> String {
     format!("[models.m]\nprovider = \"playback\"\nrecording = \"recording.toml\"\n{delay}")
 }
 
-/// Loads an organism with these recorded turns; `text` declares the rest.
+/// Loads an organism whose model plays these recorded turns. `text` is the rest of the config.
 pub fn organism_of(place: &Path, turns: &[Json], delay: Duration, text: &str) -> Config {
     let models = models_of(place, turns, delay);
     let text = format!(
@@ -123,8 +123,8 @@ fn finder() -> Natives {
     HashMap::from([(listener("finder"), build)])
 }
 
-/// Measures `delays` delays of the timer in sequence. Returns the median duration of the whole
-/// sequence in milliseconds.
+/// Waits for `delays` time-outs of the timer, one after the other. Returns the median duration of
+/// all of them together, in milliseconds.
 fn millis_of(delays: u32) -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     median(CALLS / 4, || {
@@ -138,8 +138,9 @@ fn millis_of(delays: u32) -> f64 {
     })
 }
 
-/// Measures calls without and with delays of the model. Calls with delays are compared with
-/// `delays_in_a_row` delays in sequence, the critical path.
+/// Measures calls with a model that answers at once, and calls with a model that answers after a
+/// delay. The floor of the delayed calls is the duration of `delays_in_a_row` delays one after the
+/// other, because no call can be faster.
 fn add_overhead(
     bench: &mut Bench,
     name: &str,
@@ -156,7 +157,7 @@ fn add_overhead(
     }
 }
 
-/// One agent that calls one tool: two turns in a row.
+/// One agent that calls one tool. The agent takes two turns, one after the other.
 pub fn agent_1tool(bench: &mut Bench) {
     let turns =
         [turn("asker", "", 1, "<look>it</look>"), turn("asker", "", 2, "<found>it</found>")];
@@ -172,8 +173,8 @@ pub fn agent_1tool(bench: &mut Bench) {
     });
 }
 
-/// A goal of four agents at once and a supervisor who judges their outputs: two turns in a row. The
-/// verdict is streamed in two chunks.
+/// A goal that four agents perform at once, and a supervisor who judges their outputs afterwards.
+/// The verdict is streamed in two chunks.
 pub fn supervisor_4(bench: &mut Bench) {
     let agents = ["a", "b", "c", "d"];
     let mut turns: Vec<Json> =
@@ -197,7 +198,7 @@ pub fn supervisor_4(bench: &mut Bench) {
     });
 }
 
-/// The request of a workflow with this content.
+/// Returns the request that starts `workflow`. `content` is the content of its payload.
 pub fn request_of(workflow: &str, content: &str) -> String {
     let namespace = format!("https://xml-pipeline.org/ns/workflow/v1/{workflow}");
     format!("<{workflow} xmlns=\"{namespace}\">{content}</{workflow}>")
@@ -267,7 +268,8 @@ pub fn goals_2000(bench: &mut Bench) {
     bench.figures.add("goals_2000", many, "us CPU", Some(few));
 }
 
-/// A hundred items at once, each a turn in a new thread.
+/// A run of a workflow with a hundred items at once. Each item is one turn of an agent in a new
+/// thread.
 pub fn fanout_100(bench: &mut Bench) {
     let Shape { turns, text, request, expected } = each_of(ITEMS);
     let runs = if bench.quick { 2 } else { 10 };

@@ -41,8 +41,9 @@ impl Provider {
         Self { runtime, client, listener, connections: 0 }
     }
 
-    /// Checks that the cuts between chunks do not change the result. A complete answer must be
-    /// complete without the bytes after it, and none of its prefixes may be complete.
+    /// Checks that the result does not depend on how the answer is cut into chunks. If the
+    /// beginning of an answer is already complete, the whole answer must have the same result,
+    /// because the client ignores the bytes after a complete answer.
     pub fn http(&mut self, bytes: &[u8]) -> String {
         let whole = self.answer(&[bytes]);
         let mut dice = Dice::new(
@@ -172,8 +173,8 @@ fn reference(bytes: &[u8]) -> Events {
     found
 }
 
-/// Checks that the parser returns the events of the standard, whether the input comes in one piece,
-/// byte by byte or in other cuts.
+/// Checks that the parser returns the events that the standard requires, whether the input comes in
+/// one piece, byte by byte, or in three parts.
 pub fn sse(bytes: &[u8]) -> String {
     let expected = reference(bytes);
     assert_eq!(events(std::iter::once(bytes)), expected);

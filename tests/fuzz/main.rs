@@ -1,9 +1,9 @@
-//! Fuzzing of all parsers of foreign text, bytes or files with nearly valid inputs. The inputs are
-//! small mutations of a checked-in corpus and the same in every run. Stable Rust is enough.
+//! Fuzz tests of all parsers that read text, bytes or files from outside. The inputs are nearly
+//! valid: small mutations of a checked-in corpus, the same in every run. Stable Rust is enough.
 //!
-//! `FUZZ_SECONDS` sets the duration of each target (1), `FUZZ_SEED` the mutations (1). Failing
-//! inputs are stored in `target/fuzz/`; copy them into the corpus with the fix, because the corpus
-//! always runs first.
+//! `FUZZ_SECONDS` sets the seconds for each target (default: 1). `FUZZ_SEED` sets the seed of the
+//! mutations (default: 1). Failing inputs are stored in `target/fuzz/`; copy them into the corpus
+//! with the fix, because the corpus always runs first.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

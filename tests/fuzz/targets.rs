@@ -1,5 +1,5 @@
-//! The fuzz targets with their properties: plain functions of bytes that panic if the property is
-//! violated, and otherwise return a short name of the outcome.
+//! The fuzz targets with their properties. A target is a plain function of bytes, which panics if
+//! its property is violated, and otherwise returns a short name of the outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     said
 }
 
-/// A grammar with names of every kind: with children, with text alone, with a namespace, and for
-/// reasoning.
+/// A grammar with every kind of name: for elements with children, for elements with text alone, for
+/// elements with a namespace, and for reasoning.
 pub fn grammar() -> Arc<ActionGrammar> {
     let turn = r#"{
         "known_tags": {
@@ -80,8 +80,8 @@ fn extracted<'a>(
     extractor.finish()
 }
 
-/// Checks that the result is the same for the whole input, byte by byte and in chunks of any size,
-/// and that every action is one element.
+/// Checks that the extraction has the same result for the whole input, byte by byte and in chunks
+/// of any size. Also checks that every extracted action is one element.
 pub fn extract(grammar: &Arc<ActionGrammar>, bytes: &[u8]) -> String {
     let whole = extracted(grammar, std::iter::once(bytes));
     let seed = bytes.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(*byte));

@@ -1,7 +1,7 @@
 //! Abuse: malicious listeners, agents, clients and texts. Every accepted message is accounted for,
 //! and uninvolved clients are served.
 //!
-//! `ORGANISM_TORTURE=1` makes the bombs and storms larger.
+//! `ORGANISM_TORTURE=1` makes the attacks larger.
 
 mod attacker;
 mod bombs;

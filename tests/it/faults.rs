@@ -1,9 +1,9 @@
 //! Failures of the process, the power supply, the disk or the directory, tested on the whole
-//! product. After each failure, the clients' ledger, the record and the effects of the listeners
+//! product. After each failure, the clients' ledger, the journal and the effects of the listeners
 //! must agree.
 //!
-//! Some tests need tracing or mounting. Where the machine does not permit it, they are skipped with
-//! a line on standard error.
+//! Some tests need tracing or mounting. Where the machine does not permit this, the tests are
+//! skipped with a line on standard error.
 
 mod disk;
 mod holders;

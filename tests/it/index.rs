@@ -1,4 +1,4 @@
-//! The index of the record: its rows, its damage, and queries on it.
+//! The index beside a journal: its rows, damage to it, and queries on it.
 
 mod damage;
 mod follower;

@@ -1,5 +1,5 @@
-//! Mutation tests: each safety rule is broken on purpose, and its guard must fail. Without the
-//! break, the guard passes.
+//! Mutation tests: each mutant breaks one safety rule on purpose. The tests that guard this rule
+//! must then fail, and must pass without the mutant.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -23,7 +23,7 @@ const ATTACKER: &str =
 const MUTATED_TURNS: &str =
     "extract::mutated::no_mutated_turn_acts_on_a_draft_a_quotation_or_the_inside_of_something_else";
 
-/// Each mutant with its guards.
+/// Each mutant with the tests that must fail because of it. A test of this list is called a guard.
 const GUARDS: &[(&str, &str)] = &[
     (
         "check-by-the-new-schemas",

@@ -113,7 +113,8 @@ use crate::json_schemas::assert_described;
 
 /// A time-out that is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Shortest and longest time between two looks at what a test waits for.
+/// Shortest time between two checks of the condition that a test waits for; `POLL_MAX` is the
+/// longest.
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(50);
 
@@ -122,8 +123,8 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(PATIENCE, what, look)
 }
 
-/// Polls until `look` returns a value, and panics after `patience`. The longer it has waited, the
-/// less often it looks, because many a look starts a process.
+/// Polls until `look` returns a value, and panics after `patience`. The pauses between polls grow,
+/// because many tests start a process for each poll.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     let deadline = begun + patience;

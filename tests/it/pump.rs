@@ -1,4 +1,5 @@
-//! The pure step with the real gate and real schemas: sections 4 to 6 of the design.
+//! The core of the pump, which takes one step for each event, with the real gate and real schemas:
+//! sections 4 to 6 of the design.
 
 mod absent;
 mod allotments;
@@ -49,8 +50,8 @@ mod waiting;
 mod wall_time;
 pub mod world;
 
-/// Tests that give records with facts and inputs that the simulation does not reach. Each test has
-/// a name, under which its journal is stored.
+/// Tests that produce records with facts and inputs which the simulation does not reach. The
+/// journal of each test is stored under the name beside the test.
 pub const WITH_RARE_RECORDS: [(&str, fn()); 8] = [
     ("a-request-renews-its-budgets", renewals::a_restart_renews_nothing_and_forgets_no_renewal),
     (

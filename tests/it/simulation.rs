@@ -24,7 +24,8 @@ use faults::{Fault, Tally};
 use run::{Totals, run, run_with};
 
 const SEEDS: u64 = 500;
-/// Number of seeds that are run with trees that leave memory and with trees that stay.
+/// Number of seeds that run twice: once with trees that leave memory, and once with trees that stay
+/// in memory.
 const COMPARED_SEEDS: u64 = 100;
 
 fn variable(name: &str) -> Option<u64> {

@@ -736,8 +736,8 @@ fn a_placeholder_with_single_braces_is_noted() {
     assert_eq!(notes("{{input/words}} words {as/json} {x} { input } on"), [""; 0]);
 }
 
-/// The threads that undo calls count among the threads of a run, because each call that can be
-/// undone may be undone in a separate thread.
+/// Each call that can be undone may be undone in a separate thread. These threads count among the
+/// threads of a run.
 #[test]
 fn threads_that_undo_count_among_the_threads_of_a_run() {
     let notes = |children: u32| {

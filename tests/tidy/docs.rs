@@ -1,5 +1,5 @@
-//! The docs agree with the code: every code has its page, every word is described, and every link
-//! has a target.
+//! The docs agree with the code: every error code has its page, every core payload is described,
+//! and every link has a target.
 
 use std::collections::BTreeSet;
 

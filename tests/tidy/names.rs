@@ -276,7 +276,7 @@ fn every_limit_bounds_something() {
     nothing(idle.collect(), "limits that limit nothing");
 }
 
-/// Codes of the closed list that no code produces yet, with the planned cause.
+/// Codes of refusals and errors that the product does not produce yet, each with the planned cause.
 const NOT_GIVEN_YET: &[(&str, &str)] =
     &[("ErrorCode::StorageFull", "work that cannot wait for room; today all of it waits")];
 

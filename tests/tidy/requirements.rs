@@ -40,7 +40,7 @@ fn required() -> BTreeSet<String> {
     DOCUMENTS.iter().flat_map(ids).collect()
 }
 
-/// Location of a test, and the ids in the comments above it.
+/// Maps the location of each test to the requirement ids in the comments above the test.
 fn tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     for file in rust() {

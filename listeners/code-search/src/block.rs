@@ -6,7 +6,8 @@ pub enum BlockShape {
     Braces(LexicalRules),
     Indented,
     Headings,
-    /// Guesses the form: braces if the definition contains a brace, otherwise indentation.
+    /// Unknown language. A block counts as braced if the definition contains a brace, otherwise as
+    /// indented.
     Guessed,
 }
 

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         .serve()
 }
 
-/// Turns a result into an answer. A tool error is a payload like any other.
+/// Makes the listener's answer from the result of a request. A tool error becomes a payload, too.
 fn reply<P: TypedPayload>(result: Result<P, code_search::ToolError>) -> Result<Reply, String> {
     match result {
         Ok(payload) => Reply::of(&payload),

@@ -198,8 +198,9 @@ fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> O
     }
 }
 
-/// Returns the index after the token at `at`, or after the closing bracket if that token is an
-/// opening bracket. Returns `None` at the end of the text and at a closing bracket.
+/// Returns the index after the token at `at`. If this token is an opening bracket, returns the
+/// index after its closing bracket. Returns `None` if there is no such token, if the token is a
+/// closing bracket, or if its closing bracket is missing.
 fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, token) in texts.iter().enumerate().skip(at) {

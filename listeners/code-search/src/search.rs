@@ -1,4 +1,4 @@
-//! Searches lines that match a regular expression, in the order of path and line.
+//! Finds the lines that match a regular expression. The matches are in the order of path and line.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
 
 /// Searches the whole tree, or the part of the tree at `path`. If the query is not a valid regular
-/// expression, it is searched as plain text, and a note states this.
+/// expression, the search looks for the query as plain text and adds a note to the results.
 pub fn search(tree: &SearchTree, request: &Search) -> Result<SearchResults, ToolError> {
     let mut notes = Vec::new();
     let matcher = matcher(&request.query, &mut notes)?;
@@ -139,7 +139,8 @@ fn shown_match(file: &str, line: u64, bytes: &[u8], by: &RegexMatcher) -> LineMa
     LineMatch { file: file.to_owned(), line, column, text }
 }
 
-/// Cuts a long line around its match. Each cut states how much was removed.
+/// Shortens a long line and keeps the text around the match. Each cut is replaced by a note with
+/// the number of removed bytes.
 fn cut(line: &str, start: usize) -> String {
     if line.len() <= limits::LINE_BYTES_MAX {
         return line.to_owned();

@@ -56,8 +56,8 @@ const ANY: &[&str] = &[
     r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
 ];
 
-/// Words that begin a statement. The expression for functions would match them, so the search
-/// excludes them.
+/// Keywords that begin a statement. The expression for functions would also match such statements,
+/// so the search excludes them.
 const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
@@ -153,8 +153,8 @@ fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines
     DefinitionLines { first, last: block::end(lines, line, shape) }
 }
 
-/// Whether a definition has the wanted name. The wanted name of a heading may also be the anchor
-/// that renderers derive from the heading.
+/// Whether `name`, the name of a definition, is the wanted name. For a heading, `wanted` may also
+/// be the anchor that renderers make from the heading.
 fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     if shape != BlockShape::Headings {
         return name == wanted;

@@ -56,8 +56,8 @@ fn check(file_path: &str, expected: Expect) {
     expected.assert_eq(&extract(file_path).unwrap());
 }
 
-/// Returns the notes of an extract, and the first line that is not a note. That line states the
-/// extracted lines.
+/// Returns the notes of an extract, and the first line after the notes. That line gives the range
+/// of the extracted lines.
 fn span(file_path: &str) -> String {
     let text = extract(file_path).unwrap_or_else(|error| error.message);
     let notes = text.lines().filter(|line| line.starts_with("note: "));

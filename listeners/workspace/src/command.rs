@@ -19,7 +19,7 @@ use crate::supervise::SUPERVISE;
 /// Runs commands with the environment and the time limit in its fields.
 #[derive(Debug, Clone)]
 pub struct CommandRunner {
-    /// Path of this listener's own program.
+    /// Path of this listener's own program, which also runs as the supervisor.
     pub supervisor: PathBuf,
     pub environment: Vec<(OsString, OsString)>,
     pub time: Duration,

@@ -11,8 +11,8 @@ use crate::limits;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// The part of a body that belongs to the file. If a line end follows the opening tag directly, it
-/// does not belong to the file.
+/// Returns the content for the file from the text of an element. Removes a line end that directly
+/// follows the opening tag.
 pub fn body(text: &str) -> &str {
     text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 const PASSED: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Variables for a program that runs without a terminal and without a person.
+/// Variables that every command gets, because commands run without a terminal and without a person.
 const SET: [(&str, &str); 4] =
     [("TERM", "dumb"), ("NO_COLOR", "1"), ("PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
 

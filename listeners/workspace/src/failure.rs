@@ -13,8 +13,8 @@ pub enum FailureCode {
     /// No agent may write the file: it is in git's own directory, or a temporary file of this
     /// listener.
     Protected,
-    /// A person must approve the change and has not, because other programs execute the file on
-    /// their own.
+    /// Other programs execute the file on their own, so a person must approve the change, and no
+    /// person has approved it.
     Dangerous,
     /// A symbolic link is part of the path.
     Link,
@@ -36,7 +36,7 @@ pub enum FailureCode {
     BadPackage,
     UnknownProposal,
     /// The preview with which a person approved the call is no longer valid. The schema lacks this
-    /// code: such a call is refused, and gets no answer with a failure.
+    /// code, because the listener refuses such a call instead of answering with a failure.
     StalePreview,
     /// The listener died while a command was running, so the result of the command is unknown.
     Interrupted,
@@ -91,8 +91,8 @@ impl ActionFailure {
         Self { code, message: message.into() }
     }
 
-    /// Creates the failure for an error of the operating system. `doing` names the action on the
-    /// path at which the error occurred.
+    /// Creates the failure for an error of the operating system. `doing` is the failed action as a
+    /// verb, such as `read`, and `place` is the path of the file.
     pub fn of(error: Errno, doing: &str, place: &WorkspacePath) -> Self {
         Self::system(error, &format!("cannot {doing} `{place}`"))
     }

@@ -8,7 +8,7 @@ use organism::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 pub const FILE_BYTES_MAX: usize = 4 << 20;
 /// Maximum files of one set of changes.
 pub const SET_FILES_MAX: usize = 100;
-/// Maximum bytes of all files of a set, before and after together.
+/// Maximum bytes of all files of a set. Counts the old content and the new content of each file.
 pub const SET_BYTES_MAX: usize = 32 << 20;
 /// Maximum commands and installations of one set.
 pub const SET_COMMANDS_MAX: usize = 10;

@@ -33,13 +33,13 @@ pub struct SetManifest {
 pub struct FileEntry {
     #[serde(rename = "path")]
     pub path: String,
-    /// Content before the change; `None` if there was no file.
+    /// Hash of the content before the change; `None` if there was no file.
     #[serde(rename = "before", default, skip_serializing_if = "Option::is_none")]
     pub before: Option<ContentHash>,
-    /// Content after the change; `None` if the file was removed.
+    /// Hash of the content after the change; `None` if the file was removed.
     #[serde(rename = "after", default, skip_serializing_if = "Option::is_none")]
     pub after: Option<ContentHash>,
-    /// Owner and mode of the file before the change, which the file keeps.
+    /// Owner and mode of the file before the change. The changed file keeps both.
     #[serde(rename = "owner", default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<FileOwner>,
 }

@@ -25,7 +25,7 @@ impl CommandOutput {
         self.tail.drain(..excess);
     }
 
-    /// Length of the whole output in bytes, kept or not.
+    /// Length of the whole output in bytes, including bytes that were not kept.
     pub fn total(&self) -> u64 {
         self.total
     }

@@ -101,9 +101,9 @@ fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Whether agents must not write a file of this name. Such a file is a temporary file of this
-/// listener, or belongs to git's own directory, under any spelling that some file system accepts.
-/// Git executes files in that directory without approval.
+/// Whether agents must not write a file with this name. True for this listener's temporary files,
+/// and for git's own directory in every spelling that some file system accepts. Git executes files
+/// in that directory without approval.
 fn is_protected(name: &str) -> bool {
     self_running::is_git(name) || self_running::plain(name).starts_with(TEMPORARY)
 }

@@ -156,7 +156,7 @@ impl WorkspaceRoot {
     }
 }
 
-/// Reads a regular file in an open directory. Error messages name the file `place`.
+/// Reads a regular file in an open directory. Error messages use the path `place` for the file.
 pub fn read_in(
     dir: &OwnedFd,
     name: &str,

@@ -2,8 +2,8 @@
 //! command, so the write is held for approval like a command. Only the names of a file and of its
 //! directories decide whether the write is held.
 
-/// Directories in which every file is held for approval: configuration that editors, shells,
-/// agents, CI and version control read and execute.
+/// Names of directories with configuration that editors, shells, agents, CI or version control
+/// execute. A write to any file in such a directory needs approval.
 const DIRECTORIES: &[&str] = &[
     ".aider",
     ".buildkite",
@@ -44,7 +44,8 @@ const DIRECTORIES: &[&str] = &[
     ".zed",
 ];
 
-/// Names of files that are held for approval in every directory.
+/// Names of files. A write to a file with one of these names needs approval, whatever its
+/// directory.
 const FILES: &[&str] = &[
     // Git: address and update command of a submodule, settings, and the file that marks a bare
     // repository.
@@ -160,7 +161,7 @@ const GIT_HOOKS: &[&str] = &[
     "update",
 ];
 
-/// Endings of file names. A file with such a name is held for approval.
+/// Endings of file names. A write to a file whose name has such an ending needs approval.
 const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
 
 /// Ending of the names of bare repositories.
@@ -169,7 +170,8 @@ const BARE_REPOSITORY: &str = ".git";
 /// Git's own directory. No agent may write it.
 const GIT: &str = ".git";
 
-/// Returns the first name in a path by which other programs would execute the file on their own.
+/// Returns the first name in a path that makes other programs execute the file on their own.
+/// Returns `None` if no name does so.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
@@ -181,8 +183,8 @@ fn is_held_directory(name: &str) -> bool {
     DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
 }
 
-/// Whether writing a file with this name is held for approval. Includes the names of held
-/// directories, because some programs read a file in place of such a directory.
+/// Whether a write to a file with this name needs approval. True also for the names in
+/// `DIRECTORIES`, because some programs read a file in place of such a directory.
 fn is_held_file(name: &str) -> bool {
     let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
     is_named(FILES)

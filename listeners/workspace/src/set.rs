@@ -15,8 +15,8 @@ use crate::place::WorkspacePath;
 use crate::root::{self, FoundFile, WorkspaceRoot};
 use crate::state::{StateLock, WorkspaceState};
 
-/// Failpoint of tests, which the code passes before each step with an effect that is visible from
-/// outside.
+/// Name of the failpoint before each step that has an effect outside this process. Tests crash the
+/// process at this failpoint.
 const STEP: &str = "workspace-step";
 
 /// Data of a set of changes, without the changed files themselves.

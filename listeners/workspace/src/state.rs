@@ -110,7 +110,8 @@ impl WorkspaceState {
         }
     }
 
-    /// Stores a set, its contents first. After this call the set can be taken back.
+    /// Stores a set: first the contents of its files, then its manifest. After this call the set
+    /// can be taken back.
     pub fn begin(&self, manifest: &SetManifest, changes: &[FileChange]) -> io::Result<()> {
         self.abandon()?;
         let folder = self.open_folder();
@@ -241,7 +242,7 @@ impl WorkspaceState {
         write(&file, &serde_json::to_vec(command)?)
     }
 
-    /// Returns the command of a proposal; `None` if the proposal is unknown or was already taken.
+    /// Returns the command of a proposal; `None` if the proposal is unknown or was already used.
     pub fn proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };
         match fs::read(&file) {
@@ -251,7 +252,8 @@ impl WorkspaceState {
         }
     }
 
-    /// Takes a proposal and returns its command. A proposal can be taken only once.
+    /// Marks a proposal as used and returns its command. Returns `None` if the proposal is unknown
+    /// or was already used.
     pub fn take_proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };
         let used = file.with_extension("used");

@@ -29,7 +29,7 @@ use crate::state::WorkspaceState;
 pub struct Options {
     /// State directory, outside the workspace.
     pub state: PathBuf,
-    /// Path of this listener's own program.
+    /// Path of this listener's own program, which also runs as the supervisor.
     pub supervisor: PathBuf,
     /// Shell that runs commands.
     pub shell: PathBuf,
@@ -424,7 +424,7 @@ fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange
     Ok(changes)
 }
 
-/// The first and the last set that changed a file, each with the index of the file.
+/// The first and the last set that changed a file, each with the index of the file in that set.
 struct FileSpan<'a> {
     first: (&'a SetManifest, usize),
     last: (&'a SetManifest, usize),

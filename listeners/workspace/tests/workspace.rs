@@ -1,4 +1,4 @@
-//! Tests of the workspace as a value, and of its program over a pipe.
+//! Tests of the workspace in two ways: called in this process, and as a program over a pipe.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 #[path = "workspace/commands.rs"]

@@ -1,4 +1,5 @@
-//! Memories that agents keep between turns: the fold of each thread and its rendered messages.
+//! Memories that agents keep between turns. A memory contains the tables made from the records of
+//! one thread, and the rendered messages of that thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +19,8 @@ use super::source_turns::SourceTurns;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    /// Mark of the last transfer; `None` if the thread was never transferred from another machine.
+    /// Digest by which the pump recognizes the part of the thread that was transferred last; `None`
+    /// if the thread was never transferred from another machine.
     mark: Option<Digest>,
 }
 
@@ -34,7 +36,8 @@ impl ThreadMemory {
     }
 
     /// Returns the position up to which the thread was transferred from another machine, and the
-    /// mark of the last transfer; `None` if nothing was transferred.
+    /// digest by which the pump recognizes the transferred part. Returns `None` if nothing was
+    /// transferred.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
         self.mark.map(|mark| (self.up_to(), mark))
     }
@@ -69,8 +72,8 @@ impl ThreadMemory {
     }
 }
 
-/// Memories of all agents of a process. Between turns, it keeps the memories that were used most
-/// recently.
+/// Memories of all agents of a process. The memories that were used most recently are kept between
+/// turns.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// History of the threads from which forks were made.
@@ -89,8 +92,8 @@ impl AgentMemories {
         Self { history, source_history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
     }
 
-    /// Returns these memories with `source_history` as the reader of source threads, for forks
-    /// whose sources are in other journals.
+    /// Sets the history from which the source threads of forks are read. Needed if sources of forks
+    /// are in other journals.
     #[must_use]
     pub fn with_source_history(self, source_history: Arc<dyn ThreadHistory>) -> Self {
         Self { source_history, ..self }
@@ -100,8 +103,8 @@ impl AgentMemories {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the kept memory of `agent` for `thread`, or an empty memory. Ignores a kept memory
-    /// that reaches beyond `up_to`.
+    /// Removes and returns the kept memory of `agent` for `thread`. Returns an empty memory if none
+    /// is kept, or if the kept memory reaches beyond `up_to` or has another scope.
     pub fn take(
         &self,
         agent: &ListenerName,

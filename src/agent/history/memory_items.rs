@@ -18,9 +18,9 @@ pub(super) struct MemoryItems {
     version: RendererVersion,
     /// Call of the last delivery, and position of the first delivery of that call.
     delivered: (CallId, Position),
-    /// Number of the fold's turns that the items contain.
+    /// Number of turns of the fold that are already among the items.
     turns: usize,
-    /// Number of the fold's messages that were considered.
+    /// Number of messages of the fold that were already considered.
     seen: usize,
     /// Indices of considered messages that are requests and were not delivered yet.
     waiting: Vec<usize>,
@@ -30,7 +30,8 @@ pub(super) struct MemoryItems {
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item.
     last: Option<Place>,
-    /// Number of clearings, and number of messages replaced by stubs, in the fold.
+    /// Counts of changes to older items in the fold: how often the window was cleared, and how many
+    /// messages were replaced by placeholders.
     changes: (usize, usize),
 }
 
@@ -39,7 +40,7 @@ pub(super) struct MemoryItems {
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
-    /// Computes the items of the memory of `call` at a delivery.
+    /// Computes the items of the agent's memory for the delivery of `call` at `position`.
     pub fn new(
         fold: &ThreadFold,
         call: CallId,
@@ -83,9 +84,9 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
-    /// Adds the items that the fold gained since the last delivery. Returns false if an item
-    /// already in the list has changed, or if a new item must be inserted before an old one; the
-    /// list is then unusable.
+    /// Adds the items that the fold has gained since the last delivery. Returns false if an
+    /// existing item has changed, or if a new item belongs before an existing item. The list must
+    /// then be computed again.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -186,7 +187,8 @@ impl MemoryItems {
     }
 }
 
-/// Counts the recorded changes to existing items: clearings, and messages replaced by stubs.
+/// Counts the recorded changes to older items: how often the window was cleared, and how many
+/// messages were replaced by placeholders.
 fn changes(fold: &ThreadFold) -> (usize, usize) {
     (fold.windows.len(), fold.left_out.len())
 }
@@ -259,9 +261,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes items whose `seq` is less than `before`. Of these items, the last `kept` that count
-/// towards the window remain, and so do all items after the first remaining one. The request of the
-/// call `stays` is never removed.
+/// Removes items that are outside the window. The window contains the items whose `seq` is at least
+/// `before`, the last `kept` older items that count towards the window, and everything after the
+/// first of these items. The request of the call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -285,8 +287,8 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
     });
 }
 
-/// Inserts the mark for removed items: after the open request if the window begins with that
-/// request, otherwise at the beginning.
+/// Inserts [`MemoryItem::Cleared`] at the point where items were removed: after the request of
+/// `call` if the items begin with that request, otherwise at the beginning.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

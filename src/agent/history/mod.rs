@@ -46,7 +46,7 @@ pub enum MemoryItem {
     /// Text of one of the agent's own turns.
     ModelText(Arc<ModelText>),
     ThreadMessage(Arc<ThreadMessage>),
-    /// Marks a place where items are no longer in the agent's window.
+    /// Marks the point at which items were removed, because they are outside the agent's window.
     Cleared,
 }
 
@@ -76,7 +76,8 @@ pub struct RecordedToolCall {
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// Whether a stub replaces the message, because it does not fit into the context window.
+    /// Whether a placeholder replaces the message, because the message does not fit into the
+    /// context window.
     pub left_out: bool,
     /// The native call whose result this message is: its turn, and its index among the native calls
     /// of the turn. Set only while the turn is in the window.

@@ -70,7 +70,8 @@ impl SourceTurns {
         self.bytes
     }
 
-    /// Adds the turns in these records, which must directly follow the records added before.
+    /// Adds the turns in `records`. The records must directly follow the records that were added
+    /// before.
     pub(super) fn extend(&mut self, records: &[Record], agent: &ListenerName, thread: &ThreadId) {
         let known = self.up_to;
         for record in records.iter().filter(|record| record.position > known) {

@@ -1,5 +1,5 @@
-//! The records of a thread, folded into tables, for one agent. A fold grows with each new record of
-//! the thread, so a turn reads only what is new.
+//! A fold: tables of an agent's turns, messages and calls, made from the records of one thread.
+//! Each new record of the thread is added to the tables, so a turn reads only the new records.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,13 +33,14 @@ pub struct ThreadFold {
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
-    /// The agent's own calls, each under the message that opened the call.
+    /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Turn and index of each native call, under the message with the result of the native call.
+    /// For each message that is the result of a native call, the turn and the index of the native
+    /// call.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Turn and index of each refused action, under the message that reports the refusal.
+    /// For each message that reports a refusal, the turn and the index of the refused action.
     pub(super) refusals: ByMessage<(u64, usize)>,
-    /// Messages that an earlier turn replaced by stubs.
+    /// Messages that were replaced by placeholders in an earlier turn.
     pub(super) left_out: HashSet<MessageId>,
     /// Arguments `(before, kept)` of each clearing of the window, oldest first.
     pub(super) windows: Vec<(u64, u32)>,
@@ -80,7 +81,7 @@ struct TurnRecord {
 }
 
 impl ThreadFold {
-    /// Creates a fold without records.
+    /// Creates an empty fold.
     pub fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
         Self {
             agent,
@@ -263,8 +264,8 @@ impl ThreadFold {
         seen.filter_map(|(_, message)| TimerNames::read(message, &self.agent)).collect()
     }
 
-    /// Computes the memory of a call at a delivery. The position of the delivery must not be before
-    /// the last record.
+    /// Computes the agent's memory for the delivery of `call` at `position`. `position` must not be
+    /// smaller than [`ThreadFold::up_to`].
     pub fn memory(
         &mut self,
         call: CallId,

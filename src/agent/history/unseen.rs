@@ -25,7 +25,8 @@ pub struct UnseenMessage {
 pub enum UnseenReason {
     /// The agent cleared its window with `clear-context`.
     Cleared,
-    /// A stub replaces the message, because it did not fit into the context window of the model.
+    /// A placeholder replaces the message, because the message did not fit into the context window
+    /// of the model.
     DidNotFit,
     /// The agent remembers only messages that it sent or received, and the message went between
     /// other listeners.
@@ -44,9 +45,9 @@ impl UnseenReason {
 
 /// The messages and turns that a memory shows.
 struct ShownItems {
-    /// For each shown message, whether a stub replaces it.
+    /// For each message in the memory, whether a placeholder replaces it.
     messages: HashMap<MessageId, bool>,
-    /// The agent's turns, by `seq`.
+    /// The agent's turns in the memory, by `seq`.
     turns: HashSet<u64>,
 }
 
@@ -70,9 +71,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages that the thread contains at the viewpoint and the prompt at the viewpoint
-/// does not show, oldest first. `left_out` names the messages that the turn at the viewpoint
-/// replaced by stubs.
+/// Returns the messages that the thread contained at the viewpoint but that the prompt at the
+/// viewpoint does not show, oldest first. `left_out` lists the messages that the turn at the
+/// viewpoint replaced by placeholders.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

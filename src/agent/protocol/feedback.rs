@@ -11,18 +11,18 @@ pub const TRUNCATED: &str = "truncated";
 pub const REFUSED: &str = "answer-refused";
 /// Code: the provider rejected the request.
 pub const REJECTED: &str = "request-rejected";
-/// Code: a native call, in a protocol whose actions are XML.
+/// Code: the model made a native call, although actions are written as XML in this protocol.
 pub const NATIVE_CALL: &str = "native-call";
-/// Code: XML of an action, in a protocol whose actions are native calls.
+/// Code: the model wrote an action as XML, although actions are native calls in this protocol.
 pub const XML_CALL: &str = "xml-tool-call";
-/// Code: a native call of a tool that was not offered.
+/// Code: the model called a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
-/// Code: a `progress` payload from an agent without progress reports.
+/// Code: the model wrote a `progress` payload, although its agent has no progress reports.
 pub const PROGRESS: &str = "progress-suppressed";
-/// Code: a slot that belongs to another turn or does not exist.
+/// Code: the model wrote a slot whose name does not contain the nonce of this turn.
 pub const NONCE: &str = "nonce-mismatch";
 pub const SLOT: &str = "slot-mismatch";
-/// Code: a final report without an end tag.
+/// Code: the final report has no end tag.
 pub const FINAL_UNCLOSED: &str = "final-unclosed";
 pub const FINAL_TRUNCATED: &str = "final-truncated";
 pub const FINAL_FORMAT: &str = "final-format";

@@ -84,8 +84,9 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Returns the finals in the form that the slot of `xml-final` takes. If some final can contain
-    /// text, the slot takes a report as text. Otherwise it takes a whole final as XML.
+    /// Adapts the final payloads to the slot of `xml-final`. If some final payload can contain
+    /// text, the slot takes a report as text. Otherwise the slot takes a whole final payload as
+    /// XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -94,18 +95,18 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the finals' local names as tags, for texts.
+    /// Returns the local names of the final payloads as tags, such as `<a> or <b>`, for sentences.
     fn tags(&self) -> String {
         let tags: Vec<_> = self.words.iter().map(|word| format!("<{}>", word.name.local)).collect();
         tags.join(" or ")
     }
 
-    /// Reads a declared final as XML from the text of a slot.
+    /// Reads a declared final payload that a slot contains as XML.
     ///
     /// # Errors
     ///
-    /// Returns a finding if the text is not exactly one declared final, or if the final's schema
-    /// refuses it.
+    /// Returns a finding if the slot does not contain exactly one declared final payload, or if the
+    /// schema refuses that payload.
     pub fn declared(
         &self,
         extraction: &Extraction,
@@ -141,7 +142,8 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the property that contains the report in a native call of a final.
+    /// Returns the name of the property that contains the report in a native call of the final
+    /// payload `name`.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -150,7 +152,7 @@ impl AgentFinals {
         self.words.iter().find(|word| word.name == *name)?.report.as_ref()
     }
 
-    /// Returns the first final that can contain a plain-text report.
+    /// Returns the first final payload that can contain a plain-text report.
     pub fn of_text(&self) -> Option<&PayloadName> {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
@@ -230,8 +232,8 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the parameters of a final as a native tool. A JSON report is an object among these
-    /// parameters, not a text.
+    /// Returns the parameters of the native tool for the final payload `name`. A JSON report is an
+    /// object among these parameters, not a text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
@@ -241,8 +243,8 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the arguments of a native call to arguments of the payload. This is the inverse of
-    /// [`AgentFinals::parameters`].
+    /// Converts the arguments of a native call to the arguments of the final payload: an object for
+    /// the report becomes a text. This is the inverse of [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {
@@ -257,9 +259,8 @@ impl AgentFinals {
     }
 }
 
-/// Returns the format of a final report as the last words of a sentence, such as `, in markdown`.
-/// The text is empty if no final takes a report; earlier renderer versions name the format even
-/// then.
+/// Returns a phrase that names the format of a final report, such as `, in markdown`. From the
+/// eighth renderer version on, the phrase is empty if no final payload can contain a text.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())

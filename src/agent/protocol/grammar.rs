@@ -14,7 +14,8 @@ const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Element that contains results in user messages.
 const RESULT: &str = "tool_result";
 
-/// The payload names in an agent's grammar, to which each turn adds its slots.
+/// The payload names in an agent's grammar. [`GrammarWords::with_slots`] adds the slots of one
+/// turn.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
     shapes: ShapeArena,

@@ -222,7 +222,7 @@ fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
 }
 
 impl AgentProtocol {
-    /// Whether a text can be the report of a final.
+    /// Whether the agent has a final payload that can contain a plain-text report.
     pub fn has_text_final(&self) -> bool {
         self.prompt_input.finals.of_text().is_some()
     }

@@ -26,7 +26,7 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 pub struct ParsedToolCall {
     pub call: ToolCall,
     /// Digest of the payload that was made from the call, or of the refused text. The digest
-    /// identifies the message or refusal of the call in the record.
+    /// identifies, in the record, the message or the refusal to which the call led.
     pub digest: Digest,
 }
 
@@ -41,8 +41,8 @@ pub struct ParsedTurn {
     pub calls: Vec<ParsedToolCall>,
     /// All findings, as they are recorded.
     pub findings: Vec<Finding>,
-    /// Findings that the agent gets as feedback. A finding about a broken action is in `actions`
-    /// instead, with that action.
+    /// Findings that the agent gets as feedback. The finding about a broken action is in `broken`
+    /// instead, together with the action.
     pub feedback: Vec<Finding>,
     /// Findings that are only recorded, because their payloads were accepted.
     pub warnings: Vec<Finding>,
@@ -51,7 +51,7 @@ pub struct ParsedTurn {
 }
 
 impl ParsedTurn {
-    /// Whether the turn is text without an action, and this is the turn's only mistake.
+    /// Whether the turn's only mistake is that it contains text but no action.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -62,7 +62,7 @@ impl ParsedTurn {
 
 /// Decision about an element that may be an action.
 pub(super) enum ElementVerdict {
-    /// The element is an action, and its content is taken as written.
+    /// The element is an action, and its content is accepted as written.
     Take,
     /// The element is replaced by this action.
     Act(TurnAction),
@@ -173,8 +173,8 @@ impl ParsedItems {
         }
     }
 
-    /// If the text ends inside a broken action, adds to the refusal of that action that the
-    /// provider cut the text, and returns true. Otherwise returns false.
+    /// Returns whether the text ends inside a broken action. If so, extends the refusal of that
+    /// action by the reason: the provider cut the text off.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
@@ -223,7 +223,8 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
     NOTES.iter().any(|note| *name == system::name(note))
 }
 
-/// Returns the finding with the code that records and feedback use.
+/// Returns the finding with a code in the form that records and feedback use: with hyphens instead
+/// of underscores.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }

@@ -8,9 +8,9 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item is part of the answer: text, or an element such as HTML in Markdown. An element
-/// that contains an action, or whose name is or resembles that of an action, is no part of the
-/// answer.
+/// Whether an item is part of the answer. Text is part of the answer, and so is an unknown element,
+/// such as HTML in Markdown. An unknown element is no part of the answer if it contains an action,
+/// or if its name is or resembles the name of an action or of a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,

@@ -39,7 +39,7 @@ impl fmt::Display for AnsweringPeer {
 }
 
 /// Vocabulary of an agent: the payload names of the peers in the order of the config, then the
-/// agent's own payload names, its finals, and the payload names of the core.
+/// agent's own payload names, its final payloads, and the payload names of the core.
 #[derive(Debug, Clone, Default)]
 pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
@@ -66,8 +66,8 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// Returns the vocabulary for a call whose goal only the payload `answer` ends. If `delegate`
-    /// is given, the agent can delegate the goal with that payload.
+    /// Returns the vocabulary for a call with a goal. Only the payload `answer` ends such a call.
+    /// If `delegate` is given, the agent can delegate the goal with that payload.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -118,7 +118,7 @@ impl AgentVocabulary {
     }
 
     /// Returns the vocabulary as the given renderer version shows it: without payload names that
-    /// the version does not mention, and with its descriptions and examples.
+    /// the version does not mention, and with the descriptions and examples of that version.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -146,7 +146,7 @@ impl AgentVocabulary {
         self.words.iter().filter(|word| word.opens_call())
     }
 
-    /// Returns the payload names with which the agent continues its own call.
+    /// Returns the names of payloads that the agent sends to itself to continue its own call.
     pub fn own(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Own)
     }
@@ -162,7 +162,7 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the payload that stands inside the examples of core payloads for other threads: the
+    /// Returns the payload that the prompt uses as an example of a payload for another thread: the
     /// first addressable payload that has an example.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));

@@ -1,4 +1,4 @@
-//! `transport = "xml"`: tools, notes and the final as XML in the model's text.
+//! `transport = "xml"`: tool calls, notes and the final payload are XML in the model's text.
 
 use super::feedback::NATIVE_CALL;
 use super::finals::AgentFinals;
@@ -9,8 +9,8 @@ use crate::model::ToolCall;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Rules of the protocol `xml`: every known element is an action, and a final must have the
-/// configured format.
+/// Rules of the protocol `xml`: every known element is an action, and the report in a final payload
+/// must have the configured format.
 pub(super) struct XmlPolicy<'a> {
     pub raw: &'a str,
     pub finals: &'a AgentFinals,

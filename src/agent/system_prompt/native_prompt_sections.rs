@@ -207,7 +207,7 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// Writes the section about a declared final, which stands in the slot as XML.
+/// Writes the section about a final report that is one XML element in the slot.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

@@ -338,12 +338,12 @@ pub fn actions(most: u32, word: &str) -> String {
     }
 }
 
-/// Lists the names of the finals.
+/// Lists the names of the final payloads.
 pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the form of the report that the final's schema requires.
+/// Writes the JSON Schema of the final report, if the config has such a schema.
 pub fn ends(out: &mut String, prompt: &PromptInput) {
     if let Some(schema) = prompt.finals.format.schema() {
         let _ = writeln!(
@@ -366,8 +366,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Returns the example of a core payload. Any payloads inside the example are payloads of this
-/// agent.
+/// Fills the template of an example for a core payload. Where the template needs a payload inside
+/// the core payload, inserts an example from the agent's vocabulary.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

@@ -89,7 +89,7 @@ struct FailedModelCall {
     tries: Vec<RouteTry>,
 }
 
-/// Admits each request of one model call before the request is sent.
+/// Reserves the cost of each request of one model call before the request is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
@@ -111,8 +111,8 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk of an answer. Reports progress for text and for the announcement of a
-    /// pause, and no progress for a failure.
+    /// Handles one chunk of an answer. Reports progress at most once per interval. The failure or
+    /// the restart of a request is no progress.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {

@@ -1,9 +1,9 @@
 //! Recorded answers: if a turn of a fork has the same prompt as a turn in the source, the turn of
 //! the fork gets the answer on record, and no model is called.
 //!
-//! The digests of the two prompts are compared. Before that, every text that only identifies one of
-//! the two threads is replaced: the root's id, the nonces of slots, the ids and times of timers,
-//! and the environment with its date.
+//! The digests of the two prompts are compared. Before the comparison, every text that only
+//! identifies one of the two threads is replaced: the root's id, the nonces of slots, the ids and
+//! times of timers, and the environment with its date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ pub(super) struct OwnNames {
     pub timers: Vec<TimerNames>,
 }
 
-/// Texts that stand for the same things in a fork and in its source.
+/// Pairs of texts that identify the same thing in a fork and in its source, such as the ids of the
+/// root threads.
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
@@ -67,9 +68,9 @@ impl ForkedNames {
         text
     }
 
-    /// Returns the message as it stands in the source's prompt. Opaque blocks are not changed:
-    /// their provider has signed them, so they are the same in the prompt of the source and in the
-    /// prompt of the fork.
+    /// Returns the message with the texts of the source in place of the fork's texts. Opaque blocks
+    /// are not changed: their provider has signed them, so they are the same in the prompt of the
+    /// source and in the prompt of the fork.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -191,8 +192,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of the source's turn, with the names of the fork. A recorded answer
-/// costs nothing.
+/// Returns the recorded answer of the source's turn. The source's ids and nonces in the answer are
+/// replaced by those of the fork. A recorded answer costs nothing.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

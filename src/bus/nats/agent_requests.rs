@@ -24,8 +24,8 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host has: everything up to `position`. `mark` came with that
-/// part from the pump, and only the pump can interpret it.
+/// The part of a thread that an agent host has: everything up to `position`. The pump sent the
+/// digest `mark` with that part, and only the pump can interpret the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -64,7 +64,7 @@ impl RequestRefusal {
     pub const SPENT: u16 = 402;
     /// The model call has used up its attempts on this route.
     pub const EXHAUSTED: u16 = 429;
-    /// The part does not directly follow the previous part.
+    /// The part of an answer does not directly follow the previous part.
     pub const OUT_OF_ORDER: u16 = 409;
     /// The attempt is unknown or no longer in flight.
     pub const GONE: u16 = 410;
@@ -123,7 +123,7 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     })
 }
 
-/// Reads from headers which part of the thread the host has; `None` if it has no part.
+/// Reads from headers which part of the thread the agent host has; `None` if the host has no part.
 fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
         return Ok(None);

@@ -1,8 +1,8 @@
 //! The NATS connection that all listeners of an organism share. The connection has its own thread,
 //! on which each host also reads and checks its messages.
 //!
-//! Outbound messages are queued until a flush, because each message that is sent alone wakes that
-//! thread and the server.
+//! Outbound messages are queued until a flush. If each message were sent alone, each would wake the
+//! connection's thread and the server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -49,7 +49,7 @@ impl DeniedOperations {
         if is_due { self.take_all() } else { None }
     }
 
-    /// Removes and returns the reports.
+    /// Removes and returns the reports, even if their interval is not over.
     pub fn take_all(&mut self) -> Option<DenialReport> {
         self.since.take()?;
         let operations = std::mem::take(&mut self.operations).join(", ");

@@ -63,8 +63,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
 }
 
 /// Whether the body of the NATS message is the payload without a frame. True for the request of a
-/// call that has not been delivered before. False for a request for a preview, which only the name
-/// of its frame distinguishes from a call.
+/// call that has not been delivered before. False for a request for a preview, because only the
+/// name of its frame shows that it is not a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

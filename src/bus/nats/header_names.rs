@@ -40,8 +40,9 @@ pub const OFFSET: &str = "Organism-Offset";
 /// Header of a request for a thread: journal position up to which the host has the thread. Header
 /// of the response: position after which the transferred part begins.
 pub const AFTER: &str = "Organism-After";
-/// Header of the response to a request for a thread: mark of the end of the transferred part. The
-/// host repeats the mark beside [`AFTER`] in its next request for the thread.
+/// Header of the response to a request for a thread: digest that identifies the transferred part of
+/// the thread. The host sends the digest, together with [`AFTER`], in its next request for the
+/// thread.
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
 /// Header: size in bytes of a whole text that is sent in parts.
 pub const SIZE: &str = "Organism-Size";

@@ -59,8 +59,8 @@ pub(super) struct NatsShared {
     /// Number of keep-alives with an unreadable lease. Used to limit the log lines about such
     /// keep-alives.
     bad_leases: AtomicU64,
-    /// Number of requests with a foreign reply subject. Used to limit the log lines about such
-    /// requests.
+    /// Number of requests whose reply subject is no inbox of the agent. Used to limit the log lines
+    /// about such requests.
     refused_requests: AtomicU64,
     /// State of remote attempts, if the listener is an agent.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
@@ -160,7 +160,7 @@ impl NatsShared {
         self.in_flight().knows(token)
     }
 
-    /// Returns the call and attempt that this token stands for.
+    /// Returns the call and the attempt that are in flight under this token.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
@@ -525,8 +525,8 @@ impl NatsShared {
         }
     }
 
-    /// Handles an answer. A long answer is checked on another task, so that it does not delay the
-    /// messages of other listeners.
+    /// Handles an answer. A long answer is checked on another task, so that the check does not
+    /// delay the messages of other listeners.
     fn answered(
         self: &Arc<Self>,
         key: AttemptKey,

@@ -1,9 +1,9 @@
 //! The in-flight table of one listener: each attempt by its token, until the attempt ends. The
-//! caller passes the time, so that the same calls have the same effects.
+//! caller passes the current time to each method, so that the table does not depend on the clock.
 //!
-//! Replicas that announce a lease renew it while they handle a delivery. After the first renewal, a
-//! silent replica counts as gone. Before the first renewal, only the call's time-out ends the
-//! attempt.
+//! Replicas that announce a lease renew this lease while they handle a delivery. After the first
+//! renewal, a silent replica counts as gone. Before the first renewal, only the call's time-out
+//! ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -55,7 +55,7 @@ struct InFlightAttempt {
     sent: SentDelivery,
 }
 
-/// The form in which a delivery was published.
+/// How a delivery was published, and which messages its replica remembers after the answer.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
     /// Memory mark of the attempt. The replica that answers the attempt remembers the messages of
@@ -262,7 +262,7 @@ impl InFlightTable {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the partial attempts that a permission error may have stopped. Such an attempt was
+    /// Returns the attempts whose delivery a permission error may have stopped. Such a delivery was
     /// published with only its new messages, within the period `published`, and no replica has
     /// acknowledged it.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
@@ -424,7 +424,8 @@ mod tests {
         (InFlightTable::new(now, GRACE), now)
     }
 
-    /// Checks the table for overdue attempts at the host's interval, over the given length of time.
+    /// Advances the time by `length` in steps of the host's check interval. Returns the attempts
+    /// that were overdue at one of these steps.
     fn overdue(
         in_flight: &mut InFlightTable,
         connection: u64,

@@ -98,7 +98,8 @@ impl NatsShared {
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
-    /// Pumps that watch. Never locked across an await.
+    /// Pumps that requested texts, with the relay that sends texts to these pumps. Never locked
+    /// across an await.
     watchers: Mutex<TextWatchers>,
     /// Last reported state of each running model call, and the reply subject to which it was sent.
     /// Never locked across an await.
@@ -113,7 +114,7 @@ struct TextWatchers {
     /// For each pump, the time of its last request for texts. A pump is named by the token in its
     /// reply subjects.
     pumps: HashMap<String, Instant>,
-    /// The relay that a task serves; `None` if no pump watches.
+    /// The running relay; `None` if no pump has requested texts recently.
     relay: Option<Arc<LiveRelay>>,
 }
 
@@ -129,7 +130,7 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Start of the relay. States from before this time may have been reported without this relay.
+    /// Start of the relay. Older states may have been reported to the pump without this relay.
     opened: Time,
 }
 
@@ -142,7 +143,7 @@ impl HostTexts {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a task relays all events, including states.
+    /// Whether a relay runs. A relay sends all events to the pumps, including states.
     pub fn is_relaying(&self) -> bool {
         self.watchers().relay.is_some()
     }
@@ -155,8 +156,8 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Notes that `pump` wants live texts. If no relay runs, returns a new one, and the caller must
-    /// start the task that serves it.
+    /// Records that `pump` requested texts. If no relay runs, returns a new relay, and the caller
+    /// must start the task that sends the relay's events.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -177,8 +178,9 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump watches any more. Returns the time of the end, or `None` if the
-    /// relay continues. States after this time are reported without a relay, or by the next relay.
+    /// Ends the relay if no pump has requested texts recently. Returns the time of the end, or
+    /// `None` if the relay continues. States after this time are reported without a relay, or by
+    /// the next relay.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -218,8 +220,8 @@ impl HostTexts {
 }
 
 impl RemoteSink {
-    /// Handles a request for texts: records that the pump watches. Returns whether the message is
-    /// such a request.
+    /// Handles a request for texts: records which pump requested them. Returns whether the message
+    /// is such a request.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
         let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
@@ -231,7 +233,7 @@ impl RemoteSink {
         true
     }
 
-    /// Sends events to the pumps that watch, until no pump watches any more.
+    /// Sends events to the pumps that requested texts, until no pump has requested texts recently.
     async fn relay_events(&self, relay: &LiveRelay) {
         let ended = loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();

@@ -23,14 +23,15 @@ use super::tokens::AttemptToken;
 /// Calls of one listener that replicas remember.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
-    /// Remembered calls. Answers add entries and deliveries take them, on different threads.
+    /// Remembered calls. An answer adds an entry for its call, and the next delivery of the call
+    /// removes the entry. Answers and deliveries run on different threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// State of the permission error. It has its own lock, so that reading permission errors does
-    /// not delay answers.
+    /// The last permission error. It has its own lock, so that reading permission errors does not
+    /// delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
-/// Permission error for publishing to the subjects of replicas.
+/// The last permission error for publishing to the subjects of replicas.
 #[derive(Debug, Clone, Copy)]
 struct ReplicaDenial {
     /// Time up to which permission errors have been read.
@@ -69,8 +70,9 @@ impl ReplicaMemory {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the memory of a call. A retry of the delivery then finds no memory and
-    /// is complete.
+    /// Removes the memory of the delivery's call, and returns the subject of the replica that
+    /// remembers the call. A retry of the delivery finds no memory, so the retry is sent with all
+    /// messages.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -129,10 +131,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery that was published with only its new messages, because
-    /// no replica with the earlier messages got the delivery. The attempt stays the same, because
-    /// no handler has begun it; a cancelled attempt ends instead. Returns false if all messages
-    /// were published before.
+    /// Publishes a delivery again with all its messages. Before, it was published with only its new
+    /// messages, and no replica with the earlier messages got it. The attempt stays the same,
+    /// because no handler has begun it; a cancelled attempt ends instead. Returns false if the
+    /// delivery was already published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -160,8 +162,8 @@ impl NatsShared {
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes all messages of each delivery that was published on a replica's subject and denied
-    /// by the servers. No reply reports such a denial.
+    /// Publishes deliveries again with all their messages, if the servers denied publishing them to
+    /// the subject of a replica. No reply reports such a denial.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

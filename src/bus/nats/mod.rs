@@ -117,7 +117,7 @@ impl std::fmt::Debug for NatsHost {
 impl NatsHost {
     /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
     /// if the listener has no replica, because replicas may start later. While there is no replica,
-    /// [`Sink::left`] and the end of each delivery report this.
+    /// the host reports this by [`Sink::left`] and at the end of each delivery.
     ///
     /// # Errors
     ///

@@ -45,12 +45,12 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which the part begins; 0 if this journal does not know the part that the host
-    /// has.
+    /// Position after which the part begins; 0 if the pump does not recognize the part that the
+    /// host has.
     pub after: Position,
     pub text: Vec<u8>,
-    /// Mark of the end of the part. The agent host sends this mark with its next request for the
-    /// thread.
+    /// Digest that identifies the thread up to the end of the part. The agent host sends this
+    /// digest with its next request for the thread.
     pub mark: Digest,
 }
 
@@ -196,7 +196,8 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Handles a request. `at` is the token with which the request came, and may be unknown.
+    /// Handles a request of an agent host. `at` is the attempt's token in the subject of the
+    /// request. The attempt may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,
@@ -365,8 +366,8 @@ impl NatsShared {
         }
     }
 
-    /// Ends an attempt whose answer is complete. Parses a long answer on another task, so that it
-    /// does not delay messages of other listeners.
+    /// Ends an attempt whose answer is complete. Parses a long answer on another task, so that
+    /// parsing does not delay messages of other listeners.
     fn finish_answer(
         self: &Arc<Self>,
         token: AttemptToken,

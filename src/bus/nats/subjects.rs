@@ -12,11 +12,11 @@ pub struct ListenerSubjects {
     answers: String,
 }
 
-/// Last token of the subject for announcements. In subjects of answers, the last token is the token
-/// of the attempt.
+/// Last token of the subject on which the listener announces itself. A subject of answers ends with
+/// the token of an attempt instead.
 const HERE: &str = "here";
-/// Last token of the subject for reports of denied operations. In subjects of answers, the last
-/// token is the token of the attempt.
+/// Last token of the subject for reports of denied operations. A subject of answers ends with the
+/// token of an attempt instead.
 const DENIED: &str = "denied";
 
 impl ListenerSubjects {

@@ -28,8 +28,8 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// Registration of the child process. Declared after `process`, because fields drop in the
-    /// order of their declaration.
+    /// Registration of the child as a process that this program started. Declared after `process`,
+    /// because fields drop in the order of their declaration.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,

@@ -1,5 +1,5 @@
-//! A listener's process without a host: the caller writes the bytes that the process reads. So the
-//! conformance kit decides which bytes reach a program at the same time.
+//! Runs a listener's process without a host, for the conformance kit. The kit writes the process's
+//! input itself, so it decides which bytes the process can read at one time.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl DirectProcess {
         }
     }
 
-    /// Whether the process has read everything that was written.
+    /// Whether the process has read every byte that [`Self::write`] wrote.
     pub fn has_read_all(&self) -> bool {
         let unread = self.stdin.as_ref().map(rustix::io::ioctl_fionread);
         !matches!(unread, Some(Ok(1..)))
@@ -46,7 +46,8 @@ impl DirectProcess {
         self.stdin = None;
     }
 
-    /// Returns the next frame, or a description of the end of the process.
+    /// Returns the next frame of the process. `Err` states why no frame can be read, and how the
+    /// process ended.
     pub async fn next(&mut self) -> Result<ChildFrame, String> {
         let failed = match self.frames.next().await {
             Ok(frame) => return Ok(frame::read(frame)),
@@ -75,7 +76,8 @@ impl DirectProcess {
     }
 }
 
-/// Returns the frame of a delivery. Leaves out the first `remembered` messages.
+/// Returns the frame that hands `delivery` to a process. Leaves out the first `remembered`
+/// messages, which the process still has.
 pub(crate) fn delivery_text(delivery: &Delivery, remembered: Option<usize>) -> String {
     let mut text = String::new();
     frame::write_delivery(&mut text, delivery, remembered);

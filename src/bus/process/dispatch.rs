@@ -1,11 +1,11 @@
-//! State that the instances of one listener share: their mailboxes, and which of them are idle or
-//! down.
+//! State that the instances of one listener share: the mailbox of each instance, and which
+//! instances are idle or down.
 //!
 //! Each instance has a mailbox for one delivery. No further queue is needed: the pump's scheduler
 //! has at most as many deliveries in flight as there are instances, so one mailbox is always free.
 //!
-//! Every delivery accepted here is reported to the [`Sink`] exactly once, whatever happens to its
-//! instance. The sink is never called under the lock, because the sink may block.
+//! For every accepted delivery, the [`Sink`] gets exactly one report of its end, whatever happens
+//! to the instance. The sink is never called under the lock, because the sink may block.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,8 +41,9 @@ struct DispatchState {
     instances: Vec<InstanceState>,
     /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
-    /// For each answered call, the instance whose process remembers the call. The next delivery of
-    /// the call removes the entry, so that a retry of that delivery finds no entry and is complete.
+    /// For each answered call, the instance whose process remembers the messages of the call. The
+    /// next delivery of the call removes the entry. So if that delivery is retried, the retry finds
+    /// no entry and contains all messages.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
@@ -115,7 +116,8 @@ impl Dispatch {
         self.ended(call, attempt, Err(AttemptFailure::Refused { detail }));
     }
 
-    /// Refuses new deliveries. Each instance ends when it is idle.
+    /// Refuses new deliveries, and reports that no instance has begun the waiting ones. Each
+    /// instance ends when it is idle.
     pub fn drain(&self) {
         let waiting = {
             let mut state = self.state();
@@ -139,7 +141,7 @@ impl Dispatch {
         self.give_back(waiting, "the listener was stopped");
     }
 
-    /// Reports that these deliveries were not taken, because no instance has begun them.
+    /// Reports to the sink that no instance has begun `deliveries`, with the reason `why`.
     fn give_back(&self, deliveries: Vec<Delivery>, why: &str) {
         for Delivery { call, attempt, .. } in deliveries {
             self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
@@ -210,8 +212,8 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Takes the delivery that this instance must begin: from its own mailbox or, if that is empty,
-    /// from the mailbox of an instance whose process does not run.
+    /// Removes and returns the delivery that this instance must begin: from the instance's own
+    /// mailbox or, if that is empty, from the mailbox of an instance whose process does not run.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -222,8 +224,8 @@ impl DispatchState {
         self.instances.iter_mut().filter_map(|instance| instance.mailbox.take()).collect()
     }
 
-    /// Cancels an attempt: removes it from its mailbox, or sends a cancel command to the instance
-    /// that serves it. Returns whether the attempt was in a mailbox.
+    /// Cancels an attempt. If the attempt is still in a mailbox, removes it and returns true.
+    /// Otherwise sends a cancel command to the instance that serves the attempt, and returns false.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -256,18 +258,18 @@ impl InstanceState {
     }
 }
 
-/// Handle of one instance to the shared dispatch state.
+/// Handle through which one instance uses the shared dispatch state.
 #[derive(Debug)]
 pub(super) struct InstanceHandle {
     dispatch: Arc<Dispatch>,
     pub instance: usize,
-    /// Receiver of commands. It ends when the host is dropped.
+    /// Receives the commands to this instance. The channel closes when the host is dropped.
     pub orders: mpsc::UnboundedReceiver<InstanceCommand>,
 }
 
 impl InstanceHandle {
-    /// Returns the delivery to begin. If there is none, marks the child as idle; the next delivery
-    /// then arrives with a command.
+    /// Returns the next delivery for the child. If there is none, marks the instance as idle and
+    /// returns `None`; [`InstanceCommand::Deliver`] then announces the next delivery.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.take_from_mailbox(self.instance);
@@ -378,8 +380,8 @@ impl InstanceHandle {
         self.dispatch.sink.restarted(&self.dispatch.listener);
     }
 
-    /// Marks this instance as down. If it was the last instance that was up, reports that the
-    /// listener has left, and ends the waiting deliveries as unreachable.
+    /// Marks this instance as down. If no instance is up any more, reports to the sink that the
+    /// listener has left, and that no instance has begun the deliveries in the mailboxes.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
             let mut state = self.dispatch.state();

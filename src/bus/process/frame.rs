@@ -63,7 +63,7 @@ pub(super) struct ChildFrameReader<R> {
     buffer: Vec<u8>,
     /// Offset of the first byte after the last returned frame.
     start: usize,
-    /// Offset up to which the buffer contains no end mark.
+    /// Offset up to which the buffer is known to contain no [`END`] byte.
     scanned: usize,
 }
 
@@ -72,7 +72,7 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         Self { from, buffer: Vec::new(), start: 0, scanned: 0 }
     }
 
-    /// Returns the next frame without its end mark. Cancel-safe: dropping the future loses no
+    /// Returns the next frame without its [`END`] byte. Cancel-safe: dropping the future loses no
     /// bytes.
     pub async fn next(&mut self) -> Result<&[u8], FrameError> {
         let range = loop {

@@ -1,5 +1,5 @@
 //! Runs one instance of a process listener: starts its process, serves deliveries, and restarts the
-//! process within the limits.
+//! process within the limits of the restart policy.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,10 +1,10 @@
-//! Starts child processes on one permanent thread, through a launcher that ties the life of each
-//! child to this process.
+//! Starts child processes on one permanent thread. A launcher program ensures that each child ends
+//! when this process ends.
 //!
-//! The launcher is the `organism` program with its hidden verb [`VERB`]. The launcher has the
-//! kernel send it a signal when its parent thread ends, and checks that its parent process is still
-//! the expected one. Then it executes the listener's program, which keeps the process id and the
-//! signal.
+//! The launcher is the `organism` program with its hidden verb [`VERB`]. The launcher first has the
+//! kernel kill it when its parent thread ends, and checks that its parent is still the process that
+//! started it. Then it replaces itself by the listener's program. So that program has the same
+//! process id, and the kernel also kills it when the parent thread ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,7 +24,7 @@ use crate::children;
 /// The hidden verb of the `organism` program: `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
-/// How long a program may take to show that it is a launcher.
+/// Maximum time that [`has_verb`] waits for the program that it tests.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Path of this program; set only if this program has the hidden verb [`VERB`].
@@ -41,10 +41,11 @@ pub fn use_this_program() {
     }
 }
 
-/// Returns the launcher with its first arguments, or `None` if children cannot be tied to this
-/// process.
+/// Returns the launcher program with its first arguments. Returns `None` if no launcher can tie the
+/// life of children to this process.
 ///
-/// The first call may block, because it tests the program that it finds.
+/// The first call may block, because it may run an `organism` program to test whether that program
+/// is a launcher.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -71,8 +72,8 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether a program has the hidden verb [`VERB`]. The test has the program launch itself and print
-/// its version.
+/// Whether a program, other than this one, has the hidden verb [`VERB`]. Tests this by running the
+/// program with the verb, so that it launches itself with `--version`.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -110,9 +111,9 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 
 /// Runs `start` on the thread that starts all children, within the caller's runtime.
 ///
-/// The kernel sends the death signal when the *thread* that started a child ends, not when its
-/// process ends. The threads of a runtime may end at any time, but this thread ends only with the
-/// process.
+/// The kernel sends a child the death signal when the *thread* that started the child ends, even if
+/// the process of this thread goes on. The threads of a runtime may end at any time, but the thread
+/// that starts all children ends only with the process.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {

@@ -1,6 +1,6 @@
-//! Processes that an earlier pump of the same journal left behind. An environment variable, which
-//! every process inherits from its listener, identifies them. The new pump kills all of them before
-//! it delivers.
+//! Kills the processes that earlier pumps of the same journal left behind, before the new pump
+//! hands over any delivery. The environment variable [`PUMP_VARIABLE`], which every process
+//! inherits from its listener, identifies these processes.
 //!
 //! When a pump ends, the death signal ends each listener's own process, but not the processes that
 //! the listener started.
@@ -43,8 +43,9 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process with `mark`: an earlier pump of the same journal
-    /// started that process, and the process of the earlier pump has ended or is this process.
+    /// Whether this pump may kill a process that has `mark`. True if an earlier pump of the same
+    /// journal started the process, and that pump no longer runs: the process of that pump has
+    /// ended, or is the process of this pump.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

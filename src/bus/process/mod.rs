@@ -51,11 +51,11 @@ pub struct Options {
     /// Names of variables that the processes must not inherit, because the variables hold secrets.
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
-    /// The program that launches the listeners' processes and ties their life to this process.
-    /// `None` stands for this program if it can launch listeners, otherwise for an `organism`
+    /// The program that launches the listeners' processes and ties their life to this process. If
+    /// `None`, the launcher is this program if it can launch listeners, and otherwise an `organism`
     /// program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
-    /// Mark of this pump for the environment of the processes.
+    /// Mark of this pump, which the processes get in their environment.
     pub pump: Option<PumpMark>,
     /// How long an instance may stay busy after its call was cancelled.
     pub cancel_grace: Duration,

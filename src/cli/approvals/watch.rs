@@ -24,7 +24,7 @@ use super::super::startup::ConfigArg;
 /// A person's choice about one call.
 enum WatchChoice {
     Decide(Decision<SubmittedAnswer>),
-    /// Leaves the call waiting. The command does not show the call again.
+    /// Makes no decision, so that the call still waits. The command does not show the call again.
     Skip,
     Quit,
 }
@@ -34,7 +34,8 @@ enum WatchChoice {
 struct ShownCalls(BTreeSet<MessageId>);
 
 impl ShownCalls {
-    /// Records that a call is shown. Returns false if this was already recorded.
+    /// Records that the command shows a call. Returns false if the command has already shown the
+    /// call.
     fn note(&mut self, call: MessageId) -> bool {
         self.0.insert(call)
     }

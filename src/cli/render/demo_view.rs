@@ -1,5 +1,5 @@
-//! Shows a thread while it grows: one line for each message, with an explanation at the first
-//! occurrence of each kind.
+//! Shows a thread while it grows, with one line for each message. When a kind of event occurs for
+//! the first time, explains this kind.
 
 use std::collections::HashSet;
 

@@ -6,7 +6,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Prints texts and states, and keeps texts of different answers apart.
+/// Prints the texts that models stream and the states of their calls. Keeps the texts of different
+/// answers apart.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text was printed last.

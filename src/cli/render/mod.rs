@@ -42,7 +42,7 @@ use crate::xml::invisible_characters::visible_json;
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
 
-/// Properties of the output on which the drawing depends.
+/// Properties of the output that determine how texts and tables are drawn.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderOutput {
     pub colour: bool,

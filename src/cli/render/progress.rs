@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Makes a progress bar over records, which is hidden for JSON output and if standard error is no
-/// terminal.
+/// Makes a progress bar that counts records. The bar is hidden for JSON output, and if standard
+/// error is no terminal.
 pub fn progress_bar(json: bool) -> ProgressBar {
     if json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -395,8 +395,8 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message; `None` for a usual state. If `unknown` is set, also `None` for a
-/// message without a disposition.
+/// Returns the state of a message; `None` for the usual states `handled` and `recorded`. If
+/// `unknown` is set, also returns `None` for a message without a disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

@@ -1,4 +1,5 @@
-//! `organism schema from`: a schema from a JSON Schema or from an example payload.
+//! `organism schema from`: writes a schema that corresponds to a JSON Schema or to an example
+//! payload.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -24,13 +24,13 @@ const NONE: &str = "none";
 /// How much a thread changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum TrialChange {
-    /// The finals, the events before them and the prompts are equal.
+    /// The final payloads, the events before them and the prompts are equal.
     #[serde(rename = "none")]
     Nothing,
-    /// The finals are equal, but the events before them or the prompts differ.
+    /// The final payloads are equal, but the events before them or the prompts differ.
     #[serde(rename = "course")]
     Course,
-    /// The finals differ, and the judge decided that they mean the same.
+    /// The final payloads differ, and the judge decided that they mean the same.
     #[serde(rename = "wording")]
     Wording,
     #[serde(rename = "finals")]
@@ -49,7 +49,7 @@ struct TriedThread {
     /// Number of pairs of prompts that could not be compared.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
-    /// Decision of the judge; `None` if the finals are equal or the trial has no judge.
+    /// Decision of the judge; `None` if the final payloads are equal or the trial has no judge.
     #[serde(rename = "judge")]
     judgement: Option<JudgementOutput>,
     #[serde(rename = "a")]
@@ -86,7 +86,7 @@ struct JudgementSums {
     spent: Spending,
 }
 
-/// A thread that did not run.
+/// A thread that the trial did not run, with the reason.
 #[derive(Debug, Serialize)]
 struct UntriedThread {
     #[serde(rename = "thread")]
@@ -101,7 +101,7 @@ pub struct TrialReport {
     untried: Vec<UntriedThread>,
 }
 
-/// Sums over all threads, either of their records or of their runs in the trial.
+/// Sums over all threads: either over their original records, or over their runs in the trial.
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
     #[serde(rename = "spent")]
@@ -222,7 +222,8 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread. Threads whose finals differ come first.
+    /// Draws the first difference of each changed thread. Threads whose final payloads differ come
+    /// first, unless the judge decided that they mean the same.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();

@@ -14,8 +14,8 @@ use super::super::journal_target::{self, JournalTarget, known, unknown};
 use super::super::output::put;
 use super::super::startup::ConfigArg;
 
-/// Appends a test case for the run in thread `run` to `file`, or prints it if there is no file.
-/// `given` is the config file from the command line.
+/// Writes a test case for the run in thread `run`. Appends the case to `file`, or prints it if
+/// `file` is `None`. `given` is the config file that the command line names.
 pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let thread = known(run)?;
     let given = given.or_else(|| config_of(file?));

@@ -21,7 +21,7 @@ use super::terminal::{RedrawnBlock, terminal_size};
 /// How a run is shown on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressForm {
-    /// The whole tree, drawn again with each change.
+    /// A tree of the run's goals, which is drawn again with each change.
     Tree,
     /// One line for each change.
     Lines,
@@ -89,7 +89,8 @@ impl<'a> RunProgress<'a> {
         self.show_new();
     }
 
-    /// Whether the progress is shown as a tree, which includes everything that the goals wait for.
+    /// Whether the progress is shown as a tree. A tree also shows everything that the goals wait
+    /// for.
     pub fn has_tree(&self) -> bool {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
@@ -203,8 +204,8 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its previous form. Ended rows come before
-/// running rows. An ended row comes before the row that contains it.
+/// Returns the rows whose state has changed, each with the earlier version of the row, if there was
+/// one. Ended rows come before running rows. An ended row comes before the row that contains it.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -226,8 +227,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a change gets a line of its own. A waiting goal gets a line only if it was running
-/// before, because a loop will run it again.
+/// Whether a changed row gets a line of its own. A waiting goal gets a line only if it ran before:
+/// it waits again because a loop will run it again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

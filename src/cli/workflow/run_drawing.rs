@@ -15,7 +15,7 @@ use super::super::render::{RenderOutput, clean, cut, duration};
 
 /// Maximum lines of a model's text that are shown for one call.
 const TEXT_LINES_MAX: usize = 3;
-/// Maximum calls that are shown for one goal.
+/// Maximum number of calls whose activity is shown for one goal.
 const ACTIVITIES_MAX: usize = 4;
 
 /// A drawn line of a run. Active lines are kept if the terminal is too small for all lines.
@@ -24,7 +24,7 @@ struct DrawnLine {
     is_active: bool,
 }
 
-/// Draws rows for one terminal.
+/// Draws the rows of a run for one terminal.
 pub struct RunDrawing {
     pub output: RenderOutput,
     /// Maximum number of lines to draw.

@@ -104,7 +104,7 @@ pub async fn show_run(
     Ok(exit.into())
 }
 
-/// Makes a subscription to the live channel for the client that submits the run.
+/// Makes a subscription to the live channel in the name of the client that submits the run.
 fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
     let client = Some(submission.client.clone());
     let secret = submission.secret.clone();

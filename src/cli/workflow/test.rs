@@ -1,5 +1,5 @@
-//! `organism workflow test`: runs the cases of files, and shows the cases in which a run differs
-//! from the expectations.
+//! `organism workflow test`: runs the test cases of case files, and shows the cases in which a run
+//! differs from the expectations.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -81,7 +81,8 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file or its config that prevent all cases from running, and the exit code.
+/// Problems of a case file, or of its config, that prevent all cases from running, with the exit
+/// code of the command.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,

@@ -172,8 +172,8 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input, and the first other problem. Reports no missing input beside an
-/// unknown one, which was probably meant as the missing one.
+/// Reports every unknown input, and the first other problem. After an unknown input, reports no
+/// missing input, because the author probably meant the missing input by the unknown one.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

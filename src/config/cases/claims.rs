@@ -34,16 +34,16 @@ const FAILED: KnownSection = KnownSection {
     keys: &[("goal", KeyKind::Text), ("code", KeyKind::Text), ("reason", KeyKind::Text)],
 };
 
-/// Everything that a run has to show.
+/// Everything that a case claims of a run.
 #[derive(Debug, Clone, Default)]
 pub struct CaseExpectations {
     pub output: Option<TextClaim>,
     pub failed: Option<FailureClaim>,
     /// Pairs of a goal and the last state that the goal must have.
     pub goals: Vec<(CaseText, CaseText)>,
-    /// Claims about the documents that agents get, by path.
+    /// Claims about the documents that agents get, grouped by the path of the call.
     pub documents: Vec<PathClaims>,
-    /// Claims about the payloads that are sent, by path.
+    /// Claims about the payloads that are sent, grouped by the path of the call.
     pub payloads: Vec<PathClaims>,
     /// Paths at which no call may be made. The path of a goal covers the goal's parts. A path that
     /// ends with `*` covers every path that begins with the text before `*`.

@@ -13,11 +13,12 @@ use crate::workflow::{
 
 use super::super::Config;
 
-/// The part of a label after the name of its goal.
+/// A part of a thread label. A label begins with the name of its goal, which is not among these
+/// parts.
 #[derive(Clone)]
 enum LabelPart {
     Text(String),
-    /// The number of an item or a pass.
+    /// The number of an item of a list, or of a pass of a loop.
     Number,
 }
 
@@ -92,8 +93,9 @@ fn labels_of(
     labels
 }
 
-/// Returns the forms of the labels of a goal's parts, without the goal's name at the beginning.
-/// Each part has its own thread.
+/// A goal runs in parts, such as one for each item of a list, and each part has its own thread.
+/// Returns the possible forms of the labels of these threads, without the goal's name at the
+/// beginning.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -166,8 +168,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` has the form `label` with a valid end after it. With `is_beginning`, `rest` may
-/// also be only the beginning of such a text.
+/// Whether `rest` is a text of the form `label`, followed by a valid end. With `is_beginning`, it
+/// is enough that `rest` is the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

@@ -16,8 +16,8 @@ const FAULT: KnownSection = KnownSection {
 /// The input of a run.
 #[derive(Debug, Clone)]
 pub enum CaseInput {
-    /// Values by name; a list has one entry for each of its values. `names` contains each name
-    /// once, with its location.
+    /// Values of the named inputs, as pairs of name and value. An input that is a list has one pair
+    /// for each value. `names` contains the name of each input once, with its location.
     Values { values: Vec<(String, String)>, names: Vec<CaseText>, place: SourceRange },
     /// The whole payload.
     Payload(CaseText),
@@ -45,7 +45,7 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case injects, named by the code that the goal fails with.
+/// A fault that a case injects. It has the name of the failure code with which the goal then fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.

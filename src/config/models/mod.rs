@@ -22,8 +22,8 @@ use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";
-/// Keys of a playback model. Prices and windows are among the keys, so that budgets can be tested
-/// without a provider.
+/// Keys of a playback model. They include prices and the context window, so that budgets can be
+/// tested without a provider.
 const PLAYBACK_KEYS: [&str; 10] = [
     "provider",
     "recording",

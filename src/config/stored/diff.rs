@@ -134,8 +134,8 @@ fn text_diff(
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key, from the effective config and the sections of `toml` that
-/// the effective config leaves out.
+/// Returns the values of a config by key. For sections that the effective config leaves out, takes
+/// the values from the TOML text `toml`.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {

@@ -1,11 +1,10 @@
-//! Stored configs: what the journal keeps of a config at each boot, so that the config can be
-//! loaded again.
+//! Stored configs: the form in which the journal stores the config of each boot, so that the config
+//! can be loaded again.
 //!
 //! A boot lists the blobs that the organism runs on. The first blob is the effective config. The
 //! second is a manifest ([`ConfigManifest`]), which names the text of the config and all its files
-//! by their digests. Records do not state this order, so the order needs no new version of the
-//! core. In a journal that was written before manifests existed, the second blob is no manifest of
-//! the boot's config.
+//! by their digests. No record states the order of the blobs, so this order needed no new version
+//! of the core. In an older journal without manifests, the second blob is another text.
 
 mod diff;
 mod history;
@@ -142,7 +141,8 @@ impl StoredConfig {
         Ok(Self { manifest, manifest_text, toml, files })
     }
 
-    /// Returns every file to write for this config, by paths beneath one directory.
+    /// Returns the path and the text of each file to write for this config. The paths are relative
+    /// to the directory to which the files are written.
     pub fn all_files(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
         std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)

@@ -1,8 +1,9 @@
 //! Portable names of a config's files, which are valid in any directory.
 //!
-//! A path within the project is its own name. A file outside the project, or with a name that some
-//! file systems do not accept, gets a name beneath `outside/`. A name depends only on the path as
-//! the config writes it, so all hosts with the same config use the same names.
+//! A file within the project has its path as its portable name. A file outside the project, or with
+//! a name that some file systems do not accept, gets a name beneath `outside/`. A portable name
+//! depends only on the path as the config writes it, so all hosts with the same config use the same
+//! names.
 
 use std::path::{Component, Path};
 
@@ -20,7 +21,7 @@ const SHIPPED: &str = "outside/organism/";
 const PART_BYTES_MAX: usize = 200;
 /// Maximum number of parts of a name.
 const PARTS_MAX: usize = 32;
-/// Number of digits of a digest in the names of directories for files from outside.
+/// Number of digits from a digest in the names of directories for files from outside the project.
 const DIGITS: usize = 12;
 
 /// Returns the portable name of the file that the config names by `path`.

@@ -73,8 +73,8 @@ fn rule_of(path: &[&str]) -> TextRule {
     }
 }
 
-/// Renders the config of `root` and `workflows`. `documents` are the documents of its schemas, by
-/// their portable names.
+/// Writes the sections in `root` and the section `workflows` as the TOML text of one config.
+/// `documents` are the documents of its schemas, by their portable names.
 pub fn render(
     root: &TomlTable,
     workflows: Option<&TomlEntry>,

@@ -1,4 +1,5 @@
-//! Reads the goals of a workflow: their forms and settings.
+//! Reads the goals of a workflow. The form of a goal, such as a loop or a question, determines
+//! which settings the goal may have.
 
 use crate::contract::Budget;
 use crate::limits;
@@ -18,8 +19,8 @@ use super::super::source_text::SourceRange;
 use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
-/// The forms of goals: the key that determines each form, with the other keys that the form
-/// permits.
+/// The forms of goals, such as a loop: the key that determines each form, with the other keys that
+/// the form permits.
 const FORMS: [(&str, &[&str]); 8] = [
     // `each` is matched first, because it may also have the keys of its target.
     (
@@ -216,8 +217,8 @@ impl WorkflowReader<'_> {
         Some(GoalTarget::Workflow { workflow: workflow?, payload: None, with: with? })
     }
 
-    /// Reads the payload of a goal for a listener. A local name is resolved later, from the schema
-    /// of the listener.
+    /// Reads the payload name of a goal that calls a listener. A local name is resolved later, from
+    /// the schema of the listener.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,

@@ -8,8 +8,9 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names of a definition. The check of the definition reports names that are
-/// not accepted.
+/// Completes the payload names in the goals of a definition: adds namespaces, and fills in a
+/// missing name if the listener or workflow of the goal determines it. The check of the definition
+/// later reports names that are not accepted.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,
@@ -102,8 +103,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the problem of a payload that two listeners accept: a goal for `listener` would also call
-/// `other`.
+/// Makes the problem for a goal whose payload two peers accept: a call to `listener` would also go
+/// to `other`.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

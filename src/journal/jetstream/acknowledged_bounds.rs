@@ -104,8 +104,8 @@ impl Options {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Returns the prefix that the subjects of all partitions share; see
-    /// [`Options::bound_subject`].
+    /// Returns the common prefix of the subjects that [`Options::bound_subject`] returns for the
+    /// partitions.
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
@@ -200,7 +200,8 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// Returns the id of the journal that this host followed in the stream.
+    /// Returns the id of the journal that this host has followed: from the host's projection, or
+    /// from the note in the state directory.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))

@@ -144,7 +144,8 @@ pub struct StreamExtent {
     pub last_seq: u64,
 }
 
-/// Response to a publish. Even a refusal contains a sequence number.
+/// Response to a publish request. Even the response to a refused request contains a sequence
+/// number.
 #[derive(Debug, Deserialize)]
 struct PublishReply {
     #[serde(rename = "error")]
@@ -226,8 +227,8 @@ impl JetStreamApi {
         self.link.request_all(questions).into_iter().map(stored).collect()
     }
 
-    /// Publishes a message on `subject`, which a stream takes. Returns the sequence number of the
-    /// message in that stream.
+    /// Publishes a message on `subject`, which belongs to a stream. Returns the sequence number of
+    /// the message in that stream.
     pub fn publish(
         &self,
         subject: &str,

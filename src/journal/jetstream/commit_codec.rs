@@ -134,7 +134,7 @@ struct StepLine<'a> {
     payloads: usize,
 }
 
-/// Encodes one group.
+/// Encodes one group of journal entries.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct CommitEncoder(Vec<u8>);
 
@@ -356,7 +356,7 @@ mod tests {
 
     const FIXTURE: &str = include_str!("../../../tests/data/fixtures/stream.txt");
 
-    /// Returns one message with each kind of line.
+    /// Returns messages that together contain every kind of line, each message with a description.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
         let about = |partitions, moving| JournalIdentity {

@@ -21,7 +21,7 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id of a process that may lead a partition, by which the other processes know it.
+/// Id of a process that may lead a partition. The other processes know the process by this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
@@ -46,7 +46,7 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// The entry in the bucket of leases after a lease was released.
+/// The entry in the bucket of leases after the holder has released the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct HandoverMark {
     /// The chosen next holder of the lease, if any.
@@ -57,7 +57,7 @@ struct HandoverMark {
     acknowledged: Option<AcknowledgedMark>,
 }
 
-/// Names the next holder of a lease before the lease is released.
+/// A handle that sets the next holder of a lease before the lease is released.
 #[derive(Debug, Clone)]
 pub struct LeaseHandover(Arc<Lease>);
 
@@ -66,7 +66,7 @@ impl LeaseHandover {
         Self(Arc::clone(lease))
     }
 
-    /// Sets the next holder, unless one is already set.
+    /// Sets `heir` as the next holder, unless a next holder is already set.
     pub fn to(&self, heir: MemberId) {
         self.0.heir.set(heir).ok();
     }
@@ -141,13 +141,15 @@ pub struct Lease {
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// Revision that the lease's key got from this process's last write. Each write names the
-    /// revision, so that the server refuses the write of a process that has lost the lease.
+    /// Revision of the lease's key after the last write by this process. Each write states this
+    /// revision as the expected one, so that the server refuses the write of a process that has
+    /// lost the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record: read from the bucket until this pump leads, and afterwards the
-    /// pump's own. Every renewal states the record, so that the bound is kept even if a process
-    /// takes the lease and never leads.
+    /// The last acknowledged record. Before this pump leads, this is the record in the last lease
+    /// entry in the bucket; afterwards, it is the last record of this pump. Every renewal states
+    /// the record, so that the record stays in the bucket even if a process takes the lease and
+    /// never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time, so that each renewal states what was acknowledged before
     /// it began.
@@ -370,8 +372,8 @@ impl Lease {
 }
 
 /// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
-/// this process is the heir. Otherwise, if the heir does not take the lease, it is free after
-/// [`limits::LEASE_RESERVED_FOR_HEIR`].
+/// this process is the heir. If another process is the heir and does not take the lease, the lease
+/// is free after [`limits::LEASE_RESERVED_FOR_HEIR`].
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,

@@ -82,8 +82,8 @@ pub struct Options {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// Whether the servers sync a message before or after they acknowledge it, as the config states.
-/// Only the system account of the servers can verify whether the config is right.
+/// Statement of the config about when the servers sync a message: before or after they acknowledge
+/// it. Only the system account of the servers can verify whether the statement is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub enum StreamDurability {
     /// The servers acknowledge a message before they sync it.
@@ -143,8 +143,8 @@ impl StreamJournal {
         &self.log.damage
     }
 
-    /// Returns a handle that names the next holder of the lease. The handle stays valid if this log
-    /// gets another owner.
+    /// Returns a handle with which the next holder of the lease can be set. The handle stays valid
+    /// if this log gets another owner.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

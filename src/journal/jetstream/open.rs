@@ -35,9 +35,9 @@ impl StreamJournal {
     /// `data` holds the journal's projection; `state` holds the signing key and the checkpoints
     /// outside the journal.
     ///
-    /// Waits for servers that do not answer, such as during an election. A stream that lost
-    /// acknowledged messages, or is gone, is [`Error::Broken`]; a stream that could lose records is
-    /// [`Error::UnsafeServer`].
+    /// Waits for servers that do not answer, such as during an election. Returns [`Error::Broken`]
+    /// for a stream that is missing or lost acknowledged messages, and [`Error::UnsafeServer`] for
+    /// a stream that could lose records.
     pub fn open(
         servers: &nats::Options,
         options: &Options,
@@ -48,8 +48,8 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// Opens the journal as [`StreamJournal::open`] does. An operator may let the host `member`
-    /// take over the journal of another host.
+    /// Opens the journal as [`StreamJournal::open`] does. If an operator adopts a journal for this
+    /// host, `member` contains the id of that journal.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -143,7 +143,8 @@ impl StreamJournal {
     }
 }
 
-/// Notes whether a recovery has begun, because a recovery cannot begin a second time.
+/// A recovery, with a flag that shows whether the recovery has begun. A recovery cannot begin a
+/// second time.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -166,9 +167,10 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append of an epoch. If the stream has another message at the sequence
-/// number of that append, then another pump began the epoch at the same moment, or this process
-/// began it earlier and got no acknowledgement. In both cases this process becomes a standby again.
+/// Maps an error of the first append of an epoch to the error that makes this process a standby
+/// again. If the stream has another message at the sequence number of that append, then another
+/// pump began the epoch at the same moment, or this process began it earlier and got no
+/// acknowledgement. In both cases this process must become a standby.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -227,8 +229,8 @@ pub(super) fn half_moved(options: &Options) -> Error {
     }
 }
 
-/// Returns the state of the stream, and creates the stream if it never existed. Messages up to
-/// `followed_to` were read from the stream before.
+/// Returns the state of the stream. Creates the stream if it never existed. `followed_to` is the
+/// number of the last message that this host has read from the stream.
 pub(super) fn stream(
     api: &JetStreamApi,
     options: &Options,

@@ -71,8 +71,9 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// Returns the sequence number of the entry in the bucket. If the journal has begun and this host
-/// takes part in the journal, returns the id of the journal with that number.
+/// Reads the entry with the number of partitions. Returns the sequence number of the entry, if
+/// there is one, and the id of the organism's journal, if the journal has begun. Returns an error
+/// if this host may not take part in that journal.
 fn look(
     api: &JetStreamApi,
     options: &Options,

@@ -20,8 +20,8 @@ use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
 /// Returns the message of the stream after which a projection continues to read, and a position.
-/// Later messages may repeat records up to this position, which the projection already has. The
-/// position is 0 if no record is repeated.
+/// The following messages may repeat records up to this position; the projection already has these
+/// records. The position is 0 if no record is repeated.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,

@@ -11,7 +11,7 @@ use super::open::connect;
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment};
 use super::{Options, read_failed};
 
-/// Result of a comparison without differences.
+/// Result of a comparison that found no difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamAgreement {
     /// Number of records that both stream and projection have.

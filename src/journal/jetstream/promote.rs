@@ -33,7 +33,7 @@ use super::projection_alignment::{ComparedProjection, ProjectionAlignment, Proje
 use super::stream_copier::StreamCopier;
 use super::stream_reader::StreamReader;
 
-/// The phase of a move. In each phase, all records of the journal are processed.
+/// The phase of a move. Each phase processes all records of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromotionPhase {
     Proving,

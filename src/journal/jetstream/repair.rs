@@ -298,7 +298,7 @@ impl LockedHost<'_> {
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
     }
 
-    /// Returns the last record that the state directory or the copies of checkpoints name.
+    /// Returns the last record that a note in the state directory or a copied checkpoint mentions.
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };

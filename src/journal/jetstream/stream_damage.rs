@@ -46,7 +46,7 @@ impl StreamDamage {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }
 
-    /// Refuses the damage unless the operator accepts it.
+    /// Returns an error for the damage, unless the operator accepts the damage.
     pub fn refuse(&self, accept: OperatorAcceptance, stream: &str) -> Result<(), Error> {
         if !accept.key && !mutant("trust-the-mac") {
             if let Some((first, last)) = self.uncovered {
@@ -61,16 +61,17 @@ impl StreamDamage {
     }
 }
 
-/// Kind of a stream's content, on which the acceptance by an operator depends.
+/// Kind of a stream's content. An operator may have to accept the content, depending on this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamContent {
     NoRecords,
-    /// The stream has records and no MAC, as before MACs existed.
+    /// The stream has records but no MAC. Such a stream was written before MACs existed.
     WithoutMac,
     WithMac,
 }
 
-/// Reads the stream of `options` up to its first MAC.
+/// Returns the kind of content in the stream of `options`. Reads the stream only up to its first
+/// MAC.
 pub fn stream_content(servers: &nats::Options, options: &Options) -> Result<StreamContent, Error> {
     let api = connect(servers, options)?;
     let name = options.stream();

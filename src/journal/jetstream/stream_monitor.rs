@@ -43,7 +43,8 @@ struct StreamMonitor {
 struct SuspectSince(Option<Instant>);
 
 impl SuspectSince {
-    /// Returns the problem once it has lasted long enough.
+    /// Takes the result of one check: a problem, or `None`. Returns the problem only if each check
+    /// of the last [`limits::STREAM_GONE_AFTER`] has found a problem.
     fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
         let Some(detail) = wrong else {
             self.0 = None;
@@ -80,7 +81,7 @@ impl LeadershipWatch {
         Ok(Self { _looking: looking, renewal })
     }
 
-    /// Returns a handle that names the next holder of the lease.
+    /// Returns a handle with which the next holder of the lease can be set.
     pub fn handover(&self) -> LeaseHandover {
         LeaseHandover::of(&self.renewal.lease)
     }

@@ -96,8 +96,8 @@ pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
     Error::broken(0, text)
 }
 
-/// Retries for a limited time if a message or the stream is not found: during an election in a
-/// cluster, a stream may look shorter than it is, or be unknown.
+/// Sends a request, and repeats it for a limited time if a message or the stream is not found.
+/// During an election in a cluster, a stream may look shorter than it is, or be unknown.
 pub(super) fn patiently<T>(
     mut request: impl FnMut() -> Result<T, ApiFailure>,
 ) -> Result<T, ApiFailure> {

@@ -1,7 +1,9 @@
-//! Heads of trees outside memory: in a working file of a pump, or in the file of a snapshot.
+//! Stores the heads of trees outside memory: in a working file of a pump, or in the file of a
+//! snapshot.
 //!
-//! Each read is checked, so that damage of the disk cannot reach a record. This module checks a
-//! head against its checksum. The caller checks the leaves of a chunk against the Merkle tree.
+//! Damage of the disk must not change the records that a pump writes, so everything that is read is
+//! checked. This module checks a head against its checksum. The caller checks the leaves of a chunk
+//! against the Merkle tree.
 
 use std::path::Path;
 
@@ -42,7 +44,7 @@ pub struct HeadsSummary {
 }
 
 impl HeadStore {
-    /// Creates a store whose file is in this directory, and which no other process can see.
+    /// Creates a store with a new file in `directory`. No other process can see the file.
     pub fn create(directory: &Path) -> Result<Self, Error> {
         Self::over(working_file::create(directory, "heads")?)
     }
@@ -53,13 +55,13 @@ impl HeadStore {
         Self::over(working_file::in_memory()?)
     }
 
-    /// Creates a store in the new file `file`, which is kept.
+    /// Creates a store in the new file `file`. The file remains when the store is closed.
     pub fn create_file(file: &Path) -> Result<Self, Error> {
         Self::over(working_file::open(file)?)
     }
 
-    /// Opens the store in the file `file`, which is kept, with the summary that was written last.
-    /// Returns `None` if there is no valid summary.
+    /// Opens the store in `file`, and reads the summary that was written last. The file remains
+    /// when the store is closed. Returns `None` if there is no valid summary.
     pub fn open(file: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
         let store = Self::over(working_file::open(file)?)?;
         let sql = "SELECT trees, roots, names FROM summary";
@@ -143,7 +145,7 @@ impl HeadStore {
         self.db.prepare_cached(sql)?.execute((chunk, digests)).map(drop)
     }
 
-    /// Writes the summary, with which [`HeadStore::open`] begins.
+    /// Writes the summary that [`HeadStore::open`] returns.
     pub fn write_summary(&self, trees: usize, roots: &[Digest]) -> Result<(), Error> {
         let write = || -> rusqlite::Result<()> {
             let write = self.db.unchecked_transaction()?;
@@ -155,7 +157,8 @@ impl HeadStore {
         write().map_err(unwritable())
     }
 
-    /// Whether the store may have the head of the tree `root`. If this returns false, it has not.
+    /// Whether the store may contain the head of the tree `root`. If false, the store certainly
+    /// does not contain that head.
     pub fn may_have(&self, root: &ThreadId) -> bool {
         self.names.may_have(root.as_str())
     }
@@ -181,7 +184,7 @@ impl HeadStore {
         Ok(leaves.flatten().unwrap_or_default())
     }
 
-    /// Deletes the row of the tree `root`, as damage of the file would hide it.
+    /// Deletes the row of the tree `root`, to simulate damage of the file.
     #[cfg(test)]
     pub fn lose(&self, root: &ThreadId) {
         self.db.execute("DELETE FROM head WHERE root = ?1", [root.as_str()]).unwrap();

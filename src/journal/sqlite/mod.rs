@@ -1,7 +1,7 @@
 //! The journal in one SQLite file, for one writing process and any number of readers.
 //!
-//! A record costs an append to only one B-tree. Everything else is derived from the records, in
-//! batches or when it is read.
+//! To add a record, SQLite appends to only one B-tree. Everything else is derived from the records,
+//! in batches or when it is read.
 
 mod backup;
 mod connect;
@@ -185,9 +185,9 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// Runs one transaction that checks the fence and runs the writes of `fill`. If the table of
-    /// trees is due, the transaction also updates this table. Any error rolls back the whole
-    /// transaction.
+    /// Runs the writes of `fill` in one transaction. Fails if another pump has begun a newer epoch.
+    /// If the table of trees is due, the transaction also updates this table. Any error rolls back
+    /// the whole transaction.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,

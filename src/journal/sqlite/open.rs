@@ -122,10 +122,11 @@ impl LockedJournalDir {
 
     /// Reads and verifies every record of the file, and opens the file for writing.
     ///
-    /// The connection that writes later takes the write lock first and keeps it until every record
-    /// is verified, so the verified records are all records of the write-ahead log. Without the
-    /// lock, a commit that reached the log of a killed pump, but not the index of that log, would
-    /// appear after the verified records as soon as the last reader closes the index.
+    /// A connection takes the write lock before the first record is read, and keeps it until all
+    /// records are verified. So no record in the write-ahead log escapes the verification. A killed
+    /// pump may have left a commit in the write-ahead log that the log's index does not list.
+    /// Without the lock, this commit would become visible after the verification, as soon as the
+    /// last reader closes the index.
     pub(super) fn prove(
         self,
         purpose: OpenPurpose,
@@ -135,8 +136,8 @@ impl LockedJournalDir {
         self.prove_from(None, purpose, accept, visit)
     }
 
-    /// Reads and verifies as [`LockedJournalDir::prove`] does, but only the records after the
-    /// snapshot of `base`, if there is one.
+    /// Reads and verifies as [`LockedJournalDir::prove`] does. If `base` contains the evidence of a
+    /// snapshot, reads only the records after that snapshot.
     pub(super) fn prove_from(
         self,
         base: Option<SnapshotEvidence>,
@@ -397,7 +398,8 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Sets aside the copies of checkpoints over records whose loss a recorded action accepts.
+    /// Moves copied checkpoints into a separate file if they cover records whose loss a recorded
+    /// action accepts.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }

@@ -105,12 +105,14 @@ pub struct StreamEvidence<'f> {
 
 impl StreamEvidence<'_> {
     /// Returns the last record that a checkpoint of a known key covers. Known keys are the key of
-    /// this host, the `configured` keys, and keys that a recorded action under a known key trusts.
+    /// this host, the `configured` keys, and keys that operators trust by recorded actions. Such an
+    /// action counts only if the checkpoint at its position is signed with a known key.
     pub fn signed_by(&self, configured: &[String]) -> Position {
         self.signers.signed_by(&self.known(configured))
     }
 
-    /// Returns the public keys of checkpoints, and ids of MAC keys, that are not `configured`.
+    /// Returns the keys that are not known in the sense of [`StreamEvidence::signed_by`]: public
+    /// keys that signed checkpoints, and ids of keys that made MACs.
     pub fn unknown_to(&self, configured: &[String]) -> BTreeSet<String> {
         let known = self.known(configured);
         let signers: BTreeSet<&str> = self.signers.iter().map(|(key, _)| key).collect();
@@ -134,8 +136,8 @@ pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
     pub last: Position,
-    /// Whether the journal may be older than MACs. True while this host has not acknowledged any
-    /// record of the journal.
+    /// Whether the journal may have been written before MACs existed. True while this host has not
+    /// acknowledged any record of the journal.
     pub is_old: bool,
 }
 
@@ -210,9 +212,10 @@ impl CatchingUp {
         self.about.epoch
     }
 
-    /// Appends the next items in one commit; `epoch` is the epoch of their writer. If this process
-    /// dies before the projection has caught up, the next process learns of that epoch only from
-    /// this commit. `judge` sees the items before anything is written, and may refuse them.
+    /// Appends the next items in one commit. `epoch` is the epoch of the pump that wrote the items;
+    /// the commit stores it, because this process may die before the projection has caught up, and
+    /// the next process must know the epoch. `judge` sees the items before anything is written, and
+    /// may refuse them.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

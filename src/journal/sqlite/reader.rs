@@ -251,7 +251,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Whether `is_meant` holds for the row at `position`, which must exist.
+    /// Whether `is_meant` returns true for the row at `position`. The row must exist.
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,

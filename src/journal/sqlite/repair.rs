@@ -40,14 +40,14 @@ impl TableRepair {
     }
 }
 
-/// Removes the checkpoints after position `last` from the file of a projection. They are not lost,
-/// because the stream still has them. Must run within a transaction.
+/// Removes the checkpoints after position `last` from the file of a projection. The stream still
+/// contains these checkpoints. Must run within a transaction.
 pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Result<()> {
     db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
 }
 
-/// Renames a file that stands in the place of the journal in `data` and is not a journal, with its
-/// write-ahead log, to an unused name. Returns the new path of the file.
+/// Renames the file that is at the path of the journal in `data` but is not a journal. Also renames
+/// its write-ahead log. Returns the new path of the file, which was unused before.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;

@@ -108,7 +108,8 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
-/// Passes every record that `db` sees after the last one of `heads` to `visit`, as [`scan`] does.
+/// Passes every record after the last record of `heads` to `visit`, as [`scan`] does. Reads the
+/// records through the connection `db`.
 pub(super) fn rest(
     db: &Connection,
     heads: &mut TreeHeads,

@@ -84,7 +84,8 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Number of snapshots since the last one that was made from every record.
+    /// Number of earlier snapshots in a row on which this snapshot builds. A snapshot that is made
+    /// from every record has the number 0.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -110,7 +111,7 @@ struct SnapshotHeader {
     heads: Digest,
 }
 
-/// The place of the snapshots of one journal, and the values that a snapshot must match.
+/// The directory of one journal's snapshots, and the values that a snapshot must match.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -120,8 +121,8 @@ pub struct SnapshotPlace<'p> {
 }
 
 impl SnapshotPlace<'_> {
-    /// Returns the position of the snapshot, read from its header alone; 0 if there is no snapshot.
-    /// The caller decides by it when to write the next snapshot.
+    /// Returns the position of the snapshot, read from the snapshot's header alone; 0 if there is
+    /// no snapshot. From this position, the caller computes when to write the next snapshot.
     pub fn position(&self) -> Position {
         let header = self.header().ok().flatten();
         header.map(|header| header.checkpoint.position).unwrap_or_default()
@@ -157,8 +158,8 @@ impl SnapshotPlace<'_> {
         None
     }
 
-    /// Copies the snapshot's databases to `copies` and reads the snapshot from them. The stores of
-    /// the returned state are the copies.
+    /// Copies the snapshot's databases to `copies` and reads the snapshot from the copies. The
+    /// returned snapshot continues to use the copies.
     fn load_through(
         &self,
         copies: &SnapshotFiles,
@@ -258,9 +259,9 @@ impl SnapshotPlace<'_> {
         }
     }
 
-    /// Begins a draft of the next snapshot with the content of the present one. After
-    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots, the draft begins empty, so that later snapshots
-    /// do not inherit an error of a snapshot for ever.
+    /// Begins a draft of the next snapshot with the content of the present snapshot. After
+    /// [`limits::SNAPSHOT_GENERATIONS`] snapshots, the draft begins empty instead, so that an error
+    /// in one snapshot does not stay in all later snapshots.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
@@ -401,10 +402,11 @@ impl Drop for DraftFiles {
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub files: DraftFiles,
-    /// Number of snapshots since the last one that began empty.
+    /// Number of earlier snapshots in a row on which this draft builds; 0 if the draft begins
+    /// empty.
     pub generation: u32,
-    /// The content of the earlier snapshot with which the draft begins, or the empty heads and the
-    /// empty store of a draft that begins empty.
+    /// Content with which the draft begins: the present snapshot, or empty heads and an empty
+    /// store.
     pub base: Result<Snapshot, (TreeHeads, RestingStore)>,
 }
 

@@ -15,7 +15,7 @@ use super::{JournalReader, SqliteJournal};
 /// The snapshot from which a start continues.
 pub struct SnapshotStart {
     pub evidence: SnapshotEvidence,
-    /// The claim about the records before the snapshot.
+    /// Input of the later proof of the records before the snapshot.
     pub claim: ProofClaim,
 }
 
@@ -70,9 +70,9 @@ impl LockedJournalDir {
         Ok(())
     }
 
-    /// Proves as [`LockedJournalDir::prove`] does, and replays the records. If the snapshot of
-    /// `journal` was restored, continues from it and returns the claim about the records before the
-    /// snapshot.
+    /// Proves the journal as [`LockedJournalDir::prove`] does, and replays its records. If the
+    /// snapshot of `journal` was restored, proves and replays only the later records, and returns
+    /// the input for the proof of the records before the snapshot.
     pub(super) fn prove_recovering(
         mut self,
         journal: Uuid,
@@ -96,8 +96,9 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts to prove `claim`, which covers the records before the snapshot that this journal was
-    /// opened from. `known` and `redactions` result from the records after the snapshot.
+    /// Starts the proof of the records before the snapshot that this journal was opened from.
+    /// `claim` is the input of the proof. `known` and `redactions` come from the records after the
+    /// snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 
 use crate::limits;
 
-/// A set of names that may also contain names that were never added. It has a fixed size: the more
-/// names, the more searches read the file.
+/// A set of names that may also contain names that were never added. The set has a fixed size, so
+/// the more names it contains, the more searches must read the file.
 #[derive(Debug)]
 pub struct StoredNames {
     words: Vec<u64>,
@@ -60,7 +60,8 @@ impl StoredNames {
         bytes
     }
 
-    /// Returns the filter with these bytes; `None` if a filter of another size wrote them.
+    /// Returns the filter that [`StoredNames::to_bytes`] has written to `bytes`; `None` if that
+    /// filter had another size.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks();
         let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));

@@ -1,4 +1,5 @@
-//! The heads of all trees, from the derived table of trees and the records after it.
+//! Reads the heads of all trees: from the derived table of trees, and from the records that are
+//! newer than this table.
 
 use std::collections::HashMap;
 
@@ -119,12 +120,12 @@ impl JournalReader {
         Ok(records.unwrap_or_default())
     }
 
-    /// Returns the position up to which the table of trees agrees with `heads`; 0 if it must be
-    /// written anew. Returns an error if the structure of the table is damaged, because such a
-    /// table cannot be written anew.
+    /// Returns the position up to which the table of trees agrees with `heads`. Returns 0 if the
+    /// table must be written again, and an error if the structure of the table is damaged, because
+    /// such a table cannot be written again.
     ///
-    /// With the position of a `snapshot`, from which `heads` continue, compares only the trees that
-    /// have later records. [`JournalReader::agrees_about_older`] compares the other trees.
+    /// If `heads` continue from a snapshot, `snapshot` is its position. Then only the trees with
+    /// later records are compared; [`JournalReader::agrees_about_older`] compares the other trees.
     pub(super) fn right_up_to(
         &self,
         heads: &mut TreeHeads,
@@ -148,8 +149,8 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Adds the trees with records after `refreshed`, up to the snapshot at `snapshot`, to the
-    /// unsaved heads. The table of trees may be older than a snapshot.
+    /// Marks the heads of trees with records between `refreshed` and `snapshot` as unsaved, because
+    /// the table of trees may be older than the snapshot.
     fn note_between(
         &self,
         refreshed: Position,
@@ -185,8 +186,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads` about all trees without a record after
-    /// `heads`.
+    /// Whether the table of trees agrees with `heads` about all trees that have no record after the
+    /// last record of `heads`.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");
@@ -230,7 +231,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Checks that the table of trees contains all trees up to the position that it states.
+    /// Returns an error if the table of trees does not reach the position up to which it claims to
+    /// be up to date.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

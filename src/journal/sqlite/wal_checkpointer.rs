@@ -15,7 +15,7 @@ use super::open;
 
 /// Result of the last WAL checkpoint.
 pub enum WalCheckpointResult {
-    /// The checkpoint copied all frames up to its beginning, but none that were written later.
+    /// The checkpoint copied all frames that were in the log when it began, but no later frames.
     Nearly,
     /// The checkpoint could not open a connection of its own.
     NotBegun,
@@ -73,8 +73,8 @@ impl Drop for WalCheckpointer {
     }
 }
 
-/// Runs a passive WAL checkpoint on the calling thread: copies into the database file every frame
-/// that no reader needs.
+/// Runs a passive WAL checkpoint on the calling thread: copies frames of the write-ahead log into
+/// the database file, as far as this is possible without waiting for readers.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

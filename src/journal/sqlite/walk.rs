@@ -39,8 +39,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Data of the record that was visited last. The walk verifies the record before it in the tree
-/// against this data.
+/// Data of the record that was visited last. With this data, the walk verifies the previous record
+/// of the tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

@@ -1,8 +1,8 @@
-//! Working files of a pump: SQLite files that hold what does not fit into memory.
+//! Working files of a pump: SQLite files for data that does not fit into memory.
 //!
-//! A working file is not a record: it lives as long as its process, which alone can read it. The
-//! file is deleted as soon as it is open, so nothing of it outlives the process, and no other
-//! process can change it.
+//! A working file is not part of the record. Only the process that created it can read it. The
+//! process deletes the file's name as soon as the file is open, so the file disappears with the
+//! process, and no other process can change it.
 
 use std::path::Path;
 
@@ -12,8 +12,9 @@ use uuid::Uuid;
 use crate::journal::Error;
 use crate::limits;
 
-/// Creates a working file in a directory. The name of the file begins with `kind`. The name becomes
-/// visible only if the process is killed while it creates the file.
+/// Creates a working file in `directory`. The name of the file begins with `kind`, and is deleted
+/// at once. The name remains in the directory only if the process is killed before it deletes the
+/// name.
 pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
     let db = Connection::open(&path).map_err(failed())?;
@@ -25,7 +26,8 @@ pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     Ok(db)
 }
 
-/// Opens the file `file`, which is kept, as a working file. Creates the file if it is missing.
+/// Opens `file` with the settings of a working file, but does not delete the file. Creates the file
+/// if it is missing.
 pub fn open(file: &Path) -> Result<Connection, Error> {
     let db = Connection::open(file).map_err(failed())?;
     set_up(&db).map_err(failed())?;

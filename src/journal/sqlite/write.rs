@@ -12,8 +12,8 @@ use crate::mutant::mutant;
 use super::reader::JournalMetadata;
 use super::{STREAM, row};
 
-/// Runs `fill` in one transaction, fenced by `epoch`. Returns after the write-ahead log is on disk.
-/// Any error rolls back the whole transaction.
+/// Runs `fill` in one transaction. Returns an error if the epoch of the journal is not `epoch`.
+/// Returns after the write-ahead log is on disk. Any error rolls back the whole transaction.
 pub fn transaction(
     db: &Connection,
     epoch: u32,

@@ -22,7 +22,7 @@ use crate::nats;
 pub enum HarnessTransport {
     /// The program is a child process.
     Process,
-    /// The program is on NATS, with servers that require no passwords.
+    /// The program is on NATS. The NATS servers require no passwords.
     Nats(nats::Options),
 }
 
@@ -112,9 +112,8 @@ impl TrialHarness {
         }
     }
 
-    /// Continues the program once the server has handled all messages that were sent to the
-    /// program. Ignores a lost connection, because the delivery then fails with a report of the
-    /// loss.
+    /// Continues a paused program once the server has handled all messages to the program. Ignores
+    /// a lost connection, because the next delivery then fails and reports the loss.
     pub async fn resume(&self) {
         if let Self::Nats { wire, program, .. } = self {
             wire.send_and_confirm().await;
@@ -176,7 +175,8 @@ impl NatsProgram {
         self.sweep();
     }
 
-    /// Kills the process group. Must be called before the wait for the child, or directly after it.
+    /// Kills the process group. Must be called before the program is waited for, or directly
+    /// afterwards, because the system may later reuse the group's id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;
@@ -194,8 +194,8 @@ impl Drop for NatsProgram {
 /// an organism whose config does not set the variables in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
-/// Returns the settings of the program as a child process. The process is not restarted, so that
-/// the check notices its exit.
+/// Returns the settings with which the program runs as a child process. The host does not restart
+/// the process after an exit. So an unexpected exit fails the check.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();
@@ -211,7 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a program behind a wrapper. The pipe ends when the program has ended.
+    /// Starts a shell that runs a program. Returns the shell, and a pipe that ends when the program
+    /// inside the shell has ended.
     fn wrapped(folder: &Path) -> (NatsProgram, File) {
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

@@ -1,5 +1,5 @@
-//! Checks a program directly on its pipes, without a host. The kit decides which bytes reach the
-//! program at one time, so no check depends on which side is faster.
+//! Checks a program directly on its pipes, without a host. The kit decides how many bytes the
+//! program can read at a time. So no result depends on whether the kit or the program is faster.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::ids::Attempt;
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Number of bytes by which a large request exceeds the author's request. The number is larger than
-/// the capacity of a pipe.
+/// Number of bytes that the kit adds to the listener author's request to make a large request. The
+/// number is larger than the capacity of a pipe.
 const LARGE_BYTES: usize = 256 << 10;
 /// Interval at which the kit checks whether the program has read a piece of a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -37,8 +37,8 @@ impl<'t> PipedProgram<'t> {
         Ok(Self { process, patience, judge })
     }
 
-    /// Describes what the program wrote instead of an answer. Returns `None` if the program
-    /// answered or ended.
+    /// Sends a request. If no answer comes in time, describes what the program wrote instead of an
+    /// answer. Returns `None` if the program answered or ended.
     pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
         self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
         loop {

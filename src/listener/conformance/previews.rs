@@ -86,7 +86,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Delivers a call that a person approved together with the preview whose digest is `preview`.
+    /// Delivers an approved call. A person approved the call and its preview with the digest
+    /// `preview`.
     async fn approved(
         &mut self,
         call: CallId,

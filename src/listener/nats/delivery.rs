@@ -45,7 +45,8 @@ impl NatsSender {
         published.map_err(|error| error.kind())
     }
 
-    /// Publishes a message. May block, so it must be called from a thread that may block.
+    /// Publishes a message. If the send buffer is full, blocks the calling thread until the buffer
+    /// has room.
     fn publish_now(
         &self,
         subject: &str,
@@ -60,7 +61,7 @@ impl NatsSender {
         }
     }
 
-    /// Publishes a message that found the send buffer full: retries until the buffer has room. A
+    /// Retries a publish that failed because the send buffer was full, until the buffer has room. A
     /// stopping program gives up at its deadline, because the buffer for an unreachable server
     /// never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
@@ -127,7 +128,8 @@ impl DeliveryTask {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Sends the answer, or an error if the answer exceeds the message size of the server.
+    /// Sends an answer or an error. If the answer is larger than the server's message limit, sends
+    /// an error in its place.
     pub fn answer(&self, verdict: TaskResult) {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {

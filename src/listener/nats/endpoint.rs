@@ -20,18 +20,19 @@ pub struct NatsEndpoint {
 }
 
 impl NatsEndpoint {
-    /// Variable with the addresses of the NATS servers, separated by commas. If the variable is
-    /// set, the listener serves NATS.
+    /// Environment variable with the addresses of the NATS servers, separated by commas. If the
+    /// variable is set, the listener gets its deliveries over NATS.
     pub const URL: &str = URL_VARIABLE;
     pub const ORGANISM: &str = "ORGANISM_NAME";
     pub const LISTENER: &str = "ORGANISM_LISTENER";
-    /// Variable with the path of a file with a JWT and the seed of its key.
+    /// Environment variable with the path of a file that contains a JWT and the seed of its key.
     pub const CREDENTIALS: &str = "ORGANISM_BUS_CREDENTIALS";
-    /// Variable with the path of a file with the seed of an nkey.
+    /// Environment variable with the path of a file that contains the seed of an nkey.
     pub const NKEY: &str = "ORGANISM_BUS_NKEY";
-    /// Variable with the path of the certificates to trust instead of the system's certificates.
+    /// Environment variable with the path of a file of certificates. The listener trusts these
+    /// certificates instead of the system's certificates.
     pub const CA: &str = "ORGANISM_BUS_CA";
-    /// Variable with the lease of this replica in seconds.
+    /// Environment variable with the lease of this replica in seconds.
     pub const LEASE: &str = "ORGANISM_BUS_LEASE";
 
     /// Creates an address with default settings.

@@ -48,7 +48,7 @@ pub(super) async fn signalled() {
     }
 }
 
-/// Handles deliveries until `stopped` resolves, and then the deliveries that are already in the
+/// Handles deliveries until `stopped` resolves, and then the deliveries that are still in the
 /// queue. Accepts requests for previews only if `gives_previews` is set.
 pub(super) fn serve(
     place: &NatsEndpoint,
@@ -87,9 +87,9 @@ struct DeliveryQueue {
 }
 
 impl DeliveryQueue {
-    /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
-    /// queued, the connection is not driven for a limited time, so that answers are sent in
-    /// batches. The limit keeps an answer from waiting long.
+    /// Returns the next delivery; `None` if no further delivery will come. While the queue has
+    /// deliveries, drives the connection only once per [`limits::KIT_BATCH_TIME`], so that several
+    /// answers are sent in one batch. This time is short, so no answer waits long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -185,7 +185,7 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns a permission error that keeps this replica from working, if there is one.
+    /// Returns the permission error because of which this replica cannot work, if there is one.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -195,8 +195,8 @@ impl KitState {
         self.leave_by.get().is_some()
     }
 
-    /// Waits until the deadline of a stopping program. Waits forever if no stop was requested
-    /// before the call.
+    /// Waits until the deadline of a stopping program. If the program is not stopping when this
+    /// function is called, waits forever.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -208,7 +208,7 @@ impl KitState {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues deliveries until the program is to stop and the last delivery has arrived.
+    /// Queues arriving deliveries until the program must stop and all subscriptions are drained.
     async fn take(
         self: Arc<Self>,
         subscribers: Vec<Subscriber>,
@@ -254,9 +254,9 @@ impl KitState {
         }
     }
 
-    /// Reports to the pump which operations the servers denied after `after`, so that the pump
-    /// records them. Returns the time of the last denial. A denial of such a report itself is not
-    /// reported.
+    /// Reports to the pump each operation that the servers denied after `after`, so that the pump
+    /// records the denial. Returns the time of the last denial. Does not report that a server
+    /// denied such a report.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);

@@ -18,8 +18,8 @@ use crate::xml::escape::{unescape_attribute, unescape_text};
 use super::super::delivery_channel::DeliveryChannel;
 use super::{Received, Request};
 
-/// Parses a NATS message, which carries one delivery. The body is a payload if the delivery
-/// consists of one message of the bus, and a frame if it consists of several.
+/// Parses a NATS message that carries one delivery. If the delivery has a single message, the body
+/// is the payload of this message. If the delivery has several messages, the body is a frame.
 pub(in crate::listener) fn of_message(
     headers: &HeaderMap,
     body: &[u8],
@@ -131,7 +131,8 @@ impl<'f> FrameReader<'f> {
         usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX)
     }
 
-    /// Opens a delivery. Returns whether the delivery requests a preview.
+    /// Reads the start tag of a delivery. Returns the tag, and whether the delivery requests a
+    /// preview.
     fn open_delivery(&mut self) -> Result<(BytesStart<'f>, bool), String> {
         match self.event()? {
             Event::Start(start) if start.local_name().as_ref() == "delivery" => Ok((start, false)),

@@ -54,8 +54,8 @@ enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
-        /// Input of the call in the block's first event. It is ignored if later events contain
-        /// pieces of the input.
+        /// Input of the call, as the first event of the block states it. If later events contain
+        /// the input in pieces, this field is ignored.
         input: String,
     },
     Thinking {

@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice of a request, with the limit to one call if the request has this limit.
-/// For a request with the limit, returns a choice even if it is the provider's default. For a
-/// request without tools, returns `None`.
+/// Returns the tool choice of a request, or `None` for a request without tools. If the request
+/// limits the answer to one call, the tool choice carries this limit. Such a request always gets a
+/// tool choice, even if its choice is the provider's default.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -254,7 +254,7 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     }
 }
 
-/// The unwritten rest of an answer: its text and its calls.
+/// The part of an answer that is not written yet: the rest of its text and of its calls.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,

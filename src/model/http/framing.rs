@@ -112,8 +112,8 @@ impl BodyFraming {
     }
 }
 
-/// Returns `None`, to wait for the end of the line, or [`BodyFraming::Broken`] if the incomplete
-/// line is already too long.
+/// Handles a line that has not arrived completely. Returns `None`, so that the caller waits for
+/// more input, or [`BodyFraming::Broken`] if the line is already too long.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }

@@ -117,8 +117,8 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Starts the time-out for the first byte of the body: returns these deadlines with a deadline
-    /// for that byte.
+    /// Returns these deadlines with a deadline for the first byte of the body. The time-out for
+    /// that byte starts now.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }

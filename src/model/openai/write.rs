@@ -159,8 +159,8 @@ pub(in crate::model) fn body(
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Whether the request may limit the answer to one call. OpenAI's `o` series always makes one call
-/// at a time and rejects the parameter.
+/// Whether the request may contain the parameter that limits the answer to one call. Models of
+/// OpenAI's `o` series reject this parameter, because they always make one call at a time.
 fn takes_one_call(settings: &WireSettings, quirks: OpenAiQuirks) -> bool {
     let is_of_series = |series: &str| {
         let rest = settings.model.strip_prefix(series);

@@ -11,7 +11,8 @@ pub(super) struct RecordingFile {
     /// Description of the recording: which run the turns come from, and who recorded them.
     #[serde(rename = "recorded")]
     pub recorded: String,
-    /// Name of the model that answered, or `recorded`.
+    /// Name that playback reports as the model of its answers. `recorded` if the file names no
+    /// model.
     #[serde(rename = "model", default = "unnamed")]
     pub model: String,
     #[serde(default, rename = "turn")]

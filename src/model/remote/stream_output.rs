@@ -69,7 +69,8 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Counts bytes of the answer that the reader keeps until the end of the stream.
+    /// Adds `bytes` to the size of the answer, for bytes that the reader keeps until the end of the
+    /// stream. Fails if the answer is then too large.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));

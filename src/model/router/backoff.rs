@@ -20,8 +20,8 @@ impl JitterSource {
         Self(OsRng.next_u64())
     }
 
-    /// Returns the random delay before a round; rounds count from 1. The bound of the delay doubles
-    /// with each round.
+    /// Returns the random delay before the round `round` of attempts, counted from 1. The maximum
+    /// of the delay doubles with each round.
     pub fn pause(&mut self, round: u32) -> Duration {
         let doubled = 1u32.checked_shl(round.saturating_sub(1)).unwrap_or(u32::MAX);
         let bound = limits::MODEL_BACKOFF_FIRST.saturating_mul(doubled);

@@ -36,7 +36,7 @@ pub enum RoutingStrategy {
     Failover,
     /// Begins each call with the next route in turn.
     RoundRobin,
-    /// Tries the route that uses the smallest share of its limit first.
+    /// Begins with the route that has the smallest load relative to its limit.
     LeastLoaded,
 }
 

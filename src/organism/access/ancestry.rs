@@ -43,9 +43,9 @@ enum WalkEnd {
     Hidden,
 }
 
-/// Determines the ancestry of the process `pid` at the other end of the socket. A `pid` of 0 stands
-/// for a process in an invisible namespace. `is_own` tests whether a journal, given by its id,
-/// belongs to this organism.
+/// Determines the ancestry of the process `pid` at the other end of the socket. A `pid` of 0 means
+/// a process in a PID namespace that this process cannot see. `is_own` returns whether the journal
+/// with the given id belongs to this organism.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
 }

@@ -1,8 +1,9 @@
 //! Finds out whether a process that an organism hosts is at the other end of a TCP connection on
 //! loopback.
 //!
-//! The operating system shows the owner of a socket only where it lists sockets and open files of
-//! processes (Linux). On other systems the owner is unknown, and other proof decides.
+//! The operating system shows the owner of a socket only where it lists the sockets and the open
+//! files of processes (Linux). On other systems the owner is unknown, so access depends on other
+//! proof.
 //!
 //! A process can hide a socket from every list: it sends the socket to itself without receiving it,
 //! or registers it with an io_uring. So if no process shows a socket of our own user, any running
@@ -80,12 +81,12 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
 }
 
 /// Whether one of the processes `pids` is hosted. A process of unknown ancestry counts as hosted if
-/// it still owns the socket. Returns `None` if the ancestry of some processes is unknown and none
-/// of them owns the socket any more.
+/// `is_still_owner` returns true for it. Returns `None` if no process counts as hosted, but the
+/// ancestry of at least one process is unknown.
 ///
-/// The ancestry of a process that has exited is unknown, so that process may have been hosted.
-/// Often the process was a child that the client started: until a child runs its own program, it
-/// has the client's sockets.
+/// The ancestry of a process that has exited is unknown, so the process may have been hosted. Often
+/// such a process was a child that the client started: until a child runs its own program, it has
+/// the client's sockets.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -111,9 +112,9 @@ fn may_be_hosted(uid: u32) -> bool {
     own.is_root() || own.as_raw() == uid
 }
 
-/// Whether the process `pid` belongs to a login service and acts for the user `uid`, the owner of
-/// the socket. An example is the process of `sshd` that forwards ports: it hides its files, and a
-/// process of root started it. A process of another user cannot have opened the socket.
+/// Whether the process `pid` belongs to a login service and acts for the user `uid`, who owns the
+/// socket. Such a process runs as `uid`, and its parent runs as root. An example is the process of
+/// `sshd` that forwards ports. Its open files cannot be read, so it may be the owner of the socket.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);
@@ -230,7 +231,8 @@ fn processes() -> Vec<i32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
-/// Whether a link in `directory`, which shows open files, points to `name`.
+/// Whether `directory` has a link to `name`. `directory` is one in which the system shows open
+/// files.
 fn has_open(directory: &str, name: &str) -> std::io::Result<bool> {
     let mut files = std::fs::read_dir(directory)?;
     Ok(files.any(|file| {
@@ -274,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A hosted process may send a request and exit before its parents are looked up.
+    /// Covers a hosted process that sends a request and exits before its parents are looked up.
     #[test]
     fn an_owner_of_unknown_origin_that_has_exited_is_looked_for_again() {
         let is_hosted = |pid: i32| (pid < 20).then_some(pid >= 10);

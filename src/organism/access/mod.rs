@@ -1,9 +1,10 @@
-//! Access rules of the control socket. They rely on what the operating system reports about the
-//! caller, and never on claims in a request.
+//! Access rules of the control socket. The rules rely on what the operating system reports about
+//! the caller, and never on claims in a request.
 //!
 //! A process that this organism hosts is refused, and so are its descendants. The one exception is
-//! a listener with its own client, which may send as that client and watch the client's threads. A
-//! caller of unknown ancestry needs a client's secret or an operator's signature.
+//! a listener that has a client of its own in the config. Such a listener may send requests as that
+//! client and watch the client's threads. A caller of unknown ancestry needs a client's secret or
+//! an operator's signature.
 
 mod ancestry;
 mod loopback_peer;
@@ -62,10 +63,11 @@ pub struct AccessRules {
     /// The hosted listeners, each with its own client if it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
-    /// Clients that may see the texts of models in the clients' own threads.
+    /// Clients that may see the texts that models write in threads of these clients.
     with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
-    /// Directory of the journals whose pumps mark every process that they start.
+    /// Data directory of this organism. Pumps with journals in this directory mark every process
+    /// that they start.
     data: PathBuf,
     /// Directory with the signing key of this host.
     state: PathBuf,
@@ -216,8 +218,9 @@ impl AccessRules {
         client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
     }
 
-    /// Sets the rights of the reader in an accepted subscription. An operator sees everything. A
-    /// client sees its own threads, with texts if its config says so.
+    /// Sets what the reader of an accepted subscription may see. An operator sees all threads and
+    /// texts. A client sees its own threads. The client also sees the texts of models if the config
+    /// allows this client to see them.
     fn grant(&self, live: &mut LiveRequest, is_operator: bool) {
         if is_operator {
             live.client = None;
@@ -269,9 +272,9 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of a subscription's reader as [`AccessRules::vouch_for`] does, for an
-    /// accepted request that came over NATS. Rights that another host of the organism has signed
-    /// stay in force. A client without a proof of its identity gets only states.
+    /// Sets what the reader of an accepted subscription may see, if the request came over NATS. If
+    /// another host of the organism has already set and signed these rights, keeps them. A client
+    /// that has not proved its identity sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -286,7 +289,8 @@ impl AccessRules {
         }
     }
 
-    /// Returns the text of the refusal for a reader who has not proved the right to watch.
+    /// Returns the text with which a subscription is refused if its reader has not proved the right
+    /// to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
@@ -330,10 +334,11 @@ impl AccessRules {
         }
     }
 
-    /// Checks a request that came over NATS. The servers' permissions decide who may send requests.
-    /// A client with a secret must also send the secret, to submit a payload or to watch threads. A
-    /// command that watches without a client must prove that an operator runs it. A request that
-    /// another host has checked is accepted with the signature of that host.
+    /// Checks a request that came over NATS. The permissions of the NATS servers decide who may
+    /// send requests at all. If a client has a secret, it must send the secret with each payload
+    /// and with each subscription to its threads. A subscription that names no client must carry
+    /// the proof that an operator sent it. A subscription that another host has checked is accepted
+    /// with the signature of that host.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -363,10 +368,10 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Adds proof to a request that was accepted here and goes to a pump in another process. A
-    /// submission gets the secret of its client. A subscription gets the rights of its reader. An
-    /// operator's request names the user of the socket as the acting person, in place of any person
-    /// that the request named before.
+    /// Adds proof to a request that was accepted in this process and goes to a pump in another
+    /// process. A submission gets the secret of its client. A subscription gets the rights of its
+    /// reader. An operator's request gets the user of the socket as the acting person. This
+    /// replaces any person whom the request named before.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
@@ -432,10 +437,10 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
 }
 
-/// Refuses to start a pump in a hosted process, that is, a process that a pump of this organism has
-/// started. The control socket refuses such a process for the same reason. Relies on the
-/// environment of the process: a process that hides its environment could also write to the
-/// journal's files directly.
+/// Refuses to start a pump in a hosted process, that is, in a process that a pump of this organism
+/// has started. The control socket refuses such processes, too. The check relies on the environment
+/// of the process. This is enough, because a process that hides its environment could also write to
+/// the journal's files directly.
 pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     let mark = std::env::var(PUMP_VARIABLE).ok();
     let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };

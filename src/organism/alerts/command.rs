@@ -1,4 +1,4 @@
-//! Runs the command of the config for one report about an alert.
+//! Runs the alert command that the config names, for one report about an alert.
 //!
 //! The report goes to the command's standard input as JSON. The report, the command's arguments and
 //! its environment contain no byte of a payload.
@@ -20,7 +20,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::AlertReport;
 
-/// Everything needed to start the command of an organism's alerts.
+/// The alert command of an organism, with everything that is needed to start it.
 #[derive(Debug, Clone)]
 pub struct AlertCommand {
     organism: String,
@@ -63,7 +63,7 @@ struct ReportLine<'a> {
 }
 
 impl AlertCommand {
-    /// Returns the command of this config; `None` if the config has no alerts.
+    /// Returns the alert command that this config names; `None` if the config has no alerts.
     pub fn of(config: &Config, mark: Option<&PumpMark>) -> Option<Self> {
         let alerts = config.alerts.as_deref()?;
         Some(Self {
@@ -84,11 +84,11 @@ impl AlertCommand {
         self.partition
     }
 
-    /// Runs the command for `report`, and returns when it has ended or was killed.
+    /// Runs the command for `report`, and returns when the command has ended or was killed.
     ///
     /// # Errors
     ///
-    /// Returns the reason if the command did not take the report.
+    /// Returns the reason if the command did not accept the report.
     pub async fn run(&self, report: &AlertReport) -> Result<(), String> {
         let program = self.config.command.first().map_or("", String::as_str);
         let (mut child, _owned) =

@@ -1,5 +1,5 @@
-//! Follows the records of one pump on a separate thread. Asks the pump to record each alert, and
-//! runs the command of the config for each recorded alert.
+//! Follows the records of one pump on a separate thread. Asks the pump to record each alert. For
+//! each recorded alert, runs the alert command that the config names.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -31,7 +31,7 @@ use crate::thread_priority;
 enum AlertTaskResult {
     /// A report is durable, or the pump stopped before the report was recorded.
     Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
-    /// The command has ended.
+    /// The command for this report has ended.
     Run(AlertReport, Result<(), String>),
     /// The pump has named the calls that wait for a person.
     Waiting(Vec<HeldRequest>),
@@ -55,9 +55,9 @@ pub(super) struct AlertFollower {
     read_failure: Option<String>,
     /// Position of the last record that was processed.
     read: Position,
-    /// Whether the pump has sent its list of the calls that wait for a person. No record is
-    /// processed before that, so the record that ends a wait on the list is always processed after
-    /// the list.
+    /// Whether the pump has sent its list of calls that wait for a person. The follower processes
+    /// no record before it has the list. So it never misses a record that ends the wait of a call
+    /// on the list.
     knows_waiting: bool,
     /// Whether all records from before the start have been processed.
     has_caught_up: bool,
@@ -67,8 +67,8 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed copies of checkpoints, as counted at the last check that found no waiting
-    /// copy.
+    /// Number of failed copies of checkpoints at the last check that found all checkpoints copied.
+    /// A higher number at a later check shows a new failure.
     copy_failures: u64,
 }
 
@@ -101,7 +101,7 @@ impl AlertFollower {
         }
     }
 
-    /// Follows until the pump has ended or the watch is stopped.
+    /// Follows the pump's records until the pump has ended or the watch for alerts is stopped.
     pub fn run(mut self, timer: &Runtime) {
         thread_priority::lower(limits::INDEX_FOLLOWER_NICENESS, "the thread of alerts");
 
@@ -205,8 +205,8 @@ impl AlertFollower {
         }
     }
 
-    /// Finds the alerts that are on record, and the first record from which further alerts are
-    /// counted.
+    /// Restores the alerts that earlier runs recorded, and sets the position after which records
+    /// are searched for further alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
@@ -428,7 +428,7 @@ impl AlertFollower {
     }
 }
 
-/// Makes the report about the end of the command for `report`.
+/// Makes the report that states how the command for `report` has ended.
 fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     let (event, detail) = match result {
         Ok(()) => (AlertEvent::Sent, "the command took it".to_owned()),

@@ -1,4 +1,4 @@
-//! Alerts: runs the command of the config for causes that an operator must know of.
+//! Alerts: runs the alert command that the config names for causes that an operator must know of.
 //!
 //! A separate thread follows the records of one pump ([`follower`]) and finds the causes
 //! ([`rules`]). The thread runs the command for an alert ([`command`]) only after the pump has
@@ -32,7 +32,7 @@ use command::AlertCommand;
 use follower::AlertFollower;
 pub(super) use unrecorded::report_failed_start;
 
-/// Everything that the watch for alerts of one pump needs.
+/// Everything that is needed to watch one pump for alerts.
 #[derive(Clone)]
 pub(super) struct AlertSource {
     pub pump: Handle,
@@ -77,7 +77,7 @@ impl AlertMetrics {
     }
 }
 
-/// The watch for alerts of one pump. A reload starts, changes or ends it.
+/// The watch for alerts of one pump. A reload of the config starts, changes or ends the watch.
 pub(super) struct AlertWatch {
     source: AlertSource,
     metrics: Arc<AlertMetrics>,
@@ -92,7 +92,8 @@ struct RunningWatch {
 
 struct RunningFollower {
     thread: JoinHandle<()>,
-    /// Sends the command of each new config. Dropping this sender ends the follower.
+    /// Sends the follower the alert command of each new config. Dropping this sender ends the
+    /// follower.
     command: watch::Sender<AlertCommand>,
 }
 
@@ -105,7 +106,8 @@ impl AlertWatch {
         &self.metrics
     }
 
-    /// Starts the watch if the config has alerts. `index` is the index that this process writes.
+    /// Starts the watch if the config has alerts. `index` is the progress of the index that this
+    /// process writes.
     pub fn configure(&self, config: &Config, index: Option<Arc<IndexLag>>) -> Result<(), Error> {
         // Lock: nothing else holds it before the start has ended.
         let mut running = self.running.try_lock().map_err(|_| Error::Stopped)?;
@@ -133,7 +135,7 @@ impl AlertWatch {
         Ok(Some(RunningFollower { thread, command }))
     }
 
-    /// Starts, changes or ends the watch, to fit a new config.
+    /// Starts, changes or ends the watch, as a new config requires.
     pub async fn reconfigure(&self, config: &Config) -> Result<(), Error> {
         // Lock: held for a whole change, so that changes are made one after the other.
         let mut running = self.running.lock().await;
@@ -149,7 +151,7 @@ impl AlertWatch {
         Ok(())
     }
 
-    /// Stops the watch. Waits for running commands, for a bounded time.
+    /// Stops the watch. Waits for running commands, but only for a limited time.
     pub async fn stop(&self) {
         let follower = self.running.lock().await.follower.take();
         if let Some(follower) = follower {
@@ -157,8 +159,8 @@ impl AlertWatch {
         }
     }
 
-    /// Runs the command for the error with which the pump ended, if this error is a problem with
-    /// the record. Blocks until the command has ended.
+    /// Runs the alert command for the error that ended the pump, if the error is a problem of the
+    /// journal. Blocks until the command has ended.
     pub fn report_fatal(&self, error: &journal::Error) {
         let running = self.running.blocking_lock();
         let Some(follower) = &running.follower else { return };

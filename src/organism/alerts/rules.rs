@@ -1,5 +1,5 @@
 //! Decides which records and problems raise an alert, and when the cause of an alert has ended. The
-//! rules are pure: every input carries its time.
+//! rules are pure: they read no clock, because every input carries its time.
 //!
 //! **Invariant:** one cause raises one alert. Repetitions are counted in the alert that is already
 //! raised, also after a restart ([`AlertRules::recall`]).
@@ -14,7 +14,8 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of the alert that counts the alerts of its kind beyond the maximum for one window.
+/// Subject of the alert that counts all further alerts of its kind, once the window has the maximum
+/// number of alerts of that kind.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -24,7 +25,8 @@ pub struct CallRequest {
     pub thread: ThreadId,
 }
 
-/// Finds the request of a call in the journal; `None` if it is not found.
+/// A function that finds the request of a call in the journal; returns `None` if the request is not
+/// found.
 pub type FindRequest<'a> = &'a mut dyn FnMut(&Record, CallId) -> Option<CallRequest>;
 
 /// Kind and subject of an alert.
@@ -65,7 +67,8 @@ struct Occurrence {
     detail: String,
 }
 
-/// Number of consecutive checks that found a problem with the record, or that no longer found it.
+/// Consecutive checks for one problem of the journal: the number that found the problem, and the
+/// number that no longer found it.
 #[derive(Debug, Default)]
 struct ProblemChecks {
     seen: u32,
@@ -80,12 +83,12 @@ pub struct AlertRules {
     bursts: BTreeMap<AlertKey, Burst>,
     waiting: BTreeMap<CallId, UndecidedCall>,
     problems: BTreeMap<String, ProblemChecks>,
-    /// Times within the window at which alerts of a kind were raised.
+    /// For each kind of alert, the times at which alerts were raised within the window.
     raised: BTreeMap<AlertKind, VecDeque<Time>>,
     /// Alerts that earlier runs raised and that are on record.
     known: HashSet<AlertId>,
     counted: BTreeMap<AlertKey, Position>,
-    /// Reports that the input has caused and that were not taken yet, in order.
+    /// Reports that [`AlertRules::take_reports`] has not returned yet, in order.
     reports: Vec<AlertReport>,
 }
 
@@ -109,13 +112,13 @@ impl AlertRules {
         self.config = config;
     }
 
-    /// Takes the reports that the input has caused so far.
+    /// Removes and returns the reports that the input has caused so far.
     pub fn take_reports(&mut self) -> Vec<AlertReport> {
         std::mem::take(&mut self.reports)
     }
 
-    /// Applies a report of an earlier run. Must be called in the order of the reports, before any
-    /// record is taken.
+    /// Applies a report that an earlier run recorded. The caller must pass all such reports in
+    /// their order, before the first call of [`AlertRules::take`].
     pub fn recall(&mut self, report: &AlertReport, time: Time) {
         if mutant("alert-again") {
             return;
@@ -137,7 +140,8 @@ impl AlertRules {
         }
     }
 
-    /// Adds a call that began to wait for a person before the first record that will be taken.
+    /// Adds a call that waits for a person, if the wait began before the first record that
+    /// [`AlertRules::take`] gets.
     pub fn recall_waiting(
         &mut self,
         call: CallId,
@@ -151,8 +155,8 @@ impl AlertRules {
         self.waiting.entry(call).or_insert(waiting);
     }
 
-    /// Ends the alerts about calls that no longer wait. Must be called once, after the records up
-    /// to the start.
+    /// Ends the alerts about calls that no longer wait for a person. Must be called once, when all
+    /// records from before the start have been processed.
     pub fn end_recalled(&mut self) {
         let open = self.open.keys().filter(|(kind, _)| *kind == AlertKind::Waiting);
         let calls: HashSet<String> = self.waiting.keys().map(ToString::to_string).collect();
@@ -166,7 +170,7 @@ impl AlertRules {
         self.config.on.contains(&kind)
     }
 
-    /// Takes the next record of the journal.
+    /// Processes the next record of the journal.
     pub fn take(&mut self, record: &Record, find: FindRequest<'_>) {
         if let Input::Busy { client, count, .. } = &record.input {
             self.refused(record, client, *count, "busy");
@@ -308,8 +312,8 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert. If the maximum of its kind is reached, counts the alert in one alert that
-    /// stands for all further alerts of the kind.
+    /// Raises an alert. If the window already has the maximum number of alerts of this kind, raises
+    /// no alert of its own, but counts it in the alert with the subject [`ALL_OTHERS`].
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -425,8 +429,9 @@ impl AlertRules {
         }
     }
 
-    /// Applies one check for problems with the record. Each problem in `found` has a name and an
-    /// explanation. A problem raises or ends its alert only after several consecutive checks.
+    /// Processes the result of one check for problems of the journal and of its copies. `found`
+    /// contains the name and the explanation of each problem. A problem raises or ends its alert
+    /// only after several consecutive checks.
     pub fn check_problems(&mut self, found: &[(&str, String)], last: Position, now: Time) {
         if !self.is_on(AlertKind::Record) {
             return;

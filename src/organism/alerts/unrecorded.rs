@@ -24,7 +24,7 @@ pub(super) const JOURNAL: &str = "journal";
 pub(super) struct UnrecordedAlert {
     #[serde(rename = "report")]
     pub report: AlertReport,
-    /// Why the command failed; `None` if the command took the report.
+    /// Why the command failed; `None` if the command accepted the report.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error concerns the record itself. False for errors about which process writes the
-/// record.
+/// Whether the error is a problem of the journal itself. False if another process writes the
+/// journal, or if the connection to NATS failed.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }
@@ -66,7 +66,7 @@ fn is_wanted(config: &AlertsConfig, error: &Error) -> bool {
     config.rules.on.contains(&AlertKind::Record) && is_about_record(error)
 }
 
-/// Runs the command for an error that ended the pump. Blocks until the command has ended.
+/// Runs the alert command for an error that ended the pump. Blocks until the command has ended.
 pub(super) fn report(command: &AlertCommand, state: &Path, error: &Error) {
     if !is_wanted(command.config(), error) {
         return;
@@ -78,7 +78,8 @@ pub(super) fn report(command: &AlertCommand, state: &Path, error: &Error) {
     }
 }
 
-/// Runs the command of the config's alerts for an error with which a start refused the journal.
+/// Runs the alert command that the config names, because a start refused the journal with this
+/// error.
 pub(in crate::organism) async fn report_failed_start(config: &Config, error: &Error) {
     let Some(command) = AlertCommand::of(config, None) else { return };
     if is_wanted(command.config(), error) {

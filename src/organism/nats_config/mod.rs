@@ -19,7 +19,8 @@ pub use server::{ServerNode, ServerTls};
 use keys::SeedFolder;
 use rights::SubjectRights;
 
-/// Returns the name of the file with the seed of a listener or agent, in the directory of keys.
+/// Returns the name of the file that contains the seed of a listener or agent. The file is in the
+/// directory of keys.
 pub fn seed_of(listener: &ListenerName) -> String {
     format!("{}.nk", user_of(listener))
 }

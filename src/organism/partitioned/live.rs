@@ -14,9 +14,9 @@ use crate::service::{
 };
 
 impl PartitionMap {
-    /// Passes on the events of every partition that the reader watches, until the reader leaves.
-    /// The events of all these partitions share one bounded queue. So a slow reader delays neither
-    /// a pump nor the connection to the servers.
+    /// Sends the reader the events of every partition that the reader watches, until the reader
+    /// leaves. The events of all these partitions share one bounded queue. So a slow reader delays
+    /// neither a pump nor the connection to the servers.
     pub(super) async fn follow_live(
         &self,
         request: &LiveRequest,
@@ -52,8 +52,9 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one partition until this process ends. Subscribes again after the
-    /// partition has moved and, if the organism has several partitions, after an error.
+    /// Queues the events of one partition until this process ends. If the partition moves to
+    /// another pump, subscribes again. If the reader watches several partitions, also subscribes
+    /// again after an error.
     async fn follow_partition(
         &self,
         request: LiveRequest,
@@ -113,10 +114,10 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the next subscription must report a gap, because an earlier subscription has begun,
-    /// or because the reader has got an `Unwatched` event.
+    /// Whether the next subscription must report that events were lost before it. True once a
+    /// subscription has begun, or once the reader has got an `Unwatched` event.
     has_gap: bool,
-    /// The reason for missing events that was last reported to the reader.
+    /// The last reason that the reader was given for missing events.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,
@@ -139,9 +140,9 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Notes that no pump responded. The reader gets a report only if no pump responds for longer
-    /// than a takeover takes. Resets the pause to its minimum, because a pump may take over at any
-    /// time.
+    /// Records that no pump responded. Reports this to the reader only if no pump has responded for
+    /// longer than a takeover takes. Resets the pause to its minimum, because a pump may take over
+    /// at any time.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);
@@ -150,8 +151,8 @@ impl PartitionWatch {
         }
     }
 
-    /// Notes that the pump refused the subscription. The pump records each refusal, so the pause
-    /// before the next attempt doubles.
+    /// Records that the pump refused the subscription. Doubles the pause before the next attempt,
+    /// because the pump records each refusal.
     fn failed(&mut self, queue: &LiveQueue, error: &Error) {
         self.unserved_since = None;
         self.report(queue, error.to_string());
@@ -176,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the reasons that the reader gets.
+    /// Returns the reasons for missing events that the reader gets.
     fn reasons(queue: &LiveQueue) -> Vec<String> {
         let events = std::iter::from_fn(|| queue.next().now_or_never());
         let details = events.filter_map(|event| match event {

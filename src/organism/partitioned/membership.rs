@@ -32,11 +32,11 @@ pub(super) struct GroupMembership {
     /// Channel to the worker of each partition of this process.
     heir_senders: BTreeMap<u32, mpsc::Sender<PartitionHeir>>,
     known: LiveMembers,
-    /// The last handover of this process: the partition, the receiving member, and the time.
-    /// Cleared when that member announces the partition.
+    /// The last handover that this process began: the partition, the receiving member, and the
+    /// time. Cleared when that member announces that it has the partition.
     given: Option<(u32, MemberId, Instant)>,
-    /// Members that did not take over a partition in time, each with the time at which this was
-    /// noticed.
+    /// Members that did not take over a partition in time, each with the time at which this process
+    /// noticed the failure.
     failed_heirs: BTreeMap<MemberId, Instant>,
     warned: BTreeSet<MemberId>,
 }

@@ -23,7 +23,7 @@ pub struct PartitionMap {
     /// Location of each partition. Every request reads the locations, and the workers write them.
     /// No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
-    /// For each partition, the position up to which this host can read the journal. Empty once the
+    /// For each partition, the last position of its journal that this host can read. Empty once the
     /// last worker has ended.
     recorded: Mutex<Vec<watch::Sender<Position>>>,
     takeover_plan: Mutex<TakeoverPlan>,
@@ -180,7 +180,7 @@ impl PartitionMap {
         self.arrivals.notify_waiters();
     }
 
-    /// Notes that this host can read the partition's journal up to `position`.
+    /// Records that this host can now read the partition's journal up to `position`.
     pub(super) fn set_recorded(&self, partition: u32, position: Position) {
         if let Some(recorded) = self.recorded().get(partition as usize) {
             recorded.send_replace(position);
@@ -193,8 +193,8 @@ impl PartitionMap {
         self.recorded().clear();
     }
 
-    /// Whether followers can no longer be served, because no more records become readable on this
-    /// host.
+    /// Whether all followers of the journals must end, because no more records become readable on
+    /// this host.
     pub(super) fn has_ended(&self) -> bool {
         self.recorded().is_empty()
     }
@@ -287,7 +287,8 @@ impl PartitionMap {
         }
     }
 
-    /// Follows the journals of all partitions on this host.
+    /// Reports to the requester how far this host can read the journal of each partition, until the
+    /// last worker has ended.
     async fn follow(&self, responses: &ResponseSender) -> Result<(), Error> {
         let journals: Vec<_> = self.recorded().iter().map(watch::Sender::subscribe).collect();
         if journals.is_empty() {

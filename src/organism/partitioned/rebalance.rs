@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
 //! computes the same decision from the announcements of all processes.
 //!
-//! A process hands over a partition to a process that stands by for the partition and has at least
-//! two partitions fewer than the first process. Each handover makes the difference smaller, so
-//! rebalancing ends, and no partition moves back and forth.
+//! A partition moves from a process to one that stands by for it, if the receiver has at least two
+//! partitions fewer than the giver. Each handover makes the difference smaller, so rebalancing
+//! ends, and no partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,8 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A handover of one of the partitions in `of`, from one member to another member.
+/// A planned handover of one partition from the member `from` to the member `to`. The set `of`
+/// contains the partitions that may be handed over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,
@@ -135,8 +136,9 @@ mod tests {
         (moves, members.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// Settles members of which the first member pumps all of its partitions at the beginning, and
-    /// the other members pump no partition.
+    /// Carries out all due handovers, as [`settle`] does. `may` contains the partitions that each
+    /// member may pump. At first, the first member pumps all of its partitions, and no other member
+    /// pumps any.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut members: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut members[0];

@@ -44,7 +44,8 @@ enum WorkerStop {
     HandOver(PartitionHeir),
 }
 
-/// A core that has caught up, and the journal to which it may now append.
+/// A core that has caught up with the partition's stream, and the journal to which this process may
+/// now append.
 type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
@@ -113,8 +114,9 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Takes the config in force for the next term, and waits for the lease. Returns `None` if the
-    /// config was reloaded meanwhile, or if the worker must stop.
+    /// Adopts the config in force, with which the next pump of the partition will start. Then waits
+    /// for the lease. Returns `None` if the config was reloaded meanwhile, or if the worker must
+    /// stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
         self.config = Arc::new(in_force);
@@ -267,7 +269,7 @@ impl PartitionWorker {
     }
 }
 
-/// Publishes the last recorded position of a partition's pump, until the pump has ended.
+/// Publishes the last position that the pump of a partition has recorded, until the pump has ended.
 async fn publish_recorded(
     table: Arc<PartitionMap>,
     partition: u32,
@@ -281,8 +283,8 @@ async fn publish_recorded(
     }
 }
 
-/// Whether the start of a pump may succeed at a retry after this error. The start lasts from the
-/// acquisition of the lease, and includes the connection of the listeners.
+/// Whether a retry may succeed after `error` ended the start of a pump. The start begins when the
+/// lease is acquired, and includes connecting the listeners.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),

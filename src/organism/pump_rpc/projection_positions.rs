@@ -1,4 +1,5 @@
-//! Reports the positions of this process's projections to a pump that is about to lead.
+//! Reports the positions of this process's projections. A pump that is about to take over a
+//! partition requests these positions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,15 +15,17 @@ use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
-/// Returns the live processes of the organism that this process knows, including this process.
+/// A function that returns the live processes of the organism that this process knows, including
+/// this process.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 
-/// Reports positions until it is dropped.
+/// A task that reports the positions of this process's projections on request. Dropping this value
+/// ends the task.
 pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);
 
 impl ProjectionResponder {
-    /// Returns when the subscription has ended.
+    /// Returns when the responder's NATS subscription has ended.
     pub async fn ended(&mut self) {
         (&mut self.0).await.ok();
     }
@@ -35,7 +38,8 @@ impl Drop for ProjectionResponder {
 }
 
 impl PumpRpc {
-    /// Starts the responder. Returns `None` if the journal is embedded.
+    /// Starts the task that reports the positions of this process's projections. Returns `None` if
+    /// the journal is embedded.
     pub async fn answer_for_projections(
         &self,
         config: &Config,

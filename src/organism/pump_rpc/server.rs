@@ -152,8 +152,8 @@ struct RequestHandler {
 }
 
 impl RequestHandler {
-    /// Responds to a request. Until `responding` is dropped, an orderly stop waits for the
-    /// response.
+    /// Responds to a request. An orderly stop waits for this response until `responding` is
+    /// dropped.
     async fn respond(&self, inbox: String, request: &[u8], responding: mpsc::Sender<()>) {
         let mut writer =
             InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
@@ -218,8 +218,9 @@ impl RequestHandler {
 }
 
 impl RequestHandler {
-    /// Sends the events of the live channel until the reader leaves. The heartbeats carry a reply
-    /// subject, to which the servers reply once the reader's inbox has no subscriber.
+    /// Sends the events of the live channel until the reader leaves. Each heartbeat has a reply
+    /// subject. Once the reader's inbox has no subscriber, the servers reply to that subject, which
+    /// shows that the reader has left.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
@@ -277,7 +278,8 @@ impl InboxWriter<'_> {
         self.publish(chunk).await;
     }
 
-    /// Publishes a heartbeat. If the inbox has no subscriber, the servers reply to `absences`.
+    /// Publishes a heartbeat. If the inbox has no subscriber, the servers publish a reply to the
+    /// subject `absences`.
     async fn ask_for_presence(&mut self, absences: &str) {
         let beat = self.encoder.encode(ChunkKind::Heartbeat, b"");
         let inbox = self.inbox.clone();

@@ -1,4 +1,4 @@
-//! Computes the records of one epoch again from their recorded inputs, to compare them with the
+//! Recomputes the records of one epoch from their recorded inputs, to compare them with the
 //! journal.
 
 use std::sync::Arc;
@@ -14,31 +14,32 @@ use crate::pump::core::{Core, CoreConfig, Event};
 use crate::pump::gate::{EarlierGates, Gate};
 use crate::thread::{Input, Record, State};
 
-/// Result of deciding one record again.
+/// Result of recomputing one record from its input.
 pub(super) enum DecisionOutcome {
-    /// The core decides exactly what the record contains.
+    /// The recomputed record equals the record in the journal.
     Equal,
-    /// The input has a payload whose bytes were redacted, so the input cannot be processed again.
+    /// The input has a payload whose bytes were redacted, so the record cannot be recomputed.
     Redacted,
     Differs(Box<DecisionDifference>),
 }
 
-/// The core and the gate of one epoch, as its pump had them.
+/// Recomputes the records of one epoch, with the core and the gate that the epoch's pump had.
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// The core without its schedules. It is kept until the boot of the epoch is decided, because
-    /// no record states whether a pump ran schedules.
+    /// The same core without schedules. No record states whether the pump ran schedules, so the
+    /// boot record of the epoch is recomputed with both cores. After that, this field is `None`.
     without_schedules: Option<Core>,
-    /// Gates of earlier configs, for attempts that were in flight at a reload and continue after
-    /// it.
+    /// Gates of earlier configs. An attempt that was in flight at a reload still ends under the
+    /// gate that was in force before the reload.
     earlier: EarlierGates,
-    /// The config of the reload whose record is decided next.
+    /// The config of a reload, if the next record is the record of this reload.
     next: Option<CoreConfig>,
 }
 
 impl EpochDecider {
-    /// Starts from the state of `folded`. The config must include the core's words.
+    /// Starts an epoch with the state of `folded`. `config` must already have the schemas of the
+    /// core's payloads.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl EpochDecider {
         Ok(Self { core, gate, without_schedules, earlier, next: None })
     }
 
-    /// Takes the config of a reload, before the record of the reload is decided.
+    /// Adopts the config of a reload. Must be called before the record of the reload is recomputed.
     ///
     /// # Errors
     ///
@@ -78,7 +79,7 @@ impl EpochDecider {
         self.core.state()
     }
 
-    /// Processes the input of a record again, and compares the result with the record.
+    /// Recomputes a record from its input, and compares the result with the record.
     pub fn decide(&mut self, record: &Record) -> DecisionOutcome {
         if let Some(config) = self.next.take() {
             return compared(&mut self.core, record, reload_of(record, config));
@@ -108,8 +109,8 @@ fn process(core: &mut Core, gate: &Gate, record: &Record) -> DecisionOutcome {
     compared(core, record, event_of(record, gate))
 }
 
-/// Processes the event of a record, if the event can be rebuilt, and compares the result with the
-/// record.
+/// Recomputes a record from its event, and compares the result with the record. `event` is `None`
+/// if the event cannot be rebuilt.
 fn compared(core: &mut Core, record: &Record, event: Option<Event>) -> DecisionOutcome {
     let Some(event) = event else {
         if record.payloads().any(Payload::is_redacted) {

@@ -1,10 +1,10 @@
-//! `organism replay`: proves that each record is what the pump decides from its input.
+//! `organism replay`: proves that the pump's rules produce each record from the record's input.
 //!
-//! The records are read in order. Each record is checked (hash, chain, conservation of messages)
-//! and folded into a state. Each boot begins an epoch. A second core starts on the folded state, as
-//! the pump did, if the epoch's config is stored and the epoch's core has the version of this
-//! program's core. This second core processes the input of each record again, and payloads pass the
-//! gate of the epoch's config again. The result must equal the record.
+//! The records are read in order. Each record is checked (hash, chain, conservation of messages),
+//! and its facts are applied to a state. Each boot begins an epoch. If the epoch's config is stored
+//! and this program has the same core version as the epoch's pump, a second core starts from that
+//! state, as the pump did. The second core recomputes each record from its input. In doing so,
+//! payloads pass the gate of the epoch's config again. The result must equal the record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
 
@@ -75,25 +75,27 @@ pub fn replay(
     Ok(run.report)
 }
 
-/// A config, extended by the core's words, or the reason why the config is not available.
+/// A config with the schemas of the core's payloads, or the reason why the config is not available.
 type LoadedConfig = Result<Arc<Config>, UndecidedReason>;
 
 struct ReplayRun {
     data: PathBuf,
     partition: u32,
     reader: JournalReader,
-    /// State that results from the facts of the records, without deciding again.
+    /// State that results from applying the recorded facts, without recomputing any record.
     folded: Core,
-    /// Decides the records of the current epoch again. `None` if these records are only folded.
+    /// Recomputes the records of the current epoch. `None` if the replay only applies the facts of
+    /// these records.
     decider: Option<EpochDecider>,
     ledger: MessageLedger,
-    /// Configs by two digests: that of the effective form, and that of the manifest.
+    /// Loaded configs. The key consists of the digest of the effective config and the digest of the
+    /// stored config's manifest.
     configs: HashMap<(Digest, Option<Digest>), LoadedConfig>,
     report: ReplayReport,
 }
 
 impl ReplayRun {
-    /// Checks the next record, decides it again if possible, and folds it into the state.
+    /// Checks the next record, recomputes it if possible, and applies its facts to the state.
     fn take(&mut self, record: &Record) -> Result<(), journal::Error> {
         let broken = |detail: String| journal::Error::broken(record.position.0, detail);
         self.ledger.take(record).map_err(broken)?;
@@ -137,8 +139,8 @@ impl ReplayRun {
         Ok(())
     }
 
-    /// Compares two states at the end of an epoch: the state that follows from the decisions of the
-    /// epoch, and the state that was folded from its records.
+    /// Compares two states at the end of an epoch: the state after recomputing the epoch's records,
+    /// and the state after applying their recorded facts.
     fn end_epoch(&mut self) {
         let Some(decider) = self.decider.take() else { return };
         if decider.state() != self.folded.state() {
@@ -162,8 +164,8 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Applies the config of a reload. The epoch continues with the state that follows from the
-    /// decisions so far.
+    /// Applies the config of a reload. The epoch continues with the state after the records that
+    /// were recomputed so far.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {
@@ -183,7 +185,8 @@ impl ReplayRun {
         self.report.epochs.push(part);
     }
 
-    /// Loads the config of an epoch, if this program can decide the records of the epoch again.
+    /// Loads the config of an epoch. Returns the reason if this program cannot recompute the
+    /// records of the epoch.
     fn config_of(&mut self, boot: &BootConfig) -> LoadedConfig {
         if boot.core_version != CORE_VERSION {
             return Err(UndecidedReason::CoreVersion { program: CORE_VERSION });

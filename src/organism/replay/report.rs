@@ -7,7 +7,7 @@ use crate::config::BootConfig;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::thread::Record;
 
-/// Maximum characters of a value in a difference.
+/// Maximum number of characters that a [`DecisionDifference`] shows of each value.
 const VALUE_CHARS_MAX: usize = 600;
 
 /// Result of the replay of one journal.
@@ -15,11 +15,12 @@ const VALUE_CHARS_MAX: usize = 600;
 pub struct ReplayReport {
     #[serde(rename = "journal")]
     pub journal: Uuid,
-    /// Number of records that were read, checked and folded.
+    /// Number of records that were read and checked, and whose facts were applied to the state.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refusals in the records that were decided again. The gate did not check the
-    /// refused payloads again, because a refusal keeps only the first bytes of a payload.
+    /// Number of refusals in the recomputed records. Each refusal was taken from its record: the
+    /// gate could not check the refused payload again, because a refusal keeps only the first bytes
+    /// of a payload.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.
@@ -27,12 +28,12 @@ pub struct ReplayReport {
     pub redacted: u64,
     #[serde(rename = "epochs")]
     pub epochs: Vec<ReplayedEpoch>,
-    /// The first difference, at which the replay ended.
+    /// The first difference that was found. The replay ended there.
     #[serde(rename = "difference", skip_serializing_if = "Option::is_none")]
     pub difference: Option<DecisionDifference>,
 }
 
-/// The records from one start or reload to the next.
+/// One part of a replay: the records from one start or reload to the next.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReplayedEpoch {
     #[serde(rename = "epoch")]
@@ -45,22 +46,22 @@ pub struct ReplayedEpoch {
     pub core_version: u32,
     #[serde(rename = "config")]
     pub config: Digest,
-    /// Number of records that the core decided again with the same result.
+    /// Number of records that the core recomputed with the same result.
     #[serde(rename = "decided")]
     pub decided: u64,
-    /// Number of records that were checked and folded, and not decided again.
+    /// Number of records that were checked and applied to the state, but not recomputed.
     #[serde(rename = "folded")]
     pub folded: u64,
-    /// Why records were not decided again.
+    /// Why some records were not recomputed.
     #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
     pub reason: Option<UndecidedReason>,
 }
 
-/// Why records of an epoch are not decided again.
+/// Why records of an epoch are not recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "code")]
 pub enum UndecidedReason {
-    /// The pump of the epoch had another version of the core than this program.
+    /// The core of the epoch's pump had another version than the core of this program.
     #[serde(rename = "core-version")]
     CoreVersion {
         #[serde(rename = "program")]
@@ -84,7 +85,7 @@ pub enum UndecidedReason {
     NoBoot,
 }
 
-/// A record that differs from what the core decides from its input.
+/// The difference between a record and its recomputed form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DecisionDifference {
     #[serde(rename = "position")]
@@ -97,7 +98,8 @@ pub struct DecisionDifference {
     /// The recorded value of the part that differs; empty if the record lacks the part.
     #[serde(rename = "recorded")]
     pub recorded: String,
-    /// The value of the part in the new decision; empty if that decision lacks the part.
+    /// The recomputed value of the part that differs; empty if the recomputed record lacks the
+    /// part.
     #[serde(rename = "decided")]
     pub decided: String,
 }
@@ -106,7 +108,7 @@ pub struct DecisionDifference {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayVerdict {
     Equal,
-    /// Some records were not decided again. No difference was found.
+    /// No difference was found, but some records were not recomputed.
     Undecided,
     Differs,
 }
@@ -127,18 +129,19 @@ impl ReplayReport {
         ReplayVerdict::Equal
     }
 
-    /// Returns the number of records that were decided again with the same result.
+    /// Returns the number of records that the core recomputed with the same result.
     pub fn decided(&self) -> u64 {
         self.epochs.iter().map(|epoch| epoch.decided).sum()
     }
 
-    /// Returns the number of records that were checked and folded, and not decided again.
+    /// Returns the number of records that were checked and applied to the state, but not
+    /// recomputed.
     pub fn folded(&self) -> u64 {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the epoch of the record at `position`, which is the last epoch so far. Adds an epoch
-    /// if the journal has no boot before this record.
+    /// Returns the last epoch so far, which contains the record at `position`. If the journal has
+    /// no boot before this record, first adds an epoch.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {
@@ -172,7 +175,7 @@ impl ReplayedEpoch {
 }
 
 impl DecisionDifference {
-    /// Returns the first difference between a record and the record that was decided now. `None` if
+    /// Returns the first difference between a record and its recomputed form. Returns `None` if
     /// they are equal.
     pub(super) fn between(recorded: &Record, decided: Option<&Record>) -> Option<Self> {
         let Some(decided) = decided else {
@@ -206,7 +209,7 @@ impl DecisionDifference {
         })
     }
 
-    /// Makes the difference for a record that was not decided again, because the gate refuses a
+    /// Makes the difference for a record that could not be recomputed. Either the gate refuses a
     /// payload of its input, or a part of the input is missing.
     pub(super) fn of_gate(record: &Record) -> Self {
         let decided = "the gate of that config does not pass a payload of this input, or a part of \
@@ -214,8 +217,8 @@ impl DecisionDifference {
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Makes the difference for an epoch whose decisions equal its records, but lead to another
-    /// state.
+    /// Makes the difference for an epoch whose records were all recomputed as equal, but lead to
+    /// another state than the recorded facts.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

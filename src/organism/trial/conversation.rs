@@ -1,4 +1,4 @@
-//! The conversation of a recorded thread: the requests that its clients sent, in order.
+//! Reads the conversation of a recorded thread: the requests that its clients sent, in order.
 
 use crate::envelope::Message;
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
@@ -92,8 +92,7 @@ impl Conversation {
     }
 }
 
-/// Returns the thread of a fork's source, if this record makes the history of that thread a part of
-/// the fork's tree.
+/// If this record forks a thread together with the source's history, returns the source thread.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),

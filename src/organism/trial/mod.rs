@@ -37,9 +37,9 @@ pub struct TrialOptions {
     pub model: Option<String>,
     /// Listeners that receive the calls for which the record has no result.
     pub live: Vec<ListenerName>,
-    /// Maximum tokens of all threads together.
+    /// Maximum tokens that all threads of the trial may use together.
     pub tokens: Option<u64>,
-    /// Maximum money of all threads together.
+    /// Maximum money that all threads of the trial may cost together.
     pub money: Option<Money>,
     /// The agent that decides whether differing results mean the same.
     pub judge: Option<TrialJudge>,
@@ -58,7 +58,7 @@ pub enum TrialOutcome {
     /// The thread ran, and is in the journal of the trial under its recorded id. Contains the
     /// judgement if the trial has a judge and the results differ.
     Ran(Option<ResultsJudgement>),
-    /// The thread did not run, for this reason.
+    /// The thread did not run. The text is the reason.
     NotTried(String),
 }
 
@@ -104,8 +104,8 @@ pub fn prepare_trial(
     Ok(own)
 }
 
-/// Runs the threads one after another, with a config of [`prepare_trial`]. Calls `ended` after each
-/// thread. Returns false if `interrupted` completed before the last thread ended.
+/// Runs the threads one after another. `config` must come from [`prepare_trial`]. Calls `ended`
+/// after each thread. Returns false if `interrupted` completed before the last thread ended.
 pub async fn try_threads(
     config: Config,
     options: &TrialOptions,
@@ -212,8 +212,8 @@ impl Trial<'_> {
         Ok(Ok(()))
     }
 
-    /// Opens a thread as a fork of `source`, without a first request and with what is left of the
-    /// trial's budget. Returns the reason if the thread cannot be opened.
+    /// Opens a thread as a fork of `source`. The thread gets no first request, and its allotment is
+    /// the rest of the trial's budget. Returns the reason if the thread cannot be opened.
     async fn open(
         &self,
         thread: &ThreadId,
@@ -240,8 +240,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Lets the judge decide about the results of a thread, if they differ from the recorded
-    /// results.
+    /// If the results of a thread differ from the recorded results, lets the judge decide whether
+    /// both results mean the same.
     async fn judge(
         &mut self,
         tried: &TrialThread,
@@ -277,8 +277,7 @@ impl Trial<'_> {
         Ok(Some(ResultsJudgement { thread: Some(thread), spent, ..judgement }))
     }
 
-    /// Sends a request to the judge in the thread `thread`, which is the judge's own, and reads the
-    /// verdict.
+    /// Sends a request to the judge in the judge's own thread, `thread`, and reads the verdict.
     async fn decide(
         &self,
         judge: &TrialJudge,

@@ -1,8 +1,8 @@
 //! Turns the text of a case's answer into payloads.
 //!
-//! An element without a namespace gets the namespace of the payload name with the same local name,
-//! if the sender may write that payload. The schema decides whether the children of the element get
-//! this namespace.
+//! If an element has no namespace, and the sender may write a payload with the same local name, the
+//! element gets the namespace of that payload. The schema decides whether the children of the
+//! element also get this namespace.
 
 use crate::config::Config;
 use crate::contract::{GoalRoles, Meaning, Role, goal_answer, goal_name, read_goal_answer};
@@ -11,8 +11,8 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Returns the payloads that `text` stands for as an answer of `sender` to `request`. If an agent's
-/// text contains no payload that the agent may write, the whole text is its final answer.
+/// Converts `text`, the answer of `sender` to `request` in a case, to payloads. If an agent's text
+/// contains no payload that the agent may write, the whole text is the agent's final answer.
 ///
 /// # Errors
 ///

@@ -12,8 +12,8 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// Gives paths to the calls of a run. A call that undoes an earlier call can be named only after
-/// that earlier call.
+/// Gives each call of a run its path. A call that undoes an earlier call can get its path only
+/// after the earlier call.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,
@@ -43,7 +43,8 @@ impl<'a> CallPaths<'a> {
         path
     }
 
-    /// Whether the path of the request depends on another call that has no name yet.
+    /// Whether the path of this request is still unknown, because it depends on another call that
+    /// has no path yet.
     pub fn is_unknown(&self, request: &Message) -> bool {
         let undone = undone_call(request.thread.label());
         undone.is_some_and(|call| !self.known.contains_key(&call))

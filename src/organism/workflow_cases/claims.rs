@@ -218,9 +218,10 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at the path `never`, or at a path that belongs to `never`
-/// by [`is_part`]. A `*` at the end of `never` stands for any ending. `goals` contains the ids of
-/// the workflow's goals, then the ids of the goals of all workflows.
+/// Adds a problem if the run has a call at a path that `never` forbids. If `never` ends with `*`,
+/// it forbids all paths that begin with the text before the `*`. Otherwise, it forbids its own path
+/// and all paths that belong to it (see [`is_part`]). `goals` contains two lists of goal ids: those
+/// of the case's workflow, and those of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -239,8 +240,9 @@ fn check_never(
     }
 }
 
-/// Whether the path `path` is `whole` or belongs to `whole`: as a pass, an item, a member, a
-/// further run, or a call beneath one of these.
+/// Whether the path `path` is `whole`, or belongs to the goal at `whole`. The passes, items,
+/// members and further runs of the goal belong to it, and so do all calls beneath them. `goals` are
+/// the goal ids for the first label of the path, `nested` those for all other labels.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -253,9 +255,9 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `step` is `whole` or names a further run of `whole`. If `whole` is a goal,
-/// labels of its passes, items and members count as runs. A label of another goal whose id begins
-/// with `whole` does not count.
+/// Whether the label `step` is `whole`, or is the label of a further run of `whole`. If `whole` is
+/// a goal, the labels of its passes, items and members also count. The label of another goal never
+/// counts, even if the id of that goal begins with `whole`.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);
@@ -271,11 +273,11 @@ fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     }
 }
 
-/// How a text is compared with the expected text. White space at both ends does not count.
+/// How a text is compared with the expected text. White space at both ends is ignored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WholeText {
     Exact,
-    /// Compares the texts by their elements if both are XML, and exactly otherwise.
+    /// If both texts are XML, compares their elements. Otherwise, compares the texts exactly.
     Xml,
 }
 

@@ -1,5 +1,5 @@
-//! The host of a listener or an agent that a case answers for. The host keeps each delivery until
-//! the runner takes the delivery.
+//! The host of a listener or an agent in a case. The case answers in place of the listener. So the
+//! host keeps each delivery until the runner takes the delivery.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! The record of a case's run: its calls by path, and the messages of the run itself.
+//! Everything that a case checks of its run: the calls by path, and the messages of the call that
+//! started the run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition};
 
 /// The record of one run.
 pub struct CaseRecord {
-    /// Every call beneath the run, in the order of the record.
+    /// Every call beneath the run, in journal order.
     pub calls: Vec<CaseCall>,
     /// The messages of the call that started the run. The first message is the request of the run.
     messages: Vec<Arc<Message>>,

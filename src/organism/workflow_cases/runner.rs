@@ -51,7 +51,7 @@ enum RunnerStep {
     Moved,
     /// The case has nothing to answer. Only the passage of time can continue the run.
     Rests,
-    /// A delivery or a held call waits, and the case has no answer or a wrong answer for it.
+    /// A delivery or a held call waits, but the case has no answer for it, or only a wrong answer.
     Stuck,
 }
 
@@ -72,8 +72,8 @@ impl<'a> CaseRunner<'a> {
         self.problems
     }
 
-    /// Runs the workflow until its run has ended. If the run cannot end, reports why and returns
-    /// `None`.
+    /// Gives the answers of the case to the workflow run until the run has ended. If the run cannot
+    /// end, reports why and returns `None`.
     pub async fn carry_out(&mut self) -> Result<Option<CallCompletion>, Error> {
         let Some(mut completed) = self.submit().await? else { return Ok(None) };
         loop {
@@ -356,7 +356,7 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Adds a problem once, although every step finds the same waiting calls again.
+    /// Adds a problem, unless it was already added. Every step finds the same waiting calls again.
     fn report(&mut self, problem: ConfigProblem) {
         let is_same = |known: &ConfigProblem| {
             known.place.span == problem.place.span && known.message == problem.message
@@ -446,7 +446,7 @@ impl<'a> CaseRunner<'a> {
     }
 }
 
-/// Makes the problem for a turn of an agent, if the gate refused every payload of the turn.
+/// Makes the problem for an agent's answer whose payloads were all refused by the gate.
 fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem {
     let texts = |name: &str| {
         let named = huh.children().filter(|child| child.local_name() == name);

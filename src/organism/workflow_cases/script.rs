@@ -1,18 +1,18 @@
-//! Tracks which answers of a case were given.
+//! Tracks which answers of a case the runner has already given.
 
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a case while it runs.
+/// The answers of a case, and how many turns of each the runner has given so far.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }
 
 struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
-    /// Number of turns of this answer that were given so far.
+    /// Number of turns of this answer that the runner has given so far.
     given: usize,
-    /// Call that gets the fault of the next turn, on each of the call's attempts.
+    /// Call that gets the fault of the next turn. Each attempt of this call gets the same fault.
     failing: Option<CallId>,
 }
 
@@ -31,8 +31,8 @@ impl<'a> CaseScript<'a> {
         self.answers.iter().map(|scripted| scripted.answer).find(|answer| answer.path.text == path)
     }
 
-    /// Returns the next turn at a path for `call`. Returns `None` if the answer has no further
-    /// turn.
+    /// Returns the next turn for `call` from the answer at `path`. Returns `None` if the answer has
+    /// no further turn.
     pub fn next(&mut self, path: &str, call: CallId) -> Option<&'a CaseTurn> {
         let scripted =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)?;
@@ -48,7 +48,7 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Counts the next turn of the answer at a path as given. Must not be called for a fault,
+    /// Marks the next turn of the answer at `path` as given. Must not be called for a fault,
     /// because a fault stays in force until another call reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
@@ -58,7 +58,7 @@ impl<'a> CaseScript<'a> {
         }
     }
 
-    /// Returns each answer that has turns left, with the first of these turns.
+    /// Returns each answer of which some turns were not given, with the first of these turns.
     pub fn unused(&self) -> impl Iterator<Item = (&'a CaseAnswer, &'a CaseTurn)> {
         self.answers.iter().filter_map(|scripted| {
             let given = scripted.given + usize::from(scripted.failing.is_some());

@@ -1,5 +1,5 @@
-//! Absent listeners: no process takes their deliveries for now. A delivery that no process took
-//! does not count as an attempt.
+//! Absent listeners: listeners of which no process accepts deliveries at present. A delivery that
+//! no process accepted does not count as an attempt.
 //!
 //! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
 //! backoff. The listener's other calls wait. A call whose listener stays absent until the call's
@@ -19,14 +19,14 @@ use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 
-/// Absent listeners, by name: listeners whose last delivery was returned because no process took
-/// it. The map is ordered, so that the same events cause the same probes.
+/// Absent listeners, by name. A listener is absent if no process accepted its last delivery. The
+/// map is ordered, so that the same events cause the same probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// Number of rounds in which a delivery or a probe was returned.
+    /// How many times in this absence a delivery or a probe was returned.
     rounds: u32,
     /// Earliest time of the next probe.
     probe_at: Time,
@@ -127,7 +127,8 @@ impl AbsentListeners {
         self.0.get_mut(listener).is_some_and(|absence| absence.due.remove(&call).is_some())
     }
 
-    /// Forgets a closed call.
+    /// Forgets a closed call, whether it waited for `listener` or was delivered to `listener` as a
+    /// probe.
     pub fn close(&mut self, listener: &ListenerName, call: CallId) {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.due.remove(&call);
@@ -147,8 +148,8 @@ impl AbsentListeners {
         out.map(Absence::next_look).collect()
     }
 
-    /// Moves the probes in flight and the deadlines of waiting calls later by the uncounted time
-    /// `by`.
+    /// Moves the start of each probe in flight, and the deadline of each waiting call, by the
+    /// duration `by`. Time that counts for no deadline, such as a standstill, requires this.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -158,8 +159,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Returns the absent listeners whose next probe is due at `now`, or that have accepted their
-    /// probe by `now`.
+    /// Returns the absent listeners that need attention at `now`: the next probe is due, or the
+    /// listener counts as having accepted its probe.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
@@ -187,9 +188,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline of a call's wait for its listener. The wait began with the first hand-over
-    /// since the call's last outcome or failure. If there was no such hand-over, the wait begins
-    /// now.
+    /// Sets the deadline until which a call waits for its absent listener. The wait began with the
+    /// first hand-over since the call's last outcome or failure. If there was no such hand-over,
+    /// the wait begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -198,8 +199,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Resets the deadline of a call's wait for its listener after a pause, because paused time
-    /// does not count.
+    /// Sets a new deadline for a call that waits for its absent listener, after a pause has ended.
+    /// The time of the pause does not count.
     pub(super) fn wait_for_listener_again(
         &mut self,
         step: &mut Step,
@@ -211,8 +212,8 @@ impl Core {
         }
     }
 
-    /// Handles a delivery that was returned because no process took it: reverts the start of the
-    /// delivery and its attempt number.
+    /// Handles a delivery that was returned because no process accepted it. The attempt does not
+    /// count. If the call is still open, queues the call again.
     pub(super) fn handle_returned_delivery(
         &mut self,
         step: &mut Step,

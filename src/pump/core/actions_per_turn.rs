@@ -1,5 +1,6 @@
 //! Applies `max_actions_per_turn`, the maximum number of actions in one turn. Each further action
-//! is refused separately. In a turn with a final, each call is refused separately.
+//! is refused separately. If a turn contains a final payload, each call in the turn is also refused
+//! separately.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::Meaning;
@@ -9,8 +10,8 @@ use crate::pump::gate::Checked;
 pub(super) const CALL_BESIDE_REPLY: &str =
     "an outcome that replies may not call: reply first, or call first";
 
-/// Checks the actions of one turn, in order. Refuses actions beyond the maximum number of the turn,
-/// and calls in a turn with a final.
+/// Checks the actions of one turn, in order. Refuses actions beyond the maximum number. If the turn
+/// contains a final payload, also refuses the calls in the turn.
 pub(super) struct TurnActions {
     room: u32,
     has_final: bool,

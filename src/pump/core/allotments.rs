@@ -3,8 +3,8 @@
 //! are bound to the run.
 //!
 //! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, the calls that other threads opened in it or in its subthreads time out. The time of a
-//! thread runs even while a call is held for a person.
+//! over, calls in the thread and its subthreads time out if other threads opened them. The time of
+//! a thread runs even while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -25,14 +25,15 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Returns the threads whose time is over at `now`, from `thread` up to the root.
+/// Returns those threads whose time is over at `now`: from `thread` and the threads above it,
+/// beginning with `thread`.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
 }
 
-/// Returns a description of the first used-up allotment, from `thread` up to the root. Returns
-/// `None` if every allotment has room.
+/// Returns a description of the first used-up allotment of `thread` and the threads above it,
+/// beginning with `thread`. Returns `None` if every allotment has room.
 pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
     tree.allotments(thread).find_map(|(thread, allotted)| {
         let used = used_up(budget_of(allotted.limits), allotted.spent)?;
@@ -143,9 +144,9 @@ impl Core {
         }
     }
 
-    /// Returns the time at which the time limit of the call's thread ends the call. Returns `None`
-    /// if no time limit runs, or if the call was opened from its own thread, because such a call
-    /// ends with its opener.
+    /// Returns the time at which `call` times out because the time limit of its thread, or of a
+    /// thread above it, is over. Returns `None` if no time limit runs, or if the call was opened
+    /// from its own thread. Such a call ends with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -159,9 +160,9 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, times out the calls
-    /// that other threads opened in it or in its subthreads. Outer calls end first, so that the
-    /// order of call ids has no influence on the results.
+    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, times out those
+    /// calls in this thread and its subthreads that were opened by other threads. Outer calls end
+    /// first, so that the order of call ids has no influence on the results.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
@@ -193,8 +194,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// Returns the reason why nothing may be started in `thread`: the time of the thread, or of a
-    /// thread above it, is over. Returns `None` if there is time left.
+    /// Returns the reason why nothing may be started in `thread` if the time of the thread, or of a
+    /// thread above it, is over. Otherwise returns `None`.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

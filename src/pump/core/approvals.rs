@@ -167,7 +167,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of the caller's budget that was used up while the call was held.
+    /// Returns a description of the caller's budget if it was used up while the call was held.
     /// Returns `None` if every budget has room. An approval checks this, because a caller without
     /// budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
@@ -295,8 +295,8 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Adds the answer to `refusal`, the refusal of the signature on this answer, so that the record of
-/// the refusal contains the whole answer.
+/// Returns `refusal` with the whole answer added to it, so that the record of the refusal contains
+/// the answer. `refusal` refuses the signature on this answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),
@@ -304,8 +304,8 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// Returns the recorded form of an answer, without payloads: the record contains them as messages
-/// or refusals.
+/// Returns the recorded form of an answer. This form has no payloads, because the record already
+/// contains them as messages or refusals.
 fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
     let verdict = match &answer.payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),

@@ -1,5 +1,5 @@
-//! Cancels threads: those that are bound to a closed call, and those that a listener of a thread
-//! above has cancelled.
+//! Cancels threads. A thread is cancelled when the call to which it is bound has closed, or when a
+//! listener in a thread above it cancels it.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ use crate::thread::{Call, Opener};
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Returns the open calls in the threads that are bound to `call` and in their subthreads. Each
-    /// call comes with its bound thread. Calls in the deepest threads come first. Scans the open
-    /// calls of the tree once.
+    /// Returns the open calls in threads that are bound to `call`, and in the subthreads of these
+    /// threads. Each call is paired with its bound thread. Calls in the deepest threads come first.
+    /// Scans the open calls of the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
@@ -39,7 +39,7 @@ impl Core {
     }
 
     /// Cancels the calls that [`Core::bound_calls`] returned for a call that is now closed, because
-    /// a closed call cannot use the results. Records a note in each of their bound threads.
+    /// a closed call cannot use their results. Records a note in each bound thread.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;

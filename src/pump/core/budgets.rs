@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
-/// Limits of every tree, and the model calls that each tree has yet to make. Spent and reserved
-/// amounts are part of the recorded state instead.
+/// Limits of every tree, and the calls for which each tree will still make a model call. Spent and
+/// reserved amounts are not here, because they are part of the recorded state.
 ///
 /// **Invariant:** `turns` contains a call exactly while its callee is an agent and the call is in
 /// flight, queued or held, because each such call will make a model call. The check of the budgets
@@ -166,7 +166,7 @@ impl Core {
         allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
-    /// Warns the tree once about each of its budgets that is nearly spent.
+    /// Records one warning in the tree for each budget that applies to it and is nearly used up.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
         // The call has ended, so its agent cannot be warned. The tree's next turn gets the warning.
         if self.state.call(context.call).is_none() {
@@ -266,7 +266,8 @@ impl BudgetUse {
     }
 }
 
-/// Returns a description of the limit that is used up, or `None` if both limits have room.
+/// Returns a description of the used-up part of a budget: its tokens or its money. Returns `None`
+/// if both have room.
 pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
     match budget {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
@@ -280,9 +281,10 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
     }
 }
 
-/// Checks that a reservation fits into a budget; `spent` includes earlier reservations. A
-/// reservation whose tokens were estimated instead of counted is several times too high. It may
-/// fill only half of the budget, so that it does not crowd out other calls.
+/// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
+/// tokens of a reservation were estimated instead of counted, the reservation is several times too
+/// high. Such a reservation may fill only half of the budget, so that it does not crowd out other
+/// calls.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

@@ -81,8 +81,8 @@ impl CallTable {
         self.running.remove(&source.call)
     }
 
-    /// Removes a closed call and keeps its delivery as orphaned. Returns the attempt that the
-    /// listener still works on.
+    /// Removes a closed call. If a delivery of the call is in flight, keeps it as orphaned and
+    /// returns its attempt.
     fn close(&mut self, call: CallId, orphan: OrphanedDelivery) -> Option<Attempt> {
         self.attempts.remove(&call);
         let running = self.running.remove(&call)?;
@@ -126,8 +126,8 @@ impl Core {
         Some(running)
     }
 
-    /// Removes a closed call from all parts of the core that know it. Returns the attempt that its
-    /// listener still works on.
+    /// Removes a closed call from all parts of the core that know the call. Returns the attempt on
+    /// which the call's listener still works.
     pub(super) fn forget_call(
         &mut self,
         call: CallId,
@@ -166,7 +166,7 @@ mod tests {
         AttemptSource { listener: name(listener), call: call(), attempt }
     }
 
-    /// Returns a call table in which the first attempt of one call is in flight, and that attempt.
+    /// Returns a call table with one call whose first attempt is in flight, and that attempt.
     fn started() -> (CallTable, Attempt) {
         let mut calls = CallTable::default();
         let attempt = calls.next_attempt(1, call());

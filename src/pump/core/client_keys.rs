@@ -1,5 +1,6 @@
-//! Repeated client keys: if a submission repeats the client key and the payload of an earlier
-//! submission, it starts nothing and gets the receipt of the earlier submission.
+//! Repeated client keys. If a submission has the client key and the payload of an earlier
+//! submission, the repeated submission starts nothing, and its client gets the receipt of the
+//! earlier one.
 
 use super::Core;
 use super::event::{Receipt, Submission};

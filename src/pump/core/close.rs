@@ -1,4 +1,5 @@
-//! Closes calls: each exactly once, with all calls beneath it, and with a result for its opener.
+//! Closes calls. Each call is closed exactly once, together with all calls beneath it, and its
+//! opener gets a result.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use crate::xml::scan::scan;
 /// Result of a call, before it becomes a message.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition for messages that were not delivered to the callee. With `Late`, the request of
-    /// a failed call still gets `Failed`.
+    /// Disposition of the messages that were not delivered to the callee. If this is `Late` and the
+    /// call failed, the request of the call still gets `Failed`.
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
@@ -60,7 +61,8 @@ pub(super) struct ClosingCall {
 }
 
 impl ClosingCall {
-    /// Whether the result stays within the call's own thread.
+    /// Whether the opener of the call is in the call's own thread, so that the result stays in this
+    /// thread.
     fn is_nested(&self) -> bool {
         matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
     }
@@ -88,8 +90,8 @@ impl Core {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
 
-    /// Closes a call as [`Core::fail`] does; `undelivered` is the disposition of messages that were
-    /// not handled.
+    /// Closes a call as [`Core::fail`] does. Messages that were not handled get the disposition
+    /// `undelivered`.
     pub(super) fn fail_with(
         &mut self,
         step: &mut Step,
@@ -143,8 +145,8 @@ impl Core {
         );
     }
 
-    /// Returns the name of the callee for the result of a group, or `None` if the call is no leg of
-    /// a group.
+    /// Returns the name of the callee if the call is a leg of a group, because the result of a
+    /// group names the callee of each leg. Otherwise returns `None`.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -157,8 +159,8 @@ impl Core {
         }
     }
 
-    /// Closes one call. If its result completes the call of a forwarder, returns the forwarder's
-    /// call and the result of that call, which must be closed next.
+    /// Closes one call. If this completes a call that was forwarded, returns that call and its
+    /// result. That call must be closed next.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -185,8 +187,8 @@ impl Core {
         None
     }
 
-    /// Returns the result of a call to a forwarder, made of the results of all legs to which the
-    /// call was forwarded. Returns `None` while a leg has no result.
+    /// Returns the result of a forwarded call. The result consists of the results of all legs to
+    /// which the call was forwarded. Returns `None` while a leg has no result.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -222,8 +224,9 @@ impl Core {
         Some(ClosingCall { id: call, callee, thread, opening: open.opening.clone() })
     }
 
-    /// Cancels the open calls beneath a call in its own thread, deepest first. Spawned threads
-    /// continue, except those that are bound to one of these calls.
+    /// Cancels the open calls that `call` has opened in its own thread, with all calls beneath
+    /// them, deepest first. Spawned threads continue, except those that are bound to one of these
+    /// calls.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
         let falling = self.calls_beneath(call);
         self.closing.extend(&falling);
@@ -234,7 +237,8 @@ impl Core {
         }
     }
 
-    /// Returns the open calls beneath a call in its own thread, each after the call that opened it.
+    /// Returns the open calls that `call` has opened in its own thread, with all calls beneath
+    /// them. Each call comes after the call that opened it.
     fn calls_beneath(&self, call: CallId) -> Vec<CallId> {
         let mut next = vec![call];
         let mut found = Vec::new();
@@ -249,8 +253,8 @@ impl Core {
         found
     }
 
-    /// Closes each of `calls` with `close`. Until all are closed, the step wakes none of them and
-    /// no call beneath them.
+    /// Closes each of `calls` with the function `close`. Until all of them are closed, the step
+    /// wakes none of them, and no call beneath them.
     pub(super) fn close_all(
         &mut self,
         step: &mut Step,
@@ -378,7 +382,8 @@ impl Core {
         messages
     }
 
-    /// Records a result that no open call of the thread will handle.
+    /// Records the result of a closed call as messages that no open call in this thread will
+    /// handle.
     fn record_result(
         &mut self,
         step: &mut Step,
@@ -416,8 +421,9 @@ impl Core {
     }
 }
 
-/// Returns the `thread-result` for another thread. If the result's payloads do not fit, the
-/// `thread-result` states where they are recorded.
+/// Returns the `thread-result` that another thread gets for a closed call. If the result's payloads
+/// are too large or too deeply nested, the `thread-result` only states in which thread they are
+/// recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();

@@ -1,5 +1,5 @@
-//! Cycles: calls that would wait for themselves, because an agent handles one call of a thread at a
-//! time.
+//! Detects cycles: calls that would wait for themselves. A cycle is possible because an agent
+//! handles only one call of a thread at a time.
 
 use std::collections::HashSet;
 

@@ -39,7 +39,8 @@ impl Core {
         }
     }
 
-    /// Ends the turn of a reopened call with the message of an operator, whose action is `cause`.
+    /// Ends the turn of a reopened call: the payload of an operator replaces the turn. The
+    /// operator's action is `cause`.
     pub(super) fn take_edited_turn(
         &mut self,
         step: &mut Step,

@@ -20,10 +20,11 @@ use super::forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 use super::pauses::{PauseChange, PauseRuling};
 use super::retries::{RetryOrder, RetryRuling};
 
-/// Thread that a client's payload goes to.
+/// Thread to which a client sends its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A new root thread. It gets the suggested id, unless a thread with that id exists.
+    /// A new root thread. The thread gets the id `suggested`, unless another thread already has
+    /// this id.
     New {
         suggested: Option<String>,
     },
@@ -35,7 +36,7 @@ pub enum Target {
 /// A payload from outside, after the gate accepted or refused it.
 #[derive(Debug, Clone)]
 pub struct Submission {
-    /// Message id (UUIDv7), made where the submission entered.
+    /// Message id (UUIDv7), made at the entry point when the submission arrived.
     pub id: MessageId,
     pub client: ListenerName,
     pub target: Target,
@@ -43,7 +44,7 @@ pub struct Submission {
     pub payload: Result<Checked, Refusal>,
     /// Trace context that the client sent with the payload.
     pub trace: Option<TraceParent>,
-    /// Trace that the submission begins if its thread belongs to no trace.
+    /// Trace that begins with this submission if the thread belongs to no trace.
     pub begun: Option<TraceParent>,
 }
 
@@ -70,7 +71,7 @@ pub struct Cancellation {
     pub origin: Option<DecisionOrigin>,
 }
 
-/// An answer for a human listener, after the gate accepted or refused it.
+/// A person's answer to a question, after the gate accepted or refused the answer.
 #[derive(Debug, Clone)]
 pub struct GatedAnswer {
     pub listener: ListenerName,
@@ -96,8 +97,8 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Box<Turn>>,
-        /// Time at which a host of this pump received the answer. `None` if it did not come from a
-        /// host.
+        /// Time at which a host of this pump received the outcome. `None` if the outcome did not
+        /// come from a host.
         arrived: Option<Time>,
     },
     Failed {
@@ -106,14 +107,15 @@ pub enum Event {
         attempt: Attempt,
         failure: AttemptFailure,
     },
-    /// A delivery was returned, because no listener took it.
+    /// A delivery was returned, because no process of the listener accepted it.
     NotTaken {
         listener: ListenerName,
         call: CallId,
         attempt: Attempt,
         detail: String,
     },
-    /// A process instance answered with the id of an attempt that it was not given.
+    /// A process of a listener sent an answer for an attempt that was not handed over to this
+    /// process.
     Stray {
         listener: ListenerName,
         /// The attempt id that the answer named, shortened.
@@ -124,8 +126,8 @@ pub enum Event {
         call: CallId,
         attempt: Attempt,
     },
-    /// An agent requests permission to send the next request of a model call, with this maximum
-    /// cost.
+    /// An agent requests permission to send the next request of a model call. The reservation
+    /// states the maximum cost of that request.
     Reserve {
         call: CallId,
         attempt: Attempt,
@@ -140,7 +142,7 @@ pub enum Event {
     },
     Decide(Box<CallDecision>),
     Cancel(Cancellation),
-    /// An operator pauses or resumes.
+    /// An operator pauses calls, or resumes paused calls.
     Pause(PauseChange),
     /// An operator forks a thread.
     Fork(Box<ForkOrder>),
@@ -160,16 +162,16 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
-    /// NATS servers denied operations to programs of this listener, and the programs report the
-    /// denials.
+    /// Programs of this listener report that NATS servers denied them operations.
     Denied {
         listener: ListenerName,
-        /// Each different operation, such as `subscribe organism.desk.to.search`.
+        /// The denied operations, each named once, such as `subscribe organism.desk.to.search`.
         operations: String,
-        /// Number of reports.
+        /// Number of such reports.
         count: u64,
     },
-    /// Time that counts for no deadline has passed, for example because the process stood still.
+    /// Some time has passed that counts for no deadline, for example because the process stood
+    /// still.
     Standstill(Standstill),
     /// The interval for counting `busy` refusals to one client has ended.
     Busy(BusyCount),
@@ -199,11 +201,11 @@ pub struct ReloadRequest {
     pub ticket: Uuid,
     pub action: OperatorAction,
     pub config: CoreConfig,
-    /// Digests of texts that the organism uses from now on.
+    /// Digests of the texts that the organism uses under the new config.
     pub blobs: Vec<Digest>,
 }
 
-/// The parts of a config that decide what the core does.
+/// The parts of a config on which the core's decisions depend.
 #[derive(Debug, Clone)]
 pub struct CoreConfig {
     pub contracts: Arc<Contracts>,
@@ -213,7 +215,8 @@ pub struct CoreConfig {
     pub digest: Digest,
 }
 
-/// Time that counts for no deadline: the sum of a standstill and of a forward step of the clock.
+/// Time that counts for no deadline. It has two parts: a standstill, and a forward step of the
+/// clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
     /// Duration for which the pump was frozen or blocked, or the machine was suspended.
@@ -228,7 +231,7 @@ impl Standstill {
     }
 }
 
-/// Count of `busy` refusals to one client, which are not recorded one by one.
+/// Number of `busy` refusals to one client. These refusals are not recorded one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusyCount {
     pub client: ListenerName,
@@ -237,7 +240,8 @@ pub struct BusyCount {
     pub count: u64,
 }
 
-/// An alarm that the core has requested. If the state has changed since, the alarm has no effect.
+/// An alarm that the core has set. If the state has changed since then so that the alarm is
+/// obsolete, the alarm has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -253,7 +257,7 @@ pub enum Alarm {
     Untaken {
         call: CallId,
     },
-    /// An attempt that an earlier pump started has no recorded end.
+    /// An earlier pump started an attempt, and the journal records no end of this attempt.
     Lost {
         call: CallId,
         attempt: Attempt,
@@ -277,13 +281,12 @@ pub enum Alarm {
     PreviewTime {
         call: CallId,
     },
-    /// A reservation made under an earlier start of the pump has no recorded cost and will get
-    /// none.
+    /// An earlier pump made a reservation whose cost was not recorded and never will be.
     Unsettled {
         call: CallId,
         attempt: Attempt,
     },
-    /// An operator has cancelled this attempt together with a pause.
+    /// An operator has requested a pause with cancellation while this attempt was in flight.
     Stop {
         call: CallId,
         attempt: Attempt,
@@ -296,8 +299,9 @@ pub enum Alarm {
     ScheduledRun {
         request: MessageId,
     },
-    /// The recorded event that waits for this call of a fork may now be the next one in the order
-    /// of the source.
+    /// The recorded event of this call may now take effect. Events that a fork takes from its
+    /// source take effect in the order of the source, each when nothing else in the fork can
+    /// continue.
     Recorded {
         call: CallId,
     },
@@ -324,11 +328,11 @@ pub enum Receipt {
     },
 }
 
-/// Actions of the driver after the step's record is durable.
+/// An action that the driver carries out after the record of a step is durable.
 #[derive(Debug)]
 pub enum Effect {
     Deliver(Delivery),
-    /// Cancels a delivery, because its caller no longer awaits the result.
+    /// Cancels the delivery of an attempt, because the caller no longer awaits the result.
     Withdraw {
         listener: ListenerName,
         call: CallId,
@@ -342,29 +346,29 @@ pub enum Effect {
     CountBusy {
         client: ListenerName,
     },
-    /// Sends the ruling on a decision or a cancellation to its waiting caller, or confirms that an
-    /// operator's action is recorded.
+    /// Sends the ruling on a decision or a cancellation to the caller that waits for it. For an
+    /// operator's action, confirms to the waiting caller that the action is recorded.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
     },
-    /// Sends the ruling on a pause or a resume to its waiting caller.
+    /// Sends the ruling on a pause or a resume to the caller that waits for the ruling.
     PauseRuled {
         ticket: Uuid,
         ruling: PauseRuling,
     },
-    /// Sends the ruling on a fork to its waiting caller.
+    /// Sends the ruling on a fork to the caller that waits for the ruling.
     ForkRuled {
         ticket: Uuid,
         ruling: ForkRuling,
     },
-    /// Sends the ruling on a retry to its waiting caller.
+    /// Sends the ruling on a retry to the caller that waits for the ruling.
     RetryRuled {
         ticket: Uuid,
         ruling: RetryRuling,
     },
-    /// Starts a search of the fork's source for the result of a call. [`Event::Recalled`] reports
-    /// what was found.
+    /// Starts a search in the source of a fork for the result of a call. [`Event::Recalled`]
+    /// reports what was found.
     Recall(RecallOrder),
     /// Reports whether a model call may send its request.
     Reserved {
@@ -379,7 +383,7 @@ pub enum Effect {
         listener: ListenerName,
         hold: Hold,
     },
-    /// Reports the result of a client's call to all who wait for it.
+    /// Reports the result of a client's call to all who wait for this call.
     Result {
         call: CallId,
         how: Closing,

@@ -67,7 +67,7 @@ impl Core {
         self.fail_exhausted_call(step, call, &listener, &failure);
     }
 
-    /// Fails a call whose last attempt has failed.
+    /// Fails a call that gets no further attempt. `failure` is the failure of its last attempt.
     pub(super) fn fail_exhausted_call(
         &mut self,
         step: &mut Step,
@@ -127,9 +127,9 @@ impl Core {
         }
     }
 
-    /// Fails a call that has used up its consecutive failed rounds. Otherwise, after several failed
-    /// rounds, delays the next round. Rounds of agents are not delayed, because model calls pace
-    /// them. Returns whether the call failed or its next round was delayed.
+    /// Fails a call after too many consecutive rounds in which every result was a failure. After
+    /// fewer such rounds, delays the next round instead. Rounds of agents are not delayed, because
+    /// model calls pace them. Returns whether the call failed or its next round was delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);

@@ -1,10 +1,10 @@
 //! Forks: a new root thread continues the history of another root thread, its source. A call of a
-//! fork gets the recorded result of the source, so that no real effect is repeated. Calls to agents
-//! and workflows run again instead.
+//! fork gets the result that the source recorded for the same call, so that no real effect is
+//! repeated. Calls to agents and workflows run again instead.
 //!
-//! A call for which the source has no result goes to its listener if the operator who forked named
-//! this listener. Otherwise the call is held for an operator. Timers fire in their order, each as
-//! soon as nothing else in the fork can continue.
+//! If the source has no result for a call, the call goes to its listener, provided that the
+//! operator named this listener in the request for the fork. Otherwise the call is held for an
+//! operator. Timers fire in their order, each as soon as nothing else in the fork can continue.
 
 use uuid::Uuid;
 
@@ -60,14 +60,14 @@ pub struct CallRecollection {
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
-    /// Position of the record that closed the call in the source. `None` if the result takes effect
-    /// immediately.
+    /// Position of the record that closed the call in the source. `None` during a replay: the
+    /// result then takes effect at once, without waiting for earlier recorded events.
     pub position: Option<Position>,
 }
 
 impl CallRecollection {
-    /// Whether `gate` now passes each recorded reply, as a reply of the listener or of a listener
-    /// to which this listener forwards.
+    /// Whether `gate` now accepts every recorded reply as a reply of `listener`, or as a reply of a
+    /// listener to which `listener` forwards calls.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {
@@ -96,7 +96,7 @@ pub struct RecallOrder {
 }
 
 impl Core {
-    /// Opens a fork. A refused fork leaves no thread.
+    /// Opens a fork. If the fork is refused, opens no thread.
     pub(super) fn fork(&mut self, step: &mut Step, order: ForkOrder) {
         let ForkOrder { ticket, mut action, threads, work, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);
@@ -154,7 +154,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// Returns the refusal by the first broken rule.
+    /// Returns a refusal for the first rule that the fork breaks.
     fn place_fork(
         &self,
         action: &ForkAction,
@@ -250,8 +250,8 @@ impl Core {
         }
     }
 
-    /// Whether the delivery of a call must wait for the end of the search in the source of the
-    /// call's fork.
+    /// Whether the delivery of a fork's call must wait until the search of the fork's source for
+    /// the call's result has ended.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -263,7 +263,7 @@ impl Core {
             && !mutant("repeat-an-effect-in-a-fork")
     }
 
-    /// Starts the search of a fork's source for the result of a call.
+    /// Starts to search the source of a fork for the result of a call of the fork.
     pub(super) fn recall(&self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let tree = self.state.tree(&open.thread);
@@ -281,8 +281,8 @@ impl Core {
         }));
     }
 
-    /// Processes the end of the search for a call's result in the source. A found result waits for
-    /// its place in the order of the source.
+    /// Processes the end of the search of a fork's source for the result of a call. A result that
+    /// was found takes effect in the order in which the source recorded its results and turns.
     pub(super) fn recalled(
         &mut self,
         step: &mut Step,
@@ -376,7 +376,8 @@ impl Core {
         tree.open_calls().all(rests)
     }
 
-    /// Returns the timer of a fork that fires next. Timers of paused calls do not fire.
+    /// Returns the timer that fires next in a fork, and its call. Skips the timers of paused calls,
+    /// because they do not fire.
     fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));
@@ -391,7 +392,8 @@ impl Core {
     }
 }
 
-/// Whether calls to a listener with this role get the recorded results of a fork's source.
+/// Whether a fork's call to a listener with this role gets the result that the fork's source
+/// recorded.
 fn is_recalled_role(role: Role) -> bool {
     matches!(role, Role::Listener | Role::Human)
 }

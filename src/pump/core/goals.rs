@@ -79,7 +79,7 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     allowed.collect()
 }
 
-/// The goal of a call, with the payloads that it permits.
+/// The goal of a call: the payload that answers the goal, and the payload that delegates it.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal, if the goal names one.

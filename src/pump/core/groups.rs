@@ -13,8 +13,8 @@ use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
-    /// Adds a leg's result to its group. In a `first` group, a reply cancels the other legs and
-    /// discards the kept faults.
+    /// Applies the result of a leg to its group. If a leg of a `first` group has replied, cancels
+    /// the group's other legs and discards their faults.
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
@@ -70,7 +70,7 @@ impl Core {
         false
     }
 
-    /// Returns the other open legs of the group, in the order of their calls.
+    /// Returns the open legs of the group except `closed`, in the order of their calls.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -79,8 +79,8 @@ impl Core {
         others
     }
 
-    /// Returns the kept faults of legs that ended before `closed`, in the order in which they
-    /// ended.
+    /// Returns the faults that the pump kept for legs that ended before `closed`, in the order in
+    /// which these legs ended.
     fn earlier_faults(&self, closed: &ClosingCall, group: CallId) -> Vec<KeptFault> {
         let tree = self.state.tree(&closed.thread);
         let kept = tree.into_iter().flat_map(|tree| tree.kept_faults.iter());
@@ -122,7 +122,7 @@ impl Core {
         }
     }
 
-    /// Delivers the kept faults of legs that ended before `closed`.
+    /// Delivers the faults that the pump kept for legs that ended before `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, how, faults, .. } in self.earlier_faults(closed, group) {
@@ -136,7 +136,8 @@ impl Core {
         }
     }
 
-    /// Discards the kept faults of the group's other legs, because a reply has arrived.
+    /// Discards the faults that the pump kept for the group's other legs, because a reply has
+    /// arrived.
     fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &ClosingCall) {
         let Some(open) = self.state.call(opener) else { return };
         let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));

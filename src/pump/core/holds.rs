@@ -16,13 +16,14 @@ use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
 
 /// The held calls of each client at each listener. Rebuilt after every boot from recorded holds.
 ///
-/// **Invariant:** `by_call` contains exactly the open calls that are held in the state.
+/// **Invariant:** `by_call` contains exactly the open calls that the state marks as held.
 ///
 /// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
 /// for zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holds {
-    /// The keys are shared with `counts`, because there may be a million held calls.
+    /// The key of each held call. To save memory, the keys are shared with `counts`: there may be a
+    /// million held calls.
     by_call: Map<CallId, Arc<HoldKey>>,
     counts: Map<Arc<HoldKey>, usize>,
 }
@@ -98,7 +99,8 @@ impl Core {
         }
     }
 
-    /// Queues a call for its listener. Ends an agent's `wait`, as any message to the agent does.
+    /// Queues a call for its listener. If the listener is an agent that has called `wait` in this
+    /// thread, ends the wait, as every message to the agent does.
     pub(super) fn queue_for_listener(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -212,7 +214,7 @@ impl Core {
     }
 
     /// Returns the time at which the alarm of a held call is due. The alarm is due at once if the
-    /// config now requires another hold.
+    /// config now requires a different hold for the call, or none.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -228,8 +230,8 @@ impl Core {
         }
     }
 
-    /// Handles the alarm of a held call: the deadline of the hold has passed, or the config
-    /// requires another hold.
+    /// Handles the alarm of a held call. The alarm fires when the deadline of the hold has passed,
+    /// or when the config requires a different hold for the call, or none.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };
@@ -319,7 +321,7 @@ impl Core {
     }
 }
 
-/// A held call, as the payloads to its caller describe it.
+/// Description of a held call, for the payloads that inform the caller about the call.
 #[derive(Clone)]
 struct HeldCallDescription {
     message: MessageId,

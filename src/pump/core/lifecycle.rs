@@ -116,7 +116,7 @@ impl Core {
         }
     }
 
-    /// Resumes a call that is not being worked on by any listener.
+    /// Resumes a call on which no listener works.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() || self.lacks_its_previews(call) {
@@ -142,8 +142,8 @@ impl Core {
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
-    /// Records the operations that NATS servers denied to a listener, as its programs report them.
-    /// Has no other effect.
+    /// Records which operations NATS servers denied to the programs of a listener, as these
+    /// programs have reported. Has no other effect.
     pub(super) fn denied(
         &mut self,
         step: &mut Step,
@@ -256,8 +256,9 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Returns the open calls of the subtree that were opened from other threads, deepest first.
-    /// Cancelling these calls also cancels all others of the subtree.
+    /// Returns the open calls in `thread` and its subthreads, deepest first, except calls that
+    /// another call of the same thread opened. Cancelling the returned calls also cancels the other
+    /// open calls there.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {
@@ -271,7 +272,8 @@ impl Core {
     }
 }
 
-/// Returns the refusal to cancel a thread without open calls.
+/// Returns the refusal of a request to cancel `thread`. States that no call is open in the thread
+/// or beneath it.
 fn ended(thread: &ThreadId, reason: &str) -> Refusal {
     let message = format!("nothing is open in {thread} or beneath it: all of it has ended already");
     Refusal::new(RefusalRule::NotWaiting, message, reason.as_bytes())

@@ -1,6 +1,6 @@
-//! Attempts that were handed over by an earlier pump and have no recorded end. Each counts as an
-//! attempt: a listener with `attempts = 1` does not get the call again, and the call ends as
-//! `unknown-outcome`.
+//! Attempts that an earlier pump handed over and whose end is not recorded. Each of them uses up
+//! one permitted attempt of its call: with `attempts = 1`, the listener does not get the call
+//! again, and the call ends as `unknown-outcome`.
 
 use super::{Core, Step};
 use crate::envelope::AttemptFailure;
@@ -9,8 +9,9 @@ use crate::mutant::mutant;
 use crate::thread::{Call, Fact, Input};
 
 impl Core {
-    /// Handles an attempt of an earlier pump whose end is not recorded. It counts as an attempt, so
-    /// that a delivery that crashes its pump is not repeated forever.
+    /// Handles an attempt that an earlier pump handed over and whose end is not recorded. The
+    /// attempt uses up one permitted attempt of its call, so that a delivery that crashes its pump
+    /// is not repeated forever.
     pub(super) fn record_lost_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };

@@ -57,7 +57,8 @@ impl NewMessage {
         Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
     }
 
-    /// Returns a message of the core to `to`, with a payload of the core.
+    /// Creates a message from the core to the listener `to`. Its payload is the core payload
+    /// `answer`.
     pub fn system(to: &ListenerName, thread: &ThreadId, answer: &CorePayload) -> Self {
         let payload = (&answer.name(), &answer.payload());
         Self::new(MessageKind::System, &ListenerName::core(), to, thread, payload)

@@ -105,11 +105,11 @@ pub struct Core {
     budgets: Budgets,
     config: Digest,
     draining: bool,
-    /// The call whose outcome is being processed. It is woken only after the last payload of the
-    /// outcome.
+    /// The call whose outcome is being processed. The step queues no further delivery of this call
+    /// before it has processed the last payload of the outcome.
     outcome_call: Option<CallId>,
-    /// Calls that this step closes or has closed. The step wakes none of them, so that the end of
-    /// one call does not decide how the next one ends.
+    /// Calls that this step closes or has closed. The step queues none of them again, so that the
+    /// end of one call does not decide how the next one ends.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 

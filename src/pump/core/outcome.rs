@@ -74,8 +74,9 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. A recorded turn of a fork's source waits for its place
-    /// in the order of the source.
+    /// Processes the outcome of an attempt. If the outcome is a turn that the source of a fork has
+    /// recorded, the turn takes effect in the order in which the source recorded its results and
+    /// turns.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
@@ -229,8 +230,8 @@ impl Core {
         self.reply(step, context, finals);
     }
 
-    /// Ends a call whose listener did nothing, because the preview that was approved with the call
-    /// is no longer valid.
+    /// Handles a `stale-preview`: the listener did nothing, because the preview that was approved
+    /// with the call is no longer valid. Ends the call.
     fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
         let OutcomeContext { call, listener, thread, .. } = context;
         step.push_verdict(Verdict::Passed(checked.payload().digest));
@@ -315,8 +316,8 @@ impl Core {
         }
     }
 
-    /// Records the note of a model call before the results of the turn. `late` is the attempt, if
-    /// its call is already closed.
+    /// Records the note of a model call before the results of the turn. `late` is the attempt that
+    /// made the model call, if the attempt's call is already closed.
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,

@@ -48,7 +48,8 @@ pub enum PauseRuling {
 }
 
 impl Core {
-    /// Pauses or resumes. Records nothing if everything is already as requested.
+    /// Carries out a request to pause or to resume. Records nothing if everything is already as
+    /// requested.
     pub(super) fn change_pause(&mut self, step: &mut Step, request: PauseChange) {
         let PauseChange { ticket, mut action } = request;
         action.origin = action.origin.map(DecisionOrigin::shortened);
@@ -231,8 +232,8 @@ impl Core {
         target.tree().map_or_else(|| self.state.roots_in_memory(), |root| vec![root])
     }
 
-    /// Resets the alarms of a call after a pause, because an alarm that fired during the pause had
-    /// no effect. Does not reset the alarms of timers and of time limits of threads.
+    /// Sets the alarms of a call again after a pause, because an alarm that fired during the pause
+    /// had no effect. Does not set the alarms of timers and of time limits of threads.
     fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
         self.extend_preview(step, id);
         let Some(call) = self.state.call(id) else { return };
@@ -246,8 +247,8 @@ impl Core {
         }
     }
 
-    /// Resets the alarms for time limits of threads if the step has closed a call of a tree that a
-    /// pause covers. The time of a thread may run again once its paused call is closed.
+    /// Sets the alarms for time limits of threads again if the step has closed a call of a tree
+    /// that a pause covers. Once a paused call is closed, the time of its thread may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
@@ -286,7 +287,8 @@ impl Core {
     }
 
     /// Handles [`Alarm::Stop`]: cancels the call of an attempt that was in flight when an operator
-    /// paused and cancelled. The call ends, so its listener never gets it a second time.
+    /// requested a pause with cancellation. The call ends, so its listener does not get the call a
+    /// second time.
     pub(super) fn stop_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let Some(open) = running.and_then(|_| self.state.call(call)) else { return };

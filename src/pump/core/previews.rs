@@ -25,7 +25,7 @@ use crate::trace::SpanId;
 /// Previews that are requested or queued. Rebuilt after every boot from the held calls, never
 /// recorded.
 ///
-/// **Invariant:** each entry of `in_flight` occupies one place of its listener's capacity.
+/// **Invariant:** each entry of `in_flight` counts as one delivery against its listener's capacity.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Previews {
     /// Calls whose preview waits for capacity of its listener, oldest first.
@@ -36,7 +36,8 @@ pub(super) struct Previews {
     deadlines: Map<CallId, Time>,
 }
 
-/// A preview request that a listener works on. The preview may be no longer needed.
+/// A preview request that a listener works on. `is_withdrawn` is set when the preview is no longer
+/// needed.
 #[derive(Debug, Clone)]
 struct RunningPreview {
     listener: ListenerName,
@@ -89,7 +90,7 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by uncounted time.
+    /// Extends the deadline of every preview by `by`, a period that does not count for deadlines.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -114,8 +115,8 @@ impl Previews {
 }
 
 impl Core {
-    /// Requests the preview of a call that is held for an approval, if its listener declares
-    /// previews and the preview has not ended.
+    /// Requests the preview of a call that is held for an approval. Does nothing if the listener
+    /// declares no previews, or if the preview or its failure is already recorded.
     pub(super) fn request_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.awaits_preview()) else { return };
         let listener = open.callee.clone();
@@ -130,8 +131,8 @@ impl Core {
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
-    /// Sends preview requests while listeners have capacity. They go before calls, because a person
-    /// waits for them.
+    /// Sends preview requests while listeners have capacity. Preview requests have priority over
+    /// calls, because a person waits for the previews.
     pub(super) fn dispatch_previews(&mut self, step: &mut Step) {
         if step.record.is_none() || self.previews.queued.is_empty() {
             return;
@@ -238,7 +239,8 @@ impl Core {
         self.fact(step, Fact::PreviewMissing { call, reason });
     }
 
-    /// Processes the failure or the return of a preview request. The call stays as it is.
+    /// Handles a preview request that failed, or that no process of the listener took. Does not
+    /// change the call's hold.
     pub(super) fn preview_failed(
         &mut self,
         step: &mut Step,
@@ -294,7 +296,7 @@ impl Core {
         self.withdraw_preview(step, call);
     }
 
-    /// Restarts the time of a preview that could not be requested during a pause.
+    /// Sets a new deadline for a preview whose request could not be sent during a pause.
     pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let time = self.contracts.get(&open.callee).and_then(|contract| contract.previews);
@@ -338,7 +340,7 @@ impl Core {
         is_bound && gives_none() && !mutant("deliver-without-the-preview")
     }
 
-    /// Ends a call for which [`Core::lacks_its_previews`] holds.
+    /// Ends a call for which [`Core::lacks_its_previews`] returns true.
     pub(super) fn fail_without_previews(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = &open.callee;

@@ -17,7 +17,8 @@ use crate::ids::{CallId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Call;
 
-/// An event of a fork that the source of the fork has recorded.
+/// A result or a turn that the source of a fork has recorded, and that takes effect again in the
+/// fork.
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
     Result { call: CallId, found: CallRecollection },
@@ -33,8 +34,9 @@ impl RecordedEvent {
     }
 }
 
-/// The recorded events that wait for their place in the order, by fork. A boot rebuilds these
-/// events by repeating the searches and attempts that lead to them.
+/// The recorded events of each fork that have not taken effect yet. They take effect in the order
+/// of the source. A boot rebuilds these events by repeating the searches and attempts that lead to
+/// them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// The waiting events of each fork, by their position in the source and their call in the fork.
@@ -76,7 +78,7 @@ impl RecordedEvents {
         Some(event)
     }
 
-    /// Takes the event of a call, regardless of its place in the order.
+    /// Removes and returns the event of a call, even if other events of the fork precede it.
     pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;
@@ -93,7 +95,7 @@ impl RecordedEvents {
 }
 
 impl Core {
-    /// Keeps an event until its place in the order of the source.
+    /// Keeps an event until it takes effect in the order of the source.
     pub(super) fn keep_recorded(
         &mut self,
         step: &mut Step,
@@ -122,8 +124,8 @@ impl Core {
         }
     }
 
-    /// Processes the next recorded event of the fork with this call, unless something else can
-    /// continue by now.
+    /// Processes the next recorded event of the fork that contains this call. Does nothing if
+    /// something else in the fork can continue by now.
     pub(super) fn recorded_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(fork) = self.recorded.fork_of(call) else { return };
         if !self.draining && !self.awaits_record(&fork) {
@@ -147,9 +149,9 @@ impl Core {
         }
     }
 
-    /// Whether the next recorded event must take effect before any open call of a fork can
-    /// continue. A call can continue if it is handed over and no event waits for it, or if the
-    /// search for its result still runs.
+    /// Whether no open call of a fork can continue before the next recorded event takes effect. A
+    /// call can continue if a listener handles it, or if the search for its result still runs. A
+    /// held call, or a call with a waiting recorded event, cannot continue.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

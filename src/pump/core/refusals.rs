@@ -10,7 +10,8 @@ use crate::ids::ListenerName;
 use crate::pump::gate::Checked;
 use crate::system::{CorePayload, ErrorCode};
 
-/// Returns the refusal by `rule` of a payload that had passed the gate.
+/// Returns the refusal of a payload that had passed the gate. `rule` is the rule that the payload
+/// breaks.
 pub(super) fn refusal_of(
     rule: RefusalRule,
     message: impl Into<String>,

@@ -1,4 +1,4 @@
-//! Reload: the pump takes another config while work is in flight.
+//! Reload: the pump puts another config in force while work is in flight.
 //!
 //! Everything that is queued, or comes later, follows the new config, as after a restart. A
 //! delivery in flight continues: its attempt is neither aborted nor counted as failed. A listener
@@ -111,8 +111,8 @@ impl Core {
         self.removed.0.contains_key(&open.callee).then_some(call)
     }
 
-    /// Ends the call of a removed listener if the listener's last delivery left the call open,
-    /// because no listener can continue it.
+    /// Ends the call of a removed listener if the call is still open after the listener's last
+    /// delivery. No other listener can continue the call.
     pub(super) fn end_removed_call(&self, step: &mut Step, call: Option<CallId>) {
         let Some(call) = call else { return };
         if self.state.call(call).is_some_and(|open| open.handed_over.is_none()) {

@@ -17,7 +17,8 @@ const ENDED: &str = "its thread still ran where the fork begins, and a fork does
 
 impl Core {
     /// Reopens the work that was open in the source at the fork point, for the client of the fork.
-    /// The call `edited` does not continue by itself. Returns the calls that the client waits for.
+    /// Returns the calls that the client waits for. `edited` is the call whose turn the fork
+    /// replaces; this call does not continue by itself.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -122,7 +123,8 @@ impl Core {
     }
 }
 
-/// Replaces a client that opened the call by the client of the fork, which gets the result.
+/// If a client opened the call, replaces this client by the client of the fork, which then gets the
+/// result.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {

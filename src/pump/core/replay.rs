@@ -1,4 +1,4 @@
-//! Rebuilds the event behind a record, so that a fresh pump can process it again.
+//! Rebuilds the event that led to a record, so that a fresh pump can process the event again.
 
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ fn denied(listener: ListenerName, operations: String, count: u64) -> Event {
     Event::Denied { listener, operations, count }
 }
 
-/// Returns the alarm whose firing the input records.
+/// Returns the alarm that fired, if `input` records that an alarm fired.
 fn alarm_of(input: &Input) -> Option<Alarm> {
     Some(match input.clone() {
         Input::Deadline { call, attempt } => Alarm::Deadline { call, attempt },
@@ -259,11 +259,12 @@ fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Rebuilds the payloads of the input of a record, from the messages and refusals in the record.
+/// Rebuilds the payloads of a record's input, from the messages and refusals in the record.
 struct RecordedPayloads<'a> {
     record: &'a Record,
     gate: &'a Gate,
-    /// Recorded refusals of whole payloads, except those that a verdict has already used.
+    /// Recorded refusals of whole payloads. A refusal is removed when the verdict that refers to it
+    /// has been read.
     refusals: Vec<&'a Refusal>,
 }
 

@@ -1,5 +1,5 @@
-//! Finds the trees and client keys that an event reads and that may have left memory: trees at rest,
-//! and trees whose open calls wait for persons or timers alone.
+//! Finds the trees and client keys that an event reads and that may have left memory: trees at
+//! rest, and trees whose open calls wait for persons or timers alone.
 
 use std::collections::BTreeSet;
 
@@ -96,8 +96,8 @@ impl Core {
         contracts.iter().any(|contract| contract.previews.is_some())
     }
 
-    /// Returns the trees of the calls that a record hands over. They may be other trees than that of
-    /// the record.
+    /// Returns the trees of the calls that a record hands over. They may be other trees than that
+    /// of the record.
     pub fn trees_of_hand_overs(&self, record: &Record) -> Vec<ThreadId> {
         let calls = record.facts.iter().filter_map(|fact| match fact {
             Fact::HandedOver { call, .. } => Some(*call),
@@ -107,7 +107,7 @@ impl Core {
         roots.filter(|root| *root != record.tree).collect()
     }
 
-    /// Whether a tree in memory may leave it although calls of it are open.
+    /// Whether a tree in memory may leave memory although it has open calls.
     pub fn may_wait_outside(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.resident(root).filter(|_| self.state.only_waits(root));
         let is_idle = |call: &Call| !self.is_busy_with(call.id) && !self.previews.concerns(call);
@@ -134,8 +134,8 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the open calls for which a client key was used, because the receipt of a
-    /// repeated submission states whether they are held.
+    /// Returns the tree of the open calls for which a client key was used. A repeated submission
+    /// with the key needs this tree, because its receipt states whether these calls are held.
     fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
         let used = self.state.keys.resident(key)?;
         used.calls.iter().find_map(|call| self.tree_of_open(*call))
@@ -151,7 +151,7 @@ impl Core {
         restored.map_err(|error| error.to_string())
     }
 
-    /// Removes a tree at rest from memory. The caller must keep its text.
+    /// Removes a tree at rest from memory. The caller must keep the tree's text.
     pub fn release_tree(&mut self, root: &ThreadId) {
         self.state.release_tree(root);
     }
@@ -166,13 +166,13 @@ impl Core {
         restored.map_err(|error| error.to_string())
     }
 
-    /// Removes a client key from memory. The caller must keep its text.
+    /// Removes a client key from memory. The caller must keep the key's text.
     pub fn release_key(&mut self, key: &ClientKey) {
         self.state.release_key(key);
     }
 
-    /// Returns the tree that a submission names. For a new tree without a suggested id, returns the
-    /// first candidate that is not in memory.
+    /// Returns the tree that a submission names. If the submission suggests no id for a new tree,
+    /// returns the first root id generated from the submission's id that no tree in memory has.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -182,8 +182,8 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery, also of one that a listener still works on after its call was
-    /// closed.
+    /// Returns the tree of a delivery, also of one that a listener still works on after its call
+    /// was closed.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

@@ -23,7 +23,8 @@ use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, KeyUse, Retr
 /// Label of the subthread for the retry of a listener's call.
 const RETRY_LABEL: &str = "retry";
 
-/// An operator's request to retry a message, with its payload after the gate.
+/// An operator's request to retry a message. `payload` is the result of a new check of the
+/// message's payload at the gate.
 #[derive(Debug)]
 pub struct RetryOrder {
     /// Identifies the caller that waits for the ruling. Not recorded.
@@ -56,7 +57,7 @@ struct RetryPlace {
 }
 
 impl Core {
-    /// Sends a message again. A refused retry leaves no message.
+    /// Sends a message again. If the retry is refused, sends nothing.
     pub(super) fn retry_message(&mut self, step: &mut Step, order: RetryOrder) {
         let RetryOrder { ticket, mut action, payload } = order;
         action.origin = action.origin.map(DecisionOrigin::shortened);
@@ -162,7 +163,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// Returns the refusal by the first broken rule.
+    /// Returns a refusal for the first rule that the retry breaks.
     fn place_retry(
         &self,
         now: Time,
@@ -212,7 +213,8 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, text, checked))
     }
 
-    /// Returns the submission that has used the key of a retry, unless the key has expired since.
+    /// Returns the submission that used the client key of the retry, unless that key has expired
+    /// since.
     fn key_use(&self, now: Time, action: &RetryAction) -> Option<&KeyUse> {
         self.recorded_key(action).filter(|used| !self.has_expired(used, &action.sender, now))
     }

@@ -261,8 +261,8 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Removes a closed call from the queues. `is_running` states that its listener still works on
-    /// a delivery of the call.
+    /// Removes a closed call from the queues. `is_running` states whether the listener still works
+    /// on a delivery of the call.
     pub fn close(
         &mut self,
         call: CallId,

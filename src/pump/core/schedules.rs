@@ -1,9 +1,9 @@
 //! Schedules: plans their times, begins their runs, and records the result of each planned time.
 //!
-//! Each planned time that has come is one record in `sess-organism`. A separate step sends the
-//! request of its run, as a submission of the schedule's client, because the record of the request
-//! belongs to another tree. If the pump dies between the two steps, the next boot sends the
-//! request.
+//! When a planned time has come, one record in `sess-organism` states its result. A separate step
+//! sends the request of the run, as a submission of the schedule's client, because the record of
+//! the request belongs to another tree. If the pump dies between the two steps, the next boot sends
+//! the request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    /// Takes the schedules that belong to `partition`.
+    /// Selects the schedules that belong to `partition`, and checks their payloads at the gate.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl Core {
         self.schedule_note(step, name, event, None);
     }
 
-    /// Handles [`Alarm::Schedule`]: takes the planned time if it has come. Does nothing during a
-    /// drain, so that the next boot handles the time as missed.
+    /// Handles [`Alarm::Schedule`]: processes the planned time of a schedule if the time has come.
+    /// Does nothing during a drain, so that the next boot handles the time as missed.
     pub(super) fn schedule_alarm(&mut self, step: &mut Step, timer: TimerId) {
         let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
         let mut planned = self.state.schedules.iter();
@@ -239,7 +239,7 @@ impl Core {
     }
 
     /// Sends the request of a run, as a submission of the schedule's client. If the pump is busy,
-    /// an alarm repeats this later.
+    /// sets an alarm that sends the request later.
     pub(super) fn send_scheduled(
         &mut self,
         step: &mut Step,

@@ -39,7 +39,7 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// Records the verdict on the next payload of the outcome or the answer.
+    /// Records the verdict on the next payload of an outcome, or on the payload of an answer.
     pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
@@ -80,7 +80,8 @@ impl Step {
         Uuid::new_v5(&self.journal, &name)
     }
 
-    /// Converts the step to its record, which the journal stamps.
+    /// Converts the step to its record; `None` if nothing needs to be recorded. The journal sets
+    /// the record's links to earlier records.
     pub fn into_record(self) -> Option<Record> {
         let (tree, input) = self.record?;
         Some(Record {

@@ -19,7 +19,7 @@ enum SubmissionDenial {
     NoThread(String),
 }
 
-/// A client's request that is accepted.
+/// A client's request for which the pump opens calls.
 #[derive(Clone, Copy)]
 pub(super) struct ClientRequest<'a> {
     pub id: MessageId,
@@ -367,8 +367,8 @@ fn shorten(id: &mut String) {
 /// Text for every thread that the sender may not write to.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
-/// Returns the refusal of a whole submission by `rule`. This refusal replaces the gate's verdict on
-/// the payload.
+/// Returns the refusal of a whole submission because of `rule`. This refusal replaces the gate's
+/// verdict on the payload.
 fn instead(submission: &Submission, rule: RefusalRule, message: &str) -> Refusal {
     match &submission.payload {
         Ok(checked) => refusal_of(rule, message, checked),

@@ -30,8 +30,8 @@ impl Core {
 }
 
 /// Returns a label for a new child of a thread that has `number` children. The label depends on the
-/// labels of `parent` and not on the root, so that a fork or a repeated run of the same course has
-/// the same labels.
+/// labels of `parent` and not on the root. So a fork, or a second run of the same work, gets the
+/// same labels.
 fn generated_label(parent: &ThreadId, number: usize) -> String {
     let labels = parent.as_str().split_once('.').map_or("", |(_, labels)| labels);
     let digest = Digest::of(format!("{labels}\0{number}").as_bytes()).to_string();

@@ -1,5 +1,6 @@
-//! Deadlines of attempts. A deadline is set when its delivery starts. Heartbeats and uncounted time
-//! extend it. Each deadline fires at most once.
+//! Deadlines of attempts. A deadline is set when the delivery of its attempt starts. Heartbeats
+//! extend the deadline, and so does time that does not count, such as a standstill of the pump.
+//! Each deadline fires at most once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -86,7 +87,7 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed, whether it is armed or disarmed.
+    /// Whether the deadline of an attempt in flight has passed. Disarmed deadlines count as well.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)

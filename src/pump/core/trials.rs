@@ -36,7 +36,7 @@ impl Core {
         self.fail_for_good(step, call, ErrorCode::NotRecorded, &text, Disposition::Expired);
     }
 
-    /// Whether a call of a trial failed because the record has no answer for its model call.
+    /// Whether a call of a trial failed because no recorded answer exists for its model call.
     pub(super) fn is_turn_not_recorded(&self, call: CallId, failure: &AttemptFailure) -> bool {
         let AttemptFailure::Model { reason, .. } = failure else { return false };
         reason == MODEL_REASON && self.state.call(call).is_some_and(|open| self.is_trial(open))

@@ -11,7 +11,7 @@ use crate::system::{CorePayload, ErrorCode};
 use crate::thread::Closing;
 
 impl Core {
-    /// Disposes of the undelivered messages of a call that was closed.
+    /// Records the disposition of each undelivered message of a closed call.
     pub(super) fn end_undelivered(
         &mut self,
         step: &mut Step,

@@ -14,7 +14,7 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 /// **Invariant:** an answer is stamped under the lock. So a pump that reads the time and then takes
 /// the lock finds every answer that was read before that time.
 ///
-/// **Invariant:** an entry stays until the pump has stepped the event that was made from its
+/// **Invariant:** an entry stays until the pump has processed the event that was made from its
 /// answer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);

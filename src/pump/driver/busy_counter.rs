@@ -9,8 +9,8 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::pump::core::BusyCount;
 
-/// The unrecorded `busy` refusals of each client. Clones share the counts, so that the pump and the
-/// entry points count together.
+/// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
+/// share the counts.
 ///
 /// **Invariant:** an entry counts at least one refusal. Its latest refusal came within
 /// [`limits::BUSY_INTERVAL`] after `since`, plus the delay of the pump's thread.

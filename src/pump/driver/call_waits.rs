@@ -1,5 +1,5 @@
 //! Waits of calls for a person, a model or a listener, as reported to clients that watch a tree.
-//! These waits are not recorded. A client that misses a report of a wait misses nothing else.
+//! These waits are not recorded. A client that misses such a report still gets everything else.
 
 use tokio::sync::mpsc;
 

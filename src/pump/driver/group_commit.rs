@@ -18,7 +18,8 @@ use crate::pump::core::{Effect, Event, Step};
 pub(super) const ROOM_RETRY: Duration = Duration::from_millis(500);
 
 impl Pump {
-    /// Waits for a command and takes all commands that are ready, up to the maximum of one commit.
+    /// Waits for a command and takes all commands that are ready, up to the maximum number for one
+    /// commit.
     pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) {
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();

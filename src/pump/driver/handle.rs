@@ -169,8 +169,8 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Returns the reason why a submission was not accepted, for its span. Returns `None` if the
-/// submission was accepted.
+/// Returns the reason why a submission was not accepted, for the submission's span. Returns `None`
+/// if the submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,

@@ -218,13 +218,14 @@ impl Drop for Lifetime {
     }
 }
 
-/// Returns the index of the error code in a `system-error` of the core.
+/// Returns the index in [`ErrorCode::ALL`] of the error code that a `system-error` of the core
+/// states.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
     let code = word_of(message, "system-error", " code=\"")?;
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// Returns the index of the event in a `schedule-event` of the core.
+/// Returns the index in [`ScheduleEvent::WORDS`] of the event that a `schedule-event` states.
 fn schedule_event(message: &Message) -> Option<usize> {
     let event = word_of(message, "schedule-event", " event=\"")?;
     ScheduleEvent::WORDS.iter().position(|known| *known == event)

@@ -135,7 +135,7 @@ pub struct Pump {
     inputs: Vec<String>,
     /// Digests of the inputs that are stored already.
     kept: HashSet<Digest>,
-    /// Digests of the texts that the organism uses, until the boot record lists them.
+    /// Digests of the texts that the organism uses, for the boot record. Empty after the boot.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id.
     has_same_ids: bool,
@@ -195,7 +195,7 @@ impl Pump {
         }
     }
 
-    /// Sets the digests of texts that the journal already holds and that the boot must list.
+    /// Sets the digests of texts that the journal already holds and that the boot record must list.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;

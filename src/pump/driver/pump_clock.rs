@@ -10,9 +10,9 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::Standstill;
 
-/// The pump's clock. After the system clock was set back, this clock advances at the pace of real
-/// time, so that the distances between timers and deadlines stay. If the system clock was set
-/// forward, this clock follows and counts the difference as uncounted time.
+/// The pump's clock. If the system clock is set back, this clock continues at the pace of real
+/// time, so that timers and deadlines keep their distances. If the system clock is set forward,
+/// this clock follows and counts the difference as uncounted time.
 pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,

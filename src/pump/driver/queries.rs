@@ -43,7 +43,8 @@ pub(in crate::pump) enum PumpQuery {
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
     /// Asks for the deliveries in flight and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
-    /// Advances a frozen clock to the next alarm or deadline, if `next` is still the next position.
+    /// Advances a frozen clock to the next alarm or deadline, if `next` is still the position of
+    /// the next record.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
 }
 
@@ -80,7 +81,7 @@ pub(crate) enum TimePassage {
     Passed,
     /// There is neither an alarm nor a deadline.
     NothingScheduled,
-    /// A record was written at the given position or later, so the clock has not advanced.
+    /// A record was written at the query's position `next` or later, so the clock has not advanced.
     Changed,
     /// The clock of this pump is not frozen, so it cannot be advanced.
     NotFrozen,
@@ -102,7 +103,7 @@ pub struct HeldRequest {
 /// The state of the preview of a held call.
 #[derive(Debug, Clone)]
 pub enum HeldPreview {
-    /// The preview was requested, and its time has not passed.
+    /// The preview was requested, and its deadline has not passed.
     Requested,
     /// The preview came, and this note contains it.
     Recorded(Arc<Message>),

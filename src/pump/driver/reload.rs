@@ -23,7 +23,7 @@ use crate::thread::{Map, OperatorAction};
 /// Callback that receives each host that is no longer used, after its last delivery has ended.
 pub(crate) type RetireHost = dyn Fn(Arc<dyn Host>) + Send + Sync;
 
-/// Everything that a pump needs in order to take another config.
+/// Everything that a pump needs in order to put another config in force.
 pub(crate) struct ConfigExchange {
     /// The recorded action, which names the operator.
     pub action: OperatorAction,
@@ -130,7 +130,7 @@ impl Pump {
         }
     }
 
-    /// Retires every replaced host that has no delivery left.
+    /// Retires every replaced host that no longer has a delivery.
     fn retire_idle_hosts(&mut self) {
         let is_idle = |retiring: &mut RetiringHost| retiring.in_flight.is_empty();
         for RetiringHost { host, retire, .. } in self.retiring.extract_if(.., is_idle) {
@@ -157,7 +157,7 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks again the payloads that may have been checked before the last reload.
+    /// Checks the payloads of an event again if they may have been checked before the last reload.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {

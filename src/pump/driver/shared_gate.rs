@@ -9,7 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::ids::{Attempt, CallId};
 use crate::pump::gate::{EarlierGates, Gate};
 
-/// The gate in force, and the gates of attempts from before the last reload. Cheap to clone.
+/// The gate in force, and the gates of attempts that were handed over before the last reload. Cheap
+/// to clone.
 #[derive(Clone)]
 pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 

@@ -159,8 +159,8 @@ fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     })
 }
 
-/// Checks that a turn is charged with the tokens that its note states. A host that counts otherwise
-/// would spend a budget that the record does not explain.
+/// Checks that the token counts charged for a turn equal the token counts in the turn's note.
+/// Otherwise budgets would be used up by tokens that no record explains.
 fn check_token_counts(turn: &Turn) -> Result<(), String> {
     let head = Element::head(&turn.note);
     let noted = |name| head.as_ref().and_then(|head| head.attribute(name)).unwrap_or("no");

@@ -38,7 +38,7 @@ pub(super) enum ContentType {
     Fields(FieldsType),
 }
 
-/// A value: a built-in type with facets.
+/// The type of a value: a built-in type with facets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ValueType {
     /// Local name of the type, such as `string`.

@@ -142,8 +142,8 @@ pub(super) fn merge(
     }
 }
 
-/// Extends `fields` for an element that also occurs as a text of the type `of`: makes all
-/// attributes and children optional.
+/// Extends `fields` for an element that also occurs with a plain text as its only content; `of` is
+/// the type of this text. Makes all attributes and children optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;

@@ -1,8 +1,8 @@
 //! Makes a schema from a JSON Schema or an example payload.
 //!
 //! The result is XSD text that a person continues to edit. Everything that XSD cannot express is
-//! reported as a loss. This module must not know files. It knows the text of a config only in the
-//! short form of a payload.
+//! reported as a loss. This module must not know files. Of a config, it knows only how a payload is
+//! declared in short form.
 
 mod declaration;
 mod example_json;

@@ -16,7 +16,8 @@ use crate::schema::model::{
 use crate::schema::outline::{ElementOutline, OutlineAttribute, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
-/// Name of the property for text beside attributes, for ordered children, or for XML.
+/// Name of the property that holds the text of an element with attributes, the list of ordered
+/// children, or content as XML.
 const CONTENT: &str = "content";
 /// Maximum characters of a property name that providers accept.
 const KEY_CHARS_MAX: usize = 64;
@@ -345,8 +346,8 @@ impl ModelWalk<'_> {
         }
     }
 
-    /// Walks a group. If the group repeats and has elements with several names, their order
-    /// matters.
+    /// Walks a group of particles. If the group repeats and contains elements of different names,
+    /// the order of these elements matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);

@@ -15,12 +15,12 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// Keyword of the statement about left-out parts of a schema.
+/// JSON Schema keyword whose text states that the schema leaves out parts.
 pub const COMMENT: &str = "$comment";
 
 /// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
-/// that permits every object. The length of the schema has a bound. If the whole schema would be
-/// longer, it leaves out deeper levels and states this in `$comment`.
+/// that permits every object. The length of the schema has a bound. A schema that would exceed this
+/// bound leaves out deeper levels and states the omission in `$comment`.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -283,7 +283,7 @@ fn with_content(key: &str, content: Json, about: &str) -> Json {
     schema
 }
 
-/// Returns the schema of a string that contains XML with these parts.
+/// Returns the schema of a string that contains XML. The description of the string lists `parts`.
 fn markup_with(parts: &UndescribedParts) -> Json {
     markup(&parts.in_prose().map(|parts| format!(" {parts}")).unwrap_or_default())
 }
@@ -298,7 +298,7 @@ fn add_description(schema: &mut Json, doc: Option<&str>) {
     put(schema, "description", doc.map(|doc| Json::String(doc.to_owned())));
 }
 
-/// Adds the property `key` to the schema, if it is missing there and `value` is given.
+/// Adds the keyword `key` to the schema, if `value` is given and the schema lacks the keyword.
 fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     if let (Some(object), Some(value)) = (schema.as_object_mut(), value) {
         object.entry(key).or_insert(value);

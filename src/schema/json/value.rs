@@ -49,8 +49,8 @@ pub fn sort(value: &SimpleTypeOutline) -> JsonType {
     }
 }
 
-/// Converts a text of this type to JSON. The result is a string if JSON would write the value
-/// differently.
+/// Converts a text of the simple type `value` to JSON. The result is a string if JSON would write
+/// the text differently.
 pub fn to_json(value: &SimpleTypeOutline, text: &str) -> Json {
     if let Some(item) = &value.list_of {
         return Json::Array(text.split_whitespace().map(|one| to_json(item, one)).collect());
@@ -72,11 +72,11 @@ fn number(text: &str) -> Option<Number> {
     (number.to_string() == text).then_some(number)
 }
 
-/// Converts a JSON value to the text of this type.
+/// Converts a JSON value to a text of the simple type `value`.
 ///
 /// # Errors
 ///
-/// Returns a description of the value and of the expectation.
+/// Returns a description of the found value and of the expected value.
 pub fn to_text(
     value: &SimpleTypeOutline,
     json: &raw_json::RawJson<'_>,
@@ -115,8 +115,8 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Returns the text of a number or boolean that JSON holds for a type of another kind. The text
-/// must be an enumerated value of the type, or fit a member of a union.
+/// Returns the text of a JSON number or boolean, for a simple type that is neither. The type must
+/// permit the text as an enumerated value, or as a value of a union's member.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

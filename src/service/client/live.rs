@@ -15,7 +15,7 @@ use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journal_in};
 
-/// Passes events to `on_event` until `on_event` breaks.
+/// Passes events to `on_event` until `on_event` returns `ControlFlow::Break`.
 struct EventOutlet<F> {
     /// Lock: held while the reader takes one event, never across an await.
     on_event: Mutex<F>,
@@ -33,9 +33,9 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 
 impl ServiceClient {
     /// Follows the live channel of a thread with everything beneath it, or of all threads. Calls
-    /// `on_event` with each event of the partitions concerned. Returns when `on_event` breaks or
-    /// the organism ends. If a partition moves, subscribes again, and reports as lost the events
-    /// that were missed during the move.
+    /// `on_event` with each event of the partitions concerned. Returns when `on_event` returns
+    /// `ControlFlow::Break` or the organism ends. If a partition moves, subscribes again, and
+    /// reports as lost the events that were missed during the move.
     pub async fn follow_live(
         &self,
         request: LiveRequest,
@@ -117,7 +117,7 @@ impl ServiceClient {
     }
 
     /// Signs a subscription for one journal of the organism: a journal on this host or, if this
-    /// host has no journal, the journal of the partition's pump.
+    /// host has none, the journal of `partition`.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

@@ -13,7 +13,7 @@ use crate::service::{
 };
 use crate::thread::{DecisionOrigin, PauseTarget, PauseVerb};
 
-/// Why a pump did not pause or resume.
+/// Reason why a pump did not carry out a pause or a resume.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     #[error("{0}")]
@@ -25,8 +25,8 @@ pub enum PauseError {
 }
 
 impl ServiceClient {
-    /// Pauses or resumes. A thread belongs to one partition; any other target concerns all
-    /// partitions. Returns one result for each partition, in order.
+    /// Requests a pause or a resume of `target`. A thread belongs to one partition; any other
+    /// target concerns all partitions. Returns one result for each partition concerned, in order.
     pub async fn pause(
         &self,
         verb: PauseVerb,

@@ -33,7 +33,7 @@ pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<
     Some((Input::Outcome { listener, call, attempt, verdicts, turn, arrived: None }, facts))
 }
 
-/// The part of the text that has not been parsed yet.
+/// The part of a record's text that has not been parsed yet.
 struct RecordText<'t>(&'t str);
 
 impl<'t> RecordText<'t> {
@@ -46,7 +46,8 @@ impl<'t> RecordText<'t> {
         self.after(token).is_some()
     }
 
-    /// Parses the rest of a string that contains no escapes.
+    /// Parses a string up to its closing quote. The opening quote must be parsed already. Returns
+    /// `None` if the string contains an escape.
     fn plain(&mut self) -> Option<&'t str> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at_checked(end)?;
@@ -54,7 +55,8 @@ impl<'t> RecordText<'t> {
         Some(text)
     }
 
-    /// Parses a string of exactly `length` bytes.
+    /// Parses a string of exactly `length` bytes, with its closing quote. The opening quote must be
+    /// parsed already.
     fn fixed(&mut self, length: usize) -> Option<&'t str> {
         let (text, rest) = self.0.split_at_checked(length)?;
         self.0 = rest.strip_prefix('"')?;

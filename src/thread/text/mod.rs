@@ -8,9 +8,9 @@
 //! | a message's `thread`, `time` | the record's tree and time |
 //! | a `call` message's own `call` | its `id` |
 //! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
-//! | the `call` and `attempt` of `heard`, the `call` of `call-closed` | the input's |
+//! | the `call` and `attempt` of `heard`, the `call` of `call-closed` | the record's input |
 //! | the `call` of `handed-over` | the `call` of the message before it |
-//! | the digest in a verdict | the fact with that number, from 0 |
+//! | the digest in a verdict | the fact to which the verdict refers by its index |
 //!
 //! A value is written if it differs from the value that the table gives. The text contains only the
 //! digest and the length of each payload.

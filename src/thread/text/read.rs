@@ -89,10 +89,11 @@ pub(super) struct RecordReader<'r> {
     pub(super) about: Option<(CallId, Attempt)>,
     /// Call of the message that was read last.
     pub(super) latest: Option<CallId>,
-    /// Payload bytes that are not assigned to a message yet; `None` if no payload bytes are read.
+    /// Payload bytes that no message has received yet; `None` if the payloads are read without
+    /// their bytes.
     payloads: Option<&'r str>,
     taken: usize,
-    /// Reason, other than a JSON error, why the text is no valid record.
+    /// Reason why the text is no valid record, if the reason is not a JSON error.
     wrong: Option<UnreadableRecord>,
 }
 
@@ -232,7 +233,8 @@ impl FactOrDigest {
     }
 }
 
-/// The JSON object of a record. The input must come before the facts, because facts refer to it.
+/// The JSON object of a record. In the text, the input must come before the facts, because the
+/// facts leave out values that the input contains.
 struct RecordObject<'r, 't> {
     reader: RecordReader<'r>,
     input: Option<InputForm<'t>>,

@@ -1,4 +1,5 @@
-//! Serialised forms of the parts of a record's text. They leave out values that other parts imply.
+//! Serialised forms of the inputs, facts and messages in a record's text. These forms leave out
+//! values that other parts of the record imply.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -180,7 +181,8 @@ impl<'t> Deserialize<'t> for FactOrDigest {
     }
 }
 
-/// Reads an input or a fact without a short form by the derived deserializer of its type.
+/// Reads an input or a fact that has no short form of its own. Uses the derived deserializer of its
+/// type `T`.
 pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
     key: &str,
     map: &mut A,

@@ -287,8 +287,8 @@ pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
     }
 }
 
-/// Finds the number of the fact that a verdict refers to. Each search continues after the fact of
-/// the previous verdict, because verdicts usually have the order of their facts; searches from the
+/// Finds the index of the fact to which a verdict refers. Each search begins after the fact of the
+/// previous verdict, because verdicts usually have the order of their facts. Searches from the
 /// start would take quadratic time.
 #[derive(Default)]
 struct FactNumbers {

@@ -15,12 +15,13 @@ use crate::limits;
 use crate::thread::ActionDetail;
 
 const PATH: &str = "/actions";
-/// Number of digits shown of a digest.
+/// Maximum digits of a digest that the page shows.
 const DIGITS: usize = 12;
 
 const HEADERS: [&str; 7] = ["Time", "Person", "Action", "Object", "Thread", "Reason", "Record"];
 
-/// An action with its message, and with the time for which the call of the message waited.
+/// An action of a person, the message that it concerns, and the time for which the message's call
+/// waited for the action.
 struct ShownAction {
     action: ListedAction,
     message: Option<IndexedMessage>,
@@ -104,8 +105,8 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
     ]
 }
 
-/// Draws the message of an action, the digest of the payload that the person saw, and the time for
-/// which the call waited.
+/// Draws what an action concerns: the message, the digest of the payload that the person saw, and
+/// the time for which the call waited.
 fn object(shown: &ShownAction) -> Markup {
     let digest = shown.action.payload.as_deref();
     let digest = digest.map(|digest| digest.get(..DIGITS).unwrap_or(digest));

@@ -165,7 +165,8 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the form, and links to the newest threads for the side that is not chosen yet.
+/// Draws the form for two threads. Lists the newest threads as links; such a link chooses the
+/// thread that the form still lacks.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };
@@ -251,7 +252,7 @@ fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Mar
     }
 }
 
-/// Draws the first difference, and all further differences folded.
+/// Draws the first difference. Lists the further differences in a collapsed section.
 fn differences(
     comparison: &ThreadComparison,
     prompts: &PromptSearch<String>,

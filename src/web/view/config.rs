@@ -25,12 +25,13 @@ const PATH: &str = "/config";
 const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
-/// Returns the path of the page with the whole config at a record or at the beginning of a thread.
+/// Returns the path of the page with the whole config that was in force at `moment`: at a record,
+/// or when a thread was opened.
 pub(super) fn path(moment: &str) -> String {
     UrlQuery::default().with("at", Some(moment)).link(PATH)
 }
 
-/// The answer of one journal to a request for configs.
+/// The configs that one journal contributes to the page.
 struct FoundConfigs {
     partition: u32,
     /// The newest starts and reloads, newest first.
@@ -84,8 +85,8 @@ fn find(
     Ok(FoundConfigs { partition, boots, whole, changes })
 }
 
-/// Returns the start or the reload whose config was in force at a position, or when a thread was
-/// opened.
+/// Returns the start or the reload that put a config in force. `moment` is the position at which
+/// this config was in force, or a thread that was opened under it.
 fn boot_at(
     index: &IndexReader,
     history: &ConfigHistory,

@@ -31,8 +31,8 @@ const ACTION_REPORT: &str = "operator-action";
 /// Local name of the note of a model's turn.
 const TURN_NOTE: &str = "model-turn";
 
-/// A subthread's goal is folded on the page of the parent thread if the goal has more lines than
-/// this number.
+/// If a subthread's goal has more lines than this, the page of the parent thread shows the goal
+/// collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.
@@ -80,7 +80,8 @@ impl<'t> ShownDecision<'t> {
     }
 }
 
-/// The events of a page, and the decisions that some events show as their origin.
+/// The events of a page, and the decisions of people that some of these events name as their
+/// origin.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
     waiting: &'t [WaitingMessage],
@@ -167,8 +168,8 @@ impl<'t> ConversationPage<'t> {
         }
     }
 
-    /// Draws a decision. Draws nothing for a cancellation that was carried out, because the same
-    /// record has an event of its own for the cancellation.
+    /// Draws a decision. Draws nothing for a cancellation that was carried out: its record also has
+    /// an event for the cancellation itself, which the page draws instead.
     fn decided(&self, item: &TimelineEntry) -> Markup {
         let is_cancelled = |other: &TimelineEntry| {
             other.position == item.position && matches!(other.what, TimelineEvent::Cancelled { .. })
@@ -203,7 +204,7 @@ impl<'t> ConversationPage<'t> {
 }
 
 impl ShownDecision<'_> {
-    /// Writes the reason, the signature and the note of the decision.
+    /// Writes `reason`, followed by the signature and the note of the decision.
     fn text(&self, reason: &str) -> String {
         let signed = self.signed.map(signature).unwrap_or_default();
         let parts = [reason, &signed, &self.origin.note];
@@ -212,8 +213,8 @@ impl ShownDecision<'_> {
     }
 }
 
-/// Describes the decision that the record of this event contains: its signature and its note.
-/// Returns `None` if the event is no decision, or if the decision has neither.
+/// Returns the signature and the note of the decision that an event contains. Returns `None` if the
+/// event is no decision, or if the decision has neither a signature nor a note.
 pub(super) fn decision_text(item: &TimelineEntry) -> Option<String> {
     ShownDecision::of(item).map(|decision| decision.text("")).filter(|text| !text.is_empty())
 }
@@ -247,7 +248,7 @@ pub(super) fn signature(signed: &SignedBy) -> String {
     format!("signed by {who}, {}: the signature is {holds}", signed.key)
 }
 
-/// The kind of list that shows a message.
+/// The kind of page that shows a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
     /// The page of the message's thread. Links to the message lead to this page. `person` describes
@@ -328,7 +329,8 @@ pub(super) fn message(
     }
 }
 
-/// Draws the lines of an event and, if some lines are left out, a link to the whole text.
+/// Draws the lines of an event. If some lines are left out, also draws the link `whole` to the
+/// complete text.
 fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     if lines.is_empty() {
         return html! {};
@@ -351,8 +353,8 @@ fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     }
 }
 
-/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn, and
-/// `person` describes the sender, if a decision of a person was refused.
+/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn. If the
+/// decision of a person was refused, `person` describes this person.
 pub(super) fn refused(
     refusal: &RefusalView,
     is_in_turn: bool,

@@ -168,7 +168,8 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the table of sums by these keys, without empty columns.
+/// Draws the table of `sums`, with a row for each combination of the keys `by`. Omits empty
+/// columns.
 pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
     let columns = stats_columns(sums);
     let keys = by.iter().map(|key| key.as_str().to_owned());

@@ -1,5 +1,5 @@
-//! The head of a fork's conversation: the history of its source on one line, and the place at which
-//! the fork begins.
+//! The beginning of a fork's conversation: one line for the history of the fork's source, and the
+//! point at which the fork begins.
 
 use maud::{Markup, html};
 
@@ -12,8 +12,8 @@ use crate::audit::amounts::count;
 use crate::audit::{ForkOrigin, ThreadPage, TimelineEntry, TimelineEvent};
 use crate::ids::Position;
 
-/// Whether the head of the conversation shows this event: a message with which the fork was
-/// recorded, or the decision to fork.
+/// Whether an event belongs to the beginning of a fork's conversation. Such an event is the
+/// decision to fork, or a message that the record of the fork contains.
 pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     let Some(fork) = &page.fork else { return false };
     match &item.what {
@@ -23,8 +23,9 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the head of the conversation on a page. The first page always has a head. A later page has
-/// a head only if it contains events that belong to the head.
+/// Draws the beginning of a fork's conversation. The first page always shows the source's history.
+/// A later page shows only those events of the beginning that are on this page, and nothing if
+/// there are none.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,
@@ -59,7 +60,8 @@ pub(super) fn head(
     }
 }
 
-/// Draws a link to the source thread, in its state at the end of the history.
+/// Draws a link to the source thread, in the state that the thread had at the end of the fork's
+/// history.
 pub(super) fn source_link(fork: &ForkOrigin) -> Markup {
     let source = fork.thread.as_str();
     if fork.source.journal.is_some() {

@@ -32,7 +32,7 @@ pub(super) fn path(thread: &str) -> String {
     format!("{}/goals", thread_path(thread))
 }
 
-/// The goals of the latest run in a thread, according to the record.
+/// The goals of the latest run in a thread, computed from the thread's records.
 struct RecordedGoals {
     definition: WorkflowDefinition,
     rows: Vec<RunRow>,
@@ -84,8 +84,8 @@ fn find(
     Ok(Ok(RecordedGoals { definition, rows, threads }))
 }
 
-/// Returns the messages before the latest run of a thread, the request of the run, and the digest
-/// of its definition.
+/// Finds the latest workflow run in a thread. Returns the messages before the run, the request that
+/// opened the run, and the digest of the run's definition.
 fn latest_run(
     records: &[HashedRecord],
     thread: &ThreadId,
@@ -109,8 +109,8 @@ fn latest_run(
     Some((earlier.cloned().collect(), Arc::clone(request), digest))
 }
 
-/// Returns the listeners whose calls the run must not repeat, according to the config in force when
-/// the thread was opened.
+/// Returns the listeners whose calls a run in the thread must not repeat. Reads them from the
+/// config that was in force when the thread was opened.
 fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
     let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
@@ -119,7 +119,8 @@ fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerNam
     Ok(config.map(|config| called_once(&config.config.contracts)).unwrap_or_default())
 }
 
-/// Computes the rows of the run at its last record, and the threads of each goal.
+/// Computes the rows of a run from all of `records`, and the threads that the run opened for each
+/// goal.
 fn progress(
     definition: &WorkflowDefinition,
     once: &HashSet<ListenerName>,
@@ -155,7 +156,8 @@ fn content(id: &str, goals: &RecordedGoals) -> Markup {
     }
 }
 
-/// Returns the rows of goals, in the order of the goals in the workflow's file.
+/// Returns the rows that show goals, without the rows of delegations and undos. The order is that
+/// of the workflow's file.
 fn goal_rows(goals: &RecordedGoals) -> Vec<&RunRow> {
     goals.rows.iter().filter(|row| matches!(row.kind, RowKind::Goal(_))).collect()
 }
@@ -229,7 +231,7 @@ fn edge(from: &GoalBox, to: &GoalBox) -> Markup {
     }
 }
 
-/// Writes the phase of a row with its counts.
+/// Writes the phase of a row, with its pass, its finished parts and its attempt.
 fn state_of(row: &RunRow) -> String {
     let mut text = row.phase.as_str().to_owned();
     if let RowKind::Goal(goal) = &row.kind {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use crate::workflow::GoalGraph;
 
-/// Width of a goal without members, in units of the drawing. `HEIGHT` is its height, and `GAP` is
-/// the space around boxes.
+/// Width of a goal without members, in units of the drawing. `HEIGHT` is the height of such a goal,
+/// and `GAP` is the space around boxes.
 const WIDTH: usize = 190;
 const HEIGHT: usize = 46;
 const GAP: usize = 26;
@@ -26,19 +26,19 @@ pub(super) struct GoalBox {
 }
 
 impl GoalBox {
-    /// Returns the point at which edges to the goal end.
+    /// Returns the point where incoming edges meet the box.
     pub fn top(&self) -> (usize, usize) {
         (self.x + self.width / 2, self.y)
     }
 
-    /// Returns the point at which edges from the goal begin.
+    /// Returns the point where outgoing edges leave the box.
     pub fn bottom(&self) -> (usize, usize) {
         (self.x + self.width / 2, self.y + self.height)
     }
 }
 
-/// The boxes of a diagram of goals, and the edges between goals of the same list. The box of a list
-/// stands before the boxes of its goals.
+/// The boxes of all goals in a drawing, and the edges between goals of the same list. A goal that
+/// has a list comes before the goals of this list in `boxes`.
 #[derive(Debug, Default)]
 pub(super) struct GoalLayout {
     pub boxes: Vec<GoalBox>,
@@ -83,7 +83,7 @@ impl GoalLayout {
         drawn
     }
 
-    /// Creates the layout of one goal, with its members in its box.
+    /// Creates the layout of one goal. The box of the goal contains the boxes of its members.
     fn of_goal(graph: &GoalGraph<'_>, goal: usize, depth: usize) -> Self {
         let mut list = graph.members(goal);
         list.extend(graph.verifier(goal));

@@ -1,4 +1,4 @@
-//! Queries of the pages to the indexes of the journals.
+//! Queries with which the web view reads the indexes of the journals.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ pub(super) struct ViewedJournals {
     /// Limits concurrent queries, so that many open pages leave processor time to the pump.
     permits: Arc<Semaphore>,
     readers: Arc<IndexReaderPool>,
-    /// Journals whose index a thread of this view is building.
+    /// Journals whose indexes are being built, each on a thread that this view has started.
     building: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
-/// The answer of one journal's index.
+/// The result of a query to the index of one journal.
 #[derive(Debug)]
 pub(super) struct PartitionAnswer<T> {
     pub partition: u32,
@@ -41,8 +41,8 @@ impl ViewedJournals {
         self.data.clone()
     }
 
-    /// Queries the index of each journal, and draws the answers. `query` gets the number of the
-    /// journal's partition; 0 if the organism has no partitions.
+    /// Queries the index of each journal, and passes all results to `draw`. `query` gets the number
+    /// of the journal's partition; 0 if the organism has no partitions.
     ///
     /// # Errors
     ///

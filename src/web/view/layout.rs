@@ -47,7 +47,7 @@ pub(super) struct PageFrame<'p> {
     pub organism: Option<&'p str>,
     /// The person to whom the session belongs; `None` before the token is known.
     pub person: Option<&'p ViewPerson>,
-    /// Whether the actions of the session's person are carried out.
+    /// Whether the person of the session may act in this view, not only read.
     pub may_act: bool,
 }
 
@@ -164,7 +164,7 @@ pub(super) fn wrapped(text: &str) -> Markup {
     html! { @if !text.is_empty() { span.wraps { (inline(text)) } } }
 }
 
-/// Writes a name as text of a drawing; a long name is cut.
+/// Writes a name as a label in a drawing, and cuts a long name.
 pub(super) fn label(name: &str) -> Markup {
     let mut text: String = name.chars().take(limits::WEB_LABEL_CHARS).collect();
     if name.chars().nth(limits::WEB_LABEL_CHARS).is_some() {

@@ -34,7 +34,7 @@ struct KnownListener {
     permitted: BTreeSet<String>,
     /// Peers that the listener called, with the number of calls.
     called: BTreeMap<String, u64>,
-    /// Number of calls to the listener without a result that do not wait for a person.
+    /// Number of calls to the listener that have no result yet and wait for no person.
     open: u64,
     /// Number of calls to the listener that wait for a person, and are not handed over.
     held: u64,
@@ -57,13 +57,14 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     .await
 }
 
-/// The listeners of one journal.
+/// The listeners of one journal's organism, with their calls and refusals in this journal.
 struct FoundListeners {
     stats: Stats,
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the first message that counts for the rates, if not all messages are counted.
+    /// Time of the oldest message that the rates count; `None` if the rates count all messages of
+    /// the measured period.
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }
@@ -107,7 +108,7 @@ impl ListenersPage {
         }
     }
 
-    /// Returns the minutes over which messages count for the rates.
+    /// Returns the number of minutes over which the rates count messages.
     fn minutes(&self) -> f64 {
         let since = self.counted_since.map(|since| self.now.since(since));
         let time = since.unwrap_or(limits::WEB_RATE_TIME).max(Duration::from_secs(1));

@@ -81,11 +81,12 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
     .await
 }
 
-/// A message. `turn` is the text of the turn with which a model wrote the message.
+/// A message with the data that its page shows. `turn` is the text of the model's turn that wrote
+/// the message.
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The calls that the causes and the effects of the message opened.
+    /// Calls that were opened by the message's causes or effects.
     calls: HashMap<MessageId, IndexedCall>,
 }
 

@@ -81,9 +81,9 @@ use record::RecordProver;
 use tls::TlsFileError;
 pub use tls::TlsFiles;
 
-/// Content policy of every response. It allows only this server's own style sheet, script, icon,
-/// form targets and connections. The only policy of Trusted Types is for reloading pages of this
-/// view.
+/// Content security policy of every response. It allows only this server's own style sheet, script,
+/// icon, form targets and connections. The page's script may use one Trusted Types policy, which
+/// reloads pages of this view.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
                               img-src 'self'; connect-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'; \
@@ -376,7 +376,7 @@ impl ViewState {
     }
 
     /// Queries the index of each journal, and draws the page on the same blocking thread. On a
-    /// thread that also serves other requests, a slow drawing would delay these requests.
+    /// thread that serves other requests too, slow drawing would delay these requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
         query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,

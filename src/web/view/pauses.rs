@@ -6,7 +6,7 @@ use super::person::ActingPerson;
 use crate::ids::{ListenerName, ThreadId};
 use crate::index::IndexedPause;
 
-/// Returns the pauses of several journals without repetitions. A pause of everything, or of a
+/// Returns the pauses of several journals, each pause only once. A pause of everything, or of a
 /// listener, is recorded in each journal.
 pub(super) fn distinct<'p>(
     pauses: impl Iterator<Item = &'p IndexedPause>,
@@ -41,8 +41,8 @@ pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
     pause.target.strip_prefix("thread ") == Some(thread.as_str())
 }
 
-/// Whether a pause holds the work of a thread, because the pause names everything, the thread, or a
-/// thread above the thread.
+/// Whether a pause keeps back the calls of a thread, because the pause names everything, this
+/// thread, or a thread above this thread.
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
     let named = pause.target.strip_prefix("thread ").and_then(|id| ThreadId::parse(id).ok());
     let is_above = |named: ThreadId| named == *thread || thread.is_beneath(&named);

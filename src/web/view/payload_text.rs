@@ -11,8 +11,8 @@ use crate::limits;
 /// Beginning of the line in which a payload of the core names the person of a decision.
 const PERSON_LINE: &str = "by: ";
 
-/// The number of bytes that recorded texts may still take on one page. Further texts are left out
-/// once this number is used up.
+/// The number of bytes that one page may still use for recorded texts. When no bytes are left, the
+/// page omits further texts.
 #[derive(Debug)]
 pub(super) struct PageRoom {
     bytes: Cell<usize>,
@@ -28,7 +28,7 @@ impl PageRoom {
         self.bytes.get() == 0
     }
 
-    /// Whether there is room for another text. If not, counts the text as left out.
+    /// Whether there is room for another text. If there is no room, counts the text as omitted.
     pub fn has_room(&self) -> bool {
         let has_room = !self.is_full();
         if !has_room {
@@ -37,7 +37,7 @@ impl PageRoom {
         has_room
     }
 
-    /// Takes the room that a text needs, and returns the text.
+    /// Subtracts the length of a text from the remaining room, and returns the text.
     pub fn take(&self, text: Markup) -> Markup {
         self.bytes.set(self.bytes.get().saturating_sub(text.0.len()));
         text
@@ -104,8 +104,8 @@ impl Excerpt {
         Self { lines: vec![written.to_owned()], all, is_cut: end.is_some() }
     }
 
-    /// Replaces the recorded name of the person who decided by `person`, the description that the
-    /// rest of the page uses for this person.
+    /// Replaces the recorded name of the person who decided. The new text is `person`, the
+    /// description that the rest of the page uses for this person.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

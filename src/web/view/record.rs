@@ -24,7 +24,7 @@ use crate::thread_priority;
 const PATH: &str = "/record";
 /// Maximum number of checkpoints that the page lists.
 const CHECKPOINTS_SHOWN: usize = 20;
-/// Number of digits shown of a key.
+/// Maximum digits of a key that the page shows.
 const KEY_DIGITS: usize = 16;
 
 /// Proves the journals of a view, one proof at a time.
@@ -57,7 +57,8 @@ struct ProvedJournal {
     evidence: Option<ProofEvidence>,
 }
 
-/// The head and the checkpoints of a journal, with which a person repeats or compares a proof.
+/// The head and the checkpoints of a journal. A person needs them to repeat a proof, or to compare
+/// it with another one.
 #[derive(Debug)]
 struct ProofEvidence {
     head: Position,
@@ -134,7 +135,7 @@ impl RecordProver {
         }
     }
 
-    /// Draws the verdict in one line, with a link to the page of the proof.
+    /// Draws the result of the last proof in one line, with a link to the page of the proof.
     pub fn summary(&self) -> Markup {
         let last = self.state().last.clone();
         html! {

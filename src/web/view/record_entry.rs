@@ -1,4 +1,4 @@
-//! The page of one record: its messages, its refusals, its place in the chain, and its text.
+//! The page of one record: its messages, its refusals, its place in the hash chain, and its text.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ pub(super) fn link(position: Position) -> Markup {
     html! { a href=(path(position)) { "record " (position) } }
 }
 
-/// A record, with the turn of a model that it contains.
+/// A record. If the record contains a model's turn, also the texts of this turn.
 struct FoundRecord {
     sealed: HashedRecord,
-    /// Note of the turn, and the texts of the note.
+    /// Id of the note that records the model's turn, and the texts of this turn.
     turn: Option<(MessageId, Option<TurnText>)>,
     /// Whether the journal has no later record.
     is_last: bool,
@@ -69,7 +69,8 @@ fn find(index: &IndexReader, position: Position) -> Result<Option<FoundRecord>, 
     Ok(Some(FoundRecord { sealed, turn, is_last }))
 }
 
-/// Draws the records with this number. Each partition has records of its own.
+/// Draws the record at `position` of each journal. Every partition has its own journal, so several
+/// records may have this position.
 fn content(position: Position, found: &[(u32, FoundRecord)]) -> Markup {
     let before = Position(position.0.saturating_sub(1));
     html! {

@@ -98,8 +98,9 @@ impl RetryList {
         Self { listed, is_more }
     }
 
-    /// Draws the messages as a table. If the person may act, a link to the retry stands beside each
-    /// message, so that a narrow window shows the link. Otherwise the last column has a command.
+    /// Draws the messages as a table. If the person may act, the second column links to the retry,
+    /// so that the link is visible even in a narrow window. Otherwise, the last column shows the
+    /// command for the retry.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
             ["Message", "Action", "Reason", "From", "To", "Time"]

@@ -22,20 +22,20 @@ use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 
-/// Height of a row, in pixels, and height of the header with the names.
+/// Height of a row, in pixels. `NAMES` is the height of the header with the names.
 const ROW: usize = 34;
 const NAMES: usize = 26;
 /// Maximum characters of a name in the header of a narrow window.
 const SHORT_NAME_CHARS: usize = 9;
-/// Part of the way to the recipient that the arrow of a held call goes.
+/// Fraction of the way to the recipient's lane at which the arrow of a held call ends.
 const HELD_WAY: f64 = 0.7;
-/// Part of the way to the recipient that the arrow of a message in flight goes.
+/// Fraction of the way to the recipient's lane at which the arrow of a message in flight ends.
 const FLIGHT_WAY: f64 = 0.85;
 /// Maximum characters of a payload that an arrow shows on demand.
 const HINT_CHARS: usize = 160;
 
-/// Listeners in the order in which they first take part. The last lane may stand for several
-/// listeners.
+/// The lanes of the diagram: one for each listener, in the order in which the listeners first
+/// appear. If there are more listeners than lanes, the further listeners share the last lane.
 struct SequenceLanes<'t> {
     names: Vec<&'t str>,
     is_shared: bool,
@@ -82,8 +82,8 @@ impl<'t> SequenceLanes<'t> {
         self.names.len() + usize::from(self.is_shared)
     }
 
-    /// Returns the place of a listener's lane, in percent of the width of the drawing. The place
-    /// before the first lane is as wide as a lane, and has the times.
+    /// Returns the horizontal place of a listener's lane, in percent of the drawing's width. A
+    /// column for the times comes before the first lane, and is as wide as a lane.
     fn place(&self, name: &str) -> f64 {
         let lane = self.names.iter().position(|known| *known == name);
         self.place_of(lane.unwrap_or(self.names.len()))
@@ -99,7 +99,7 @@ impl<'t> SequenceLanes<'t> {
     }
 }
 
-/// Writes a number of percent.
+/// Writes a number as a percentage.
 fn percent(place: f64) -> String {
     format!("{place:.2}%")
 }
@@ -119,7 +119,7 @@ enum DrawnForm {
 }
 
 impl DrawnForm {
-    /// Returns the value of the attribute `data-kind`, which gives the form its colour.
+    /// Returns the value of the attribute `data-kind`, by which the style sheet colours the form.
     const fn kind(self) -> &'static str {
         match self {
             Self::Call | Self::InFlight => "call",
@@ -147,7 +147,8 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the form of a message, apart from its state.
+    /// Returns the form of a message by its kind alone, whether or not the message is held or in
+    /// flight.
     fn of(message: &MessageView) -> Self {
         let is_core = &*message.name.namespace == system::NAMESPACE;
         match message.kind {
@@ -255,7 +256,8 @@ fn legend(forms: &BTreeSet<DrawnForm>) -> Markup {
     }
 }
 
-/// Draws a mark at a place of the drawing. The place may be in percent, and the mark is in pixels.
+/// Draws `mark` at a point of the drawing. The coordinate `x` may be in percent, but the mark
+/// itself is drawn in pixels.
 fn at(x: &str, y: usize, mark: &Markup) -> Markup {
     html! { svg.point x=(x) y=(y) width="1" height="1" { (mark) } }
 }
@@ -367,8 +369,8 @@ impl DrawnRow<'_> {
         }
     }
 
-    /// Draws an arrow. Only a message that was handled, or that is only recorded, reaches the lane
-    /// of its recipient.
+    /// Draws the arrow of a message. If the message has no disposition yet, the arrow ends before
+    /// the recipient's lane.
     fn arrow(&self, from: f64, to: f64, message: &MessageView) -> Markup {
         let is_right = to > from;
         let way = |part: f64| percent(from + (to - from) * part);
@@ -386,7 +388,7 @@ impl DrawnRow<'_> {
         }
     }
 
-    /// Draws the area of a link, as high as its row.
+    /// Draws the area in which a click opens the row's link. The area is as high as the row.
     fn hit(&self, from: f64, to: f64) -> Markup {
         let pitch = self.lanes.pitch();
         let (left, width) = match (from == to, self.is_left(from)) {
@@ -400,7 +402,8 @@ impl DrawnRow<'_> {
         }
     }
 
-    /// Whether a text beside a lane is on its left, because the right side has no room.
+    /// Whether a text beside the lane at `place` belongs on the left side of the lane, because the
+    /// right side has no room.
     fn is_left(&self, place: f64) -> bool {
         place > 50.0
     }

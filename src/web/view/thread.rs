@@ -71,12 +71,12 @@ struct FoundPage {
     work: Vec<CallWork>,
     /// Calls in the thread or beneath it that wait for a person now.
     waiting: Vec<WaitingMessage>,
-    /// The waiting calls, with the data for the decisions about them. Empty if the records of these
-    /// calls are too far back.
+    /// The calls in `waiting`, with the data for the decisions about them. Empty if the records of
+    /// these calls are too far back in the journal to be read for a page.
     held: Vec<HeldCall>,
     /// Whether the thread contains a workflow run.
     has_run: bool,
-    /// Pauses in force that hold the work of the thread.
+    /// Pauses in force that keep back calls of the thread.
     pauses: Vec<IndexedPause>,
     /// The actions that have an effect now; `None` if the page shows an earlier state of the
     /// thread.
@@ -203,7 +203,8 @@ pub(super) fn path(thread: &str) -> String {
     format!("/threads/{thread}")
 }
 
-/// Draws a view that the page replaces as a whole when new messages arrive.
+/// Draws a view of the messages. When new messages arrive, the page's script replaces this view as
+/// a whole.
 fn drawing(view: &Markup) -> Markup {
     html! {
         div #live-events { (view) }

@@ -7,7 +7,7 @@ use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
 use crate::index::{HoldCount, ListedTree, WaitingMessage};
 
-/// Draws the phase of a thread or, while calls in it wait for people, the wait.
+/// Draws the phase of a thread. While calls in the thread wait for people, draws this wait instead.
 pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     let state = thread_state(phase, waits);
     html! {
@@ -31,13 +31,13 @@ pub(super) fn denials(number: u64) -> Markup {
     html! { @if number > 0 { ", " span.denials { (count(number, "denial")) } } }
 }
 
-/// Draws the status of a thread. `waiting` contains the waiting calls of this thread, and maybe of
-/// others.
+/// Draws the status of a thread. `waiting` contains the waiting calls of this thread, and may
+/// contain calls of other threads.
 pub(super) fn of_thread(timeline: &ThreadTimeline, waiting: &[WaitingMessage]) -> Markup {
     status(timeline.status.as_str(), waits_in(&timeline.thread, waiting))
 }
 
-/// Selects the calls that wait in a thread or beneath it.
+/// Counts the calls that wait for a person in a thread or beneath it.
 pub(super) fn waits_in(thread: &ThreadId, waiting: &[WaitingMessage]) -> HoldCount {
     let is_within =
         |call: &&WaitingMessage| call.thread == *thread || call.thread.is_beneath(thread);

@@ -28,7 +28,8 @@ pub(super) fn path(thread: &str) -> String {
     format!("{}/tree", thread_path(thread))
 }
 
-/// Draws links to the views of a thread on its page `current`.
+/// Draws links to the views and the other pages of a thread. `current` is the page on which these
+/// links appear.
 pub(super) fn tabs(id: &str, current: &str, has_run: bool) -> Markup {
     let mut others = vec![("Tree", path(id))];
     if has_run {
@@ -42,7 +43,7 @@ struct BranchRow {
     branch: ThreadBranch,
     depth: usize,
     is_open: bool,
-    /// Number of this row's children that are on further pages.
+    /// Number of this row's children that follow on further pages.
     left: u64,
 }
 
@@ -60,8 +61,8 @@ impl OpenBranches {
         self.0.contains(thread)
     }
 
-    /// Returns the value of the URL parameter after this branch is opened or, if the branch is
-    /// open, closed.
+    /// Returns the value that the URL parameter has after a branch is toggled: an open branch is
+    /// closed, and a closed branch is opened.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {

@@ -45,8 +45,8 @@ impl ThreadView {
         }
     }
 
-    /// Draws the links of [`Self::links`] for another page about the thread, which is not a view of
-    /// its messages.
+    /// Draws links to all views of a thread's messages, and to the pages in `others`. Used on pages
+    /// that are not views of the messages, such as the thread's tree.
     pub fn links_from(path: &str, current: &str, others: &[(&str, String)]) -> Markup {
         html! {
             nav.views aria-label="Views of the thread" {
@@ -61,7 +61,7 @@ impl ThreadView {
         }
     }
 
-    /// Draws links to the other views of the same messages, and to other pages about the thread.
+    /// Draws links to all views of the same messages, and to the other pages about the thread.
     pub fn links(self, query: &UrlQuery, path: &str, others: &[(&str, String)]) -> Markup {
         let value = |view: Self| (view != Self::Conversation).then(|| view.as_str());
         let is_past = query.get("at").is_some();

@@ -155,7 +155,7 @@ impl PageCursor {
     }
 }
 
-/// Writes notices about indexes that lack records.
+/// Writes a notice for each index that still lacks records of its journal.
 fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     let note = |answer: &PartitionAnswer<_>| {
         answer.behind.map(|(position, last)| {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::time_scale::TimeScale;
 use crate::clock::Time;
 
-/// Maximum number of steps into which the bar is divided.
+/// Maximum number of steps into which the ticks divide the axis.
 const STEPS_MAX: i64 = 5;
 /// Minimum distance of two ticks, as a fraction of the width of the bar.
 const DISTANCE_MIN: f64 = 0.16;
@@ -103,7 +103,7 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     ticks
 }
 
-/// Returns the shortest round step that is at least this long, in microseconds.
+/// Returns the shortest round step that is at least as long as `least`. Both are in microseconds.
 fn step_of(least: i64) -> i64 {
     let mut power = 1;
     while power < 1_000_000 {
@@ -118,8 +118,9 @@ fn step_of(least: i64) -> i64 {
     long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
 }
 
-/// Writes a time in whole units of `precision`. All times of an axis that ends at `end` have the
-/// same unit for their smallest part.
+/// Writes the time `since`, rounded down to a multiple of `precision`. `end` is the end of the
+/// axis. The part of the time below a minute has a unit that depends only on `end`, so all labels
+/// of an axis use the same unit.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {
@@ -144,8 +145,8 @@ fn label(since: i64, precision: i64, end: i64) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(" ") }
 }
 
-/// Draws the axis. The labels keep their width, whatever the width of the bar. Defines `shared`
-/// invisibly, for other drawings of the page.
+/// Draws the axis. The text of the labels has the same size for every width of the bar. `shared` is
+/// an invisible definition that other drawings of the page use.
 pub(super) fn axis(ticks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
     html! {
@@ -165,7 +166,7 @@ pub(super) fn axis(ticks: &[AxisTick], shared: Option<&Markup>) -> Markup {
 mod tests {
     use super::*;
 
-    /// Draws the ticks of these spans, in microseconds, as text.
+    /// Formats the ticks of an axis for these spans of work. The spans are in microseconds.
     fn drawn(spans: &[(i64, i64)]) -> String {
         let spans: Vec<_> = spans.iter().map(|(begin, end)| (Time(*begin), Time(*end))).collect();
         let ticks = ticks(&TimeScale::new(spans, Vec::new(), Time(0)), Time(0));

@@ -1,5 +1,6 @@
-//! Maps times to places on a bar. Stretches without open work are drawn shorter, so that a thread
-//! that rested for a day still shows its work. So are long waits for people beside short work.
+//! Maps times to places on a bar. Periods without open work are drawn shorter, so that a thread
+//! that rested for a day still shows its work. If people let calls wait longer than the work took,
+//! these waits are also drawn shorter.
 
 use crate::clock::Time;
 
@@ -13,7 +14,7 @@ pub(super) struct BusyStretch {
     pub end: i64,
     /// Beginning of the stretch on the bar, in microseconds of the shortened time.
     place: i64,
-    /// Length of the stretch on the bar. Shorter than its duration for a shortened wait.
+    /// Length of the stretch on the bar. A shortened wait is drawn shorter than its real duration.
     drawn: i64,
     /// Whether the gap before the stretch is drawn shorter than its real duration.
     pub is_after_cut: bool,
@@ -41,8 +42,9 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// Creates a scale for these spans of work and of waits for people. `last` is the time of the
-    /// last event. Waits without work take at most as much of the bar as the work.
+    /// Creates a scale from periods of work and from periods of waits for people. `last` is the
+    /// time of the last event. Waits during which no work ran take at most as much of the bar as
+    /// the work.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);
@@ -79,8 +81,8 @@ impl TimeScale {
         scale
     }
 
-    /// Returns the beginning of the first busy stretch and the end of the last busy stretch; `None`
-    /// if no stretch is busy.
+    /// Returns the beginning of the first stretch and the end of the last stretch; `None` if there
+    /// is no stretch.
     pub fn ends(&self) -> Option<(Time, Time)> {
         let first = self.stretches.first()?;
         let last = self.stretches.last()?;
@@ -102,8 +104,8 @@ impl TimeScale {
         self.length
     }
 
-    /// Returns the gaps and the waits that are drawn shorter, each by the places of its beginning
-    /// and its end.
+    /// Returns the gaps and the waits that are drawn shorter than they lasted. Each pair holds the
+    /// places of the beginning and the end.
     pub fn cuts(&self) -> impl Iterator<Item = (f64, f64)> {
         let pairs = self.stretches.windows(2);
         let waits = self.stretches.iter().filter(|stretch| stretch.is_shortened());
@@ -125,7 +127,8 @@ impl TimeScale {
         self.is_shortened
     }
 
-    /// Returns the place, from 0 to 1, of a time inside a span.
+    /// Returns the place of a time on the bar, from 0 to 1. A time within a gap has the place at
+    /// which the gap begins.
     pub fn place(&self, time: Time) -> f64 {
         let after = self.stretches.iter().rev().find(|stretch| stretch.begin <= time.0);
         let Some(stretch) = after else { return 0.0 };
@@ -149,7 +152,8 @@ fn merged(mut spans: Vec<(Time, Time)>) -> Vec<(i64, i64)> {
     merged
 }
 
-/// Removes the times of `work` from `waits`. Both are sorted and do not overlap themselves.
+/// Removes the times of `work` from `waits`. The spans of each list must be sorted and must not
+/// overlap.
 fn without(waits: &[(i64, i64)], work: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let mut left = Vec::new();
     let mut next = 0;

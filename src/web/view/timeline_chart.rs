@@ -22,7 +22,7 @@ const BAR_UNITS: u32 = 1_000;
 /// Minimum visible width of a span, in the same units as [`BAR_UNITS`].
 const BAR_MIN: f64 = 8.0;
 
-/// Id of the drawing behind the spans of every row.
+/// Id of the background drawing that all rows share.
 const GRID: &str = "timeline-grid";
 
 /// Returns the name of a kind of work.
@@ -40,7 +40,7 @@ const INDENTS: usize = 12;
 /// Minimum number of rows for a second axis beneath the rows.
 const ROWS_WITH_SECOND_AXIS: usize = 16;
 
-/// The scale of a chart with its ticks.
+/// The time scale of a chart, with the ticks of its axis.
 struct ChartScale {
     times: TimeScale,
     ticks: Vec<AxisTick>,
@@ -79,7 +79,7 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMess
     }
 }
 
-/// Creates the scale for everything that has a bar.
+/// Creates the time scale, which covers everything that the chart draws as a bar.
 fn scale_of(
     timeline: &ThreadTimeline,
     work: &[CallWork],
@@ -244,7 +244,7 @@ fn is_open(call: &CallWork) -> bool {
 }
 
 /// Returns the span from the beginning of an open call until now; `None` for a call that has ended.
-/// Its bar shows that the call is open between its stretches of work.
+/// The bar of this span shows that the call was also open between its periods of work.
 fn open_span(call: &CallWork) -> Option<WorkSpan> {
     let begin = call.spans.first().filter(|_| is_open(call))?.begin;
     Some(WorkSpan { kind: WorkKind::Queue, begin, end: None })

@@ -27,11 +27,12 @@ pub(super) struct TimelineRow<'p> {
     pub depth: usize,
 }
 
-/// Id of a row that contains other rows: the message of its call, or the note of its turn. `None`
-/// is the parent of all outermost rows.
+/// Id of the row that contains another row: for a call, the message of the call; for a turn, the
+/// note of the turn. `None` is the parent of all outermost rows.
 type ParentRow = Option<MessageId>;
 
-/// Returns the subthreads of a page, each with the position of the record that opened it.
+/// Returns the subthreads on a page. Each subthread has the position of the record that opened the
+/// subthread.
 pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTimeline)> {
     let children = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Subthread(child) => Some((item.position, child)),
@@ -90,16 +91,16 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     ordered
 }
 
-/// Returns the row that contains everything that the record at `position` opened: the turn of the
-/// call `opener` in this record or, without such a turn, the call itself. Returns `None` if the
-/// page lacks the call.
+/// Returns the parent row for everything that the record at `position` opened. If the call `opener`
+/// has a turn in this record, this turn is the parent; otherwise, the call itself. Returns `None`
+/// if the page does not have this call.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call in which a subthread was opened, according to the message that spawned it.
+/// Returns the call that opened a subthread, according to the message that requested the subthread.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,

@@ -68,8 +68,8 @@ fn numbered<'f>(findings: &[&'f TurnFinding], line: usize) -> Vec<(usize, &'f Tu
     own.take(limits::WEB_LINE_FINDINGS).collect()
 }
 
-/// Draws a line in which each finding marks its characters, followed by its number. So the mark
-/// keeps its place where the line wraps.
+/// Draws a line of a model's text. Marks the text that each finding concerns, and adds the number
+/// of the finding. A mark is part of the text, so it stays correct when the browser wraps the line.
 fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
     let end = line.char_indices().nth(limits::WEB_EXCERPT_CHARS).map(|(at, _)| at);
     let cut = line.get(..end.unwrap_or(line.len())).unwrap_or_default();
@@ -90,8 +90,8 @@ fn line_of(line: &str, findings: &[(usize, &TurnFinding)]) -> Markup {
     }
 }
 
-/// Returns the byte at which a column, counted from 1, begins. A column after the end of the line
-/// gives the end.
+/// Returns the index of the byte at which a column begins. Columns are counted from 1. Returns the
+/// end of the line for a column after the end.
 fn byte_of_column(line: &str, column: usize) -> usize {
     let at = line.char_indices().nth(column.saturating_sub(1));
     at.map_or(line.len(), |(at, _)| at)

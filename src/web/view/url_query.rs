@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub(super) struct UrlQuery(Vec<(String, String)>);
 
 impl UrlQuery {
-    /// Parses `name=value&…`. Takes malformed parts literally.
+    /// Parses `name=value&…`. Keeps malformed parts as literal text.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let pair = |pair: &str| {

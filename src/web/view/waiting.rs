@@ -27,7 +27,7 @@ pub(super) const PATH: &str = "/waiting";
 /// Name of the URL parameter with the number of calls before this page.
 const SKIPPED: &str = "skip";
 
-/// Name of the URL parameter with the id of the only call to show.
+/// Name of the URL parameter with the id of a call; the page then shows only this call.
 const CALL: &str = "call";
 
 /// Returns the path of a page that shows only this call, even if other calls wait.
@@ -42,7 +42,7 @@ pub(super) struct CallToDecide {
     /// The client's request, which may be the call itself; `None` if the index has no such request.
     /// An error states why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
-    /// Whether a model wrote the call, so that its prompt has a page.
+    /// Whether a model wrote the call. If so, the prompt of the model has its own page.
     pub has_prompt: bool,
 }
 
@@ -58,7 +58,7 @@ impl CallToDecide {
     }
 }
 
-/// Whether a turn of the sender's model wrote the call.
+/// Whether the call was written by a turn of the sender's model.
 fn has_prompt(index: &IndexReader, call: &HeldCall) -> Result<bool, index::Error> {
     let selector = MessageSelector::parse(&call.message.to_string());
     let Some(selector) = selector else { return Ok(false) };
@@ -237,7 +237,7 @@ fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
     }
 }
 
-/// Draws the facts, the request, the payload and the preview of a held call.
+/// Draws a held call: its sender and other properties, its request, its payload and its preview.
 fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     let CallToDecide { call, request, has_prompt } = shown;
     html! {
@@ -294,7 +294,7 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     }
 }
 
-/// A request is folded above its call if the request has more lines than this number.
+/// If a request has more lines than this, the page shows the request collapsed above its held call.
 const REQUEST_LINES_OPEN: u64 = 12;
 
 /// Draws the client's request that led to a held call.
@@ -339,7 +339,7 @@ pub(super) fn whole_call(shown: &CallToDecide) -> Markup {
     }
 }
 
-/// Draws, for the head of a thread's page, the calls of the thread that wait for a person. `held`
+/// Draws, at the top of a thread's page, the calls of the thread that wait for a person. `held`
 /// contains the same calls with their contents, or is empty.
 pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: bool) -> Markup {
     html! {
@@ -395,7 +395,8 @@ fn buttons(call: &HeldCall) -> Markup {
     }
 }
 
-/// Draws a payload in the form of the other pages. Draws nothing if that is the written text.
+/// Draws a payload formatted as on the other pages. Draws nothing if this form equals the payload's
+/// own text.
 fn readable(payload: &str, room: &PageRoom) -> Markup {
     let text = Excerpt::of_payload(payload, None);
     let is_other = text.text().0 != Excerpt::as_written(payload).text().0;

@@ -94,7 +94,7 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Returns the shape of the run's view when a goal starts.
+    /// Returns the shape that the run's view has when the goal `number` starts.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
@@ -195,7 +195,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression that starts from a payload instead of the run's view.
+    /// Checks an expression whose paths start at `root`, the shape of a payload, instead of at the
+    /// run's view.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }
@@ -286,7 +287,8 @@ impl ExpressionCheck<'_, '_> {
     }
 }
 
-/// Returns the shape with this child added. A child of the same name is replaced.
+/// Adds the child `name` to the shape `root`, and returns the result. Replaces an existing child of
+/// the same name.
 fn with_child(root: ValueShape, name: &str, shape: ValueShape) -> ValueShape {
     let ValueShape::Children(mut children) = root else { return root };
     children.retain(|(known, _)| known != name);

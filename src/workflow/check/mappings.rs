@@ -48,13 +48,14 @@ fn payload_of(
     context.schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key of a parameter in `with`.
+/// Returns the key with which `with` sets this child or attribute.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)
 }
 
-/// Checks the fields of a payload for `name` against its schema.
+/// Checks the fields that a mapping sets in `payload`, the payload for the listener `name`, against
+/// the schema of this payload.
 pub(super) fn check_fields(
     name: &Placed<ListenerName>,
     payload: &PayloadName,

@@ -71,7 +71,8 @@ impl MemberCheck<'_, '_> {
         }
     }
 
-    /// Reports a name that no member of these roles has.
+    /// Reports `name` unless a listener, human or other member of this name has one of the roles
+    /// `roles`.
     fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) {
         let members = &self.context.members;
         let found = members.iter().find(|(known, _)| **known == name.value);

@@ -86,8 +86,8 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports each dependency on a member of another goal's list, and each goal in `context` that
-/// possibly has not ended when this goal starts.
+/// Reports each dependency of a goal on a member of another goal's list. Also reports each goal in
+/// `context` that may not have ended when the goal `number` starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -159,7 +159,7 @@ fn check_nesting(
     }
 }
 
-/// Reports settings that the form of the goal cannot have.
+/// Reports the settings of a goal that its form does not permit.
 fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
     let has_output = !matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
@@ -179,7 +179,7 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && is_limited, "timeout, tokens and money");
 }
 
-/// Reports the first text that cannot be a role.
+/// Reports the first role whose text is not valid for a role.
 fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     let Some(roles) = &goal.roles else { return };
     let mut wrong = roles.names.iter().filter(|name| !is_role(name));

@@ -38,7 +38,8 @@ pub(super) fn check(
     }
 }
 
-/// Whether agents carry out the goal. Only an agent gets a document, which can show a correction.
+/// Whether agents carry out the goal. A goal without agents cannot be corrected, because only
+/// agents get a document in which the correction could appear.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

@@ -72,9 +72,9 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// Reports each listener that has an undo and can be called beneath an undoing workflow, but is no
-/// peer of that workflow. Reports an undo that two peers accept, and a `report_to` in a workflow
-/// without an undo.
+/// Checks a workflow with an undo. Reports each listener with an undo rule that can be called
+/// beneath the workflow but is not one of its peers, and each undo payload that two peers accept.
+/// Also reports a `report_to` in a workflow without an undo.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

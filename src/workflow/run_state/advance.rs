@@ -14,7 +14,8 @@ use super::{
 };
 
 impl WorkflowRun<'_> {
-    /// Starts every goal that can start, until the run waits or is over.
+    /// Starts every goal that can start. Completes the run if all goals outside of lists have
+    /// ended.
     pub(super) fn advance(&mut self) {
         loop {
             if self.state.is_over {
@@ -43,7 +44,8 @@ impl WorkflowRun<'_> {
             && self.graph.direct_needs(number).iter().all(|need| self.goal_state(*need).has_ended())
     }
 
-    /// Starts a goal. `iteration` is the pass of its loop, counted from 1; 0 outside of a loop.
+    /// Starts a goal. `iteration` is the present pass of the loop that contains the goal, counted
+    /// from 1; 0 outside of a loop.
     pub(super) fn start(&mut self, number: usize, iteration: u32) {
         let progress = GoalProgress { iteration, ..GoalProgress::default() };
         self.set(number, GoalState::Running(progress));
@@ -60,8 +62,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the failure of a goal run: starts another attempt if `retry` allows it. Each part of
-    /// a goal has its own retries.
+    /// Handles the failure of a goal run: starts another attempt if the goal's `retry` setting
+    /// allows another. Each item or agent of a goal has its own number of retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {
@@ -94,7 +96,8 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the list to which the ended goal belongs, if any.
+    /// Continues the list that contains the goal `number`, after this goal has ended. Does nothing
+    /// if the goal is in no list.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {
@@ -106,7 +109,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Applies the policy of a goal that has failed for good.
+    /// Applies the failure policy of a goal that has failed and is not retried.
     pub(super) fn fail(&mut self, number: usize, failure: GoalFailure) {
         self.cancel_open(number);
         let Some(goal) = self.graph.goal(number) else { return };
@@ -141,14 +144,15 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Cancels threads of runs. A run whose call cannot be made has no thread.
+    /// Cancels the threads of goal runs. Ignores a goal run that has no thread because its call
+    /// could not be built.
     pub(super) fn cancel(&mut self, runs: Vec<GoalRun>) {
         let has_thread = |run: &GoalRun| !self.unstartable.iter().any(|(failed, _)| failed == run);
         let runs: Vec<_> = runs.into_iter().filter(has_thread).collect();
         self.steps.extend(runs.into_iter().map(|run| RunStep::Cancel { run }));
     }
 
-    /// Ends the run as failed, and cancels its open threads.
+    /// Ends the workflow run as failed, and cancels its open threads.
     fn stop(&mut self, number: usize, failure: GoalFailure, is_undone: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         (0..self.state.goals.len()).for_each(|other| self.cancel_open(other));
@@ -183,7 +187,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Ends a loop after a pass, or queues the next pass.
+    /// Handles the decision about a loop's condition after a pass: ends the loop, fails the loop,
+    /// or queues its next pass.
     fn pass_judged(&mut self, number: usize, is_met: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         let GoalForm::Loop { max, at_max, .. } = &goal.form else { return };
@@ -220,7 +225,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the answer of a judge to the condition of a loop or of a branch.
+    /// Handles the answer of a judge about the condition of a loop, or of the branch at `position`.
     fn judgement_came(&mut self, number: usize, position: usize, output: &ViewValue) {
         let Some(is_met) = read_judgement(output) else {
             let failure = GoalFailure::new("bad-answer", "its judge answered neither yes nor no");
@@ -248,8 +253,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Evaluates a condition, or sends the condition to its judge. Returns `None` while the judge
-    /// decides. `position` is the position of the branch in its choice.
+    /// Evaluates a condition of the goal `number`, or opens a thread in which a judge decides the
+    /// condition. Returns `None` in the second case. If the goal is a choice, `position` is the
+    /// position of the branch.
     pub(super) fn judge_condition(
         &mut self,
         number: usize,

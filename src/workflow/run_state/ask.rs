@@ -26,7 +26,8 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Applies a person's verdict. `about` is the goal that runs again after a correction.
+    /// Applies a person's verdict, which answers the question `number`. If the verdict is a
+    /// correction, the goal `about` runs again.
     pub(super) fn end_verdict(
         &mut self,
         number: usize,
@@ -74,8 +75,8 @@ impl WorkflowRun<'_> {
         self.start(about, iteration);
     }
 
-    /// Resets a goal, its members and its fallback to waiting, and removes the outputs of their
-    /// passes.
+    /// Resets a goal, its members and its fallback to waiting, and removes the recorded outputs of
+    /// loop passes.
     fn start_over(&mut self, number: usize) {
         self.set(number, GoalState::Waiting);
         self.state.passes.remove(&number);

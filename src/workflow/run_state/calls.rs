@@ -1,4 +1,4 @@
-//! The calls that threads of a run begin with, and the limits of these threads.
+//! Builds the calls with which threads of a run begin, and the limits of these threads.
 
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::XPathError;
@@ -16,8 +16,8 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalRun, GoalState, RunKind, RunLimits, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Returns the goal whose settings and call apply to a goal run. For a verification, this is
-    /// the verifier.
+    /// Returns the goal whose settings apply to a goal run: for a verification, the verifier;
+    /// otherwise, the goal that runs.
     pub(in super::super) fn subject(&self, run: &GoalRun) -> usize {
         match run.kind {
             RunKind::Work | RunKind::Supervise | RunKind::Judge(_) => run.goal,
@@ -109,7 +109,8 @@ impl WorkflowRun<'_> {
         GoalCall::Agent { agent: agent.value.clone(), document, answer, roles }
     }
 
-    /// Builds the call of a goal's supervisor: the document of an agent, or a question to a person.
+    /// Builds the call to a goal's supervisor. A supervisor that is an agent gets a document; a
+    /// person gets a question.
     fn supervisor_call(
         &self,
         run: &GoalRun,
@@ -159,7 +160,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Builds the payload of a mapping.
+    /// Builds the payload that a mapping describes.
     fn mapped(
         &self,
         run: &GoalRun,

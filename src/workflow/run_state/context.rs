@@ -1,5 +1,5 @@
-//! The view that a goal's expressions select from, and the goal's document. `<context>` shows only
-//! goals that the goal depends on
+//! The view from which a goal's expressions select values, and the goal's document. The `<context>`
+//! of the document shows only goals that the goal depends on
 //! ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
 
 use std::collections::HashSet;
@@ -17,8 +17,8 @@ use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Builds the view of a goal: the input, the outputs of its dependencies and of its loop, and
-    /// `more`. Leaves out what `expressions` cannot reach.
+    /// Builds the view of a goal: the input, the outputs of the goal's dependencies, members and
+    /// loop, and the entries `more`. Omits entries that none of `expressions` can select.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -45,8 +45,9 @@ impl WorkflowRun<'_> {
         self.view(&seen, is_named("input"), more)
     }
 
-    /// Builds the view of a goal run: the view of the goal, the item of the run, if any, and the
-    /// output that a verification judges.
+    /// Builds the view of a goal run. It contains the view of the goal. If the goal run works on an
+    /// item, it also contains this item; if the goal run is a verification, also the output to
+    /// judge.
     pub(super) fn run_view(
         &self,
         run: &GoalRun,
@@ -57,7 +58,8 @@ impl WorkflowRun<'_> {
         self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
-    /// Returns the output that a goal run judges, under the name of the goal that produced it.
+    /// Returns the output that a verification or a supervision judges. The name of the entry is the
+    /// id of the goal that produced this output.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
         if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;
@@ -67,7 +69,7 @@ impl WorkflowRun<'_> {
         Some(ViewEntry::new(self.graph.goal(run.goal)?.id.value.as_str(), output))
     }
 
-    /// Returns the document entries of the output that a goal run judges.
+    /// Returns the output that a verification or a supervision judges, as entries for the document.
     fn judged_entries(&self, run: &GoalRun) -> Vec<ContextEntry> {
         let Some(judged) = self.judged(run) else { return Vec::new() };
         match run.part {
@@ -124,7 +126,7 @@ impl WorkflowRun<'_> {
         pass.iter().find(|(member, _)| *member == number).map(|(_, output)| output.clone())
     }
 
-    /// Whether a goal in a loop will not run again in the present pass.
+    /// Whether the goal `number` can no longer run in the present pass of the loop `owner`.
     fn has_turn_passed(&self, number: usize, owner: usize) -> bool {
         let mut at = number;
         while let Some(membership) =
@@ -147,7 +149,8 @@ impl WorkflowRun<'_> {
         false
     }
 
-    /// Returns the text of a prompt with its expressions filled in.
+    /// Returns the text of a prompt, in which the values of the expressions replace the
+    /// expressions.
     fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
         let expressions: Vec<_> = template::expressions(prompt).collect();
         if expressions.is_empty() {
@@ -160,7 +163,7 @@ impl WorkflowRun<'_> {
         template::fill(&prompt.value, |expression| view.insert(expression))
     }
 
-    /// Builds the document of one run of a goal.
+    /// Builds the document for a goal run.
     pub(super) fn document(
         &self,
         run: &GoalRun,
@@ -277,7 +280,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the label of a run's thread.
+    /// Returns the label of the thread that a goal run opens.
     pub(super) fn label(&self, run: &GoalRun) -> String {
         let Some(goal) = self.graph.goal(self.subject(run)) else { return String::new() };
         let mut label = goal.id.value.to_string();

@@ -1,4 +1,5 @@
-//! The forms of goals in a run: what each form starts, and how it uses the results.
+//! Carries out goals according to their forms, such as `each` or a loop: what each form starts, and
+//! how it uses the results.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use super::super::view::{ViewEntry, ViewValue};
 use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Starts the first runs or members of a goal, as its form requires.
+    /// Begins the work of a goal as the goal's form requires: opens its goal runs, starts the first
+    /// members of its list, or chooses its branch.
     pub(super) fn start_form(&mut self, number: usize) {
         let Some(goal) = self.graph.goal(number) else { return };
         match &goal.form {
@@ -28,8 +30,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the first branch at or after `position` whose condition holds, or skips the goal if no
-    /// condition holds. If a judge decides a condition, the judge's answer continues the choice.
+    /// Takes the first branch, from `position` on, whose condition holds. If no condition holds,
+    /// skips the goal. If a judge has to decide a condition, stops here, and the judge's answer
+    /// continues the choice.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
@@ -71,7 +74,8 @@ impl WorkflowRun<'_> {
         self.start_run(GoalRun { goal: number, iteration, part, attempt: 1, kind });
     }
 
-    /// Opens a thread for a run. A run whose call cannot be made fails.
+    /// Opens a thread for a goal run. If the call of the goal run cannot be built, queues the
+    /// failure of the goal run.
     pub(super) fn start_run(&mut self, run: GoalRun) {
         let call = self.call(&run);
         let label = self.label(&run);
@@ -108,7 +112,7 @@ impl WorkflowRun<'_> {
         self.start_items(number, each);
     }
 
-    /// Starts items until `concurrency` of them are open.
+    /// Starts further items of a goal, until `concurrency` items are running or no items are left.
     fn start_items(&mut self, number: usize, each: &EachItem) {
         let most = usize::try_from(each.concurrency).unwrap_or(usize::MAX);
         while let Some(progress) = self.progress(number) {
@@ -122,7 +126,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the result of one part of a goal.
+    /// Handles the result of a goal run for one agent or item of a goal, or for the whole goal.
     pub(super) fn end_part(&mut self, run: &GoalRun, result: PartResult) {
         let number = run.goal;
         let Some(goal) = self.graph.goal(number) else { return };
@@ -172,7 +176,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Removes and returns the results of a goal's parts.
+    /// Removes and returns the results of the goal's agents or items, by position.
     fn take_results(&mut self, number: usize) -> BTreeMap<usize, PartResult> {
         self.progress(number)
             .map(|progress| std::mem::take(&mut progress.results))
@@ -198,8 +202,8 @@ impl WorkflowRun<'_> {
         self.finish(number, ViewValue::Several(outputs));
     }
 
-    /// Sends the output of a goal to the goal's supervisor, or accepts the output if the goal has
-    /// no supervisor.
+    /// Sends the output of the whole goal to the goal's supervisor. Accepts the output if the goal
+    /// has no supervisor.
     fn finish(&mut self, number: usize, output: ViewValue) {
         let iteration = self.iteration_of(number);
         let part = RunPart::Whole;
@@ -207,8 +211,9 @@ impl WorkflowRun<'_> {
         self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
-    /// Ends a vote once all results have arrived. The output of the goal is the first output whose
-    /// vote has a strict majority of all voters.
+    /// Ends a vote once all agents have a result. If more than half of all agents gave the same
+    /// vote, the first output with this vote becomes the output of the goal. Otherwise, the goal
+    /// fails.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;
@@ -276,7 +281,7 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 
-/// Builds the result of a failed item: an element with the item as its content.
+/// Builds the result of a failed item: an element for the failure, with the item as its content.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())

@@ -1,4 +1,4 @@
-//! Reviews of an output before it counts: by a verifier and by a supervisor.
+//! Reviews an output before it becomes a result: first by a verifier, then by a supervisor.
 
 use super::super::definition::{GoalForm, ItemVerification};
 use super::super::verdicts::SupervisorVerdict;
@@ -9,7 +9,8 @@ use super::{
 };
 
 impl<'a> WorkflowRun<'a> {
-    /// Handles the output of a goal run that carries out the goal itself.
+    /// Handles the output of a goal run whose kind is `Work`: sends the output to the verifier, if
+    /// the goal has a verifier.
     pub(super) fn worked(&mut self, run: &GoalRun, output: ViewValue) {
         if self.item_check(run).is_none() {
             return self.passed(run, output);
@@ -22,8 +23,8 @@ impl<'a> WorkflowRun<'a> {
         self.start_run(GoalRun { kind: RunKind::Verify, attempt: 1, ..run.clone() });
     }
 
-    /// Handles `verdict`, the output of the verification of an item. Accepts the output of the
-    /// item, runs the item again with `verdict` as a correction, or fails the item.
+    /// Handles the output `verdict` of a verifier, which has judged the output of an item. Accepts
+    /// the item's output, runs the item again with `verdict` as a correction, or fails the item.
     pub(super) fn verified(&mut self, run: &GoalRun, verdict: ViewValue) {
         let Some(check) = self.item_check(run) else { return };
         let item = self.item_of(run).map(|item| ViewEntry::new("item", item.clone()));
@@ -57,8 +58,9 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Handles an output that is verified or needs no verification. A supervisor of several agents
-    /// judges their outputs together, later.
+    /// Handles an output that was verified or needs no verification. The output of an item goes to
+    /// the supervisor. If several agents carry out the goal, the supervisor judges their outputs
+    /// together, after all agents have ended.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),
@@ -68,7 +70,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Sends the output of an item or of a whole goal to the goal's supervisor, or accepts the
+    /// Sends the output of an item or of the whole goal to the goal's supervisor. Accepts the
     /// output if the goal has no supervisor.
     pub(super) fn supervise(&mut self, run: &GoalRun, output: ViewValue) {
         let is_supervised =
@@ -111,7 +113,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Accepts the output of an item or of a whole goal.
+    /// Accepts the output as the result of an item or of the whole goal.
     fn count(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.end_part(run, PartResult::Completed(output)),
@@ -119,8 +121,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Runs an item or a whole goal again after a correction, in fresh threads with retries of
-    /// their own.
+    /// Runs an item or the whole goal again after a correction. The new goal runs have fresh
+    /// threads, and their retries are counted anew.
     fn start_corrected(&mut self, run: &GoalRun) {
         if let RunPart::Item(_) = run.part {
             let kind = RunKind::Work;
@@ -133,7 +135,7 @@ impl<'a> WorkflowRun<'a> {
         self.start_form(run.goal);
     }
 
-    /// Fails an item or a whole goal whose output did not pass.
+    /// Fails an item or the whole goal, because its output did not pass the review.
     fn fail_reviewed(&mut self, run: &GoalRun, failure: GoalFailure) {
         match run.part {
             RunPart::Item(_) => self.end_part(run, PartResult::Failed(failure)),
@@ -141,7 +143,8 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Handles a review that has failed after its retries: fails the item or the whole goal.
+    /// Fails an item or the whole goal, because the verifier or supervisor itself failed and has no
+    /// retries left.
     pub(super) fn review_failed(&mut self, run: &GoalRun, failure: GoalFailure) {
         let reviewer = match run.kind {
             RunKind::Supervise => "its supervisor".to_owned(),
@@ -154,7 +157,7 @@ impl<'a> WorkflowRun<'a> {
         self.fail_reviewed(run, GoalFailure { reason, ..failure });
     }
 
-    /// Returns the verification that a run's item has to pass; `None` if the goal has no
+    /// Returns the verification that the items of the goal must pass; `None` if the goal has no
     /// verification.
     fn item_check(&self, run: &GoalRun) -> Option<&'a ItemVerification> {
         match &self.graph.goal(run.goal)?.form {
@@ -163,7 +166,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Returns the corrections that the document of a run shows.
+    /// Returns the corrections that the document of a goal run shows.
     pub(super) fn corrections(&self, run: &GoalRun) -> Vec<String> {
         match run.kind {
             RunKind::Work | RunKind::Supervise => {
@@ -189,7 +192,8 @@ impl<'a> WorkflowRun<'a> {
     }
 }
 
-/// Returns the position of a goal run's review. Agents that run at once share the review at 0.
+/// Returns the position of the review that applies to a goal run. Goal runs of agents share the
+/// review at 0, because agents are reviewed together.
 fn position_of(run: &GoalRun) -> usize {
     match run.part {
         RunPart::Item(position) => position,

@@ -1,5 +1,5 @@
-//! The state of a retry, which takes over some results of an earlier run and runs the other goals
-//! again.
+//! Prepares the state of a retry: the new run keeps some results of an earlier run, and runs the
+//! other goals again.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,9 @@ use super::super::graph::GoalGraph;
 use super::{GoalState, RunState};
 
 impl RunState {
-    /// Returns the state of a new run that takes over results of this run. The new run takes over
-    /// the result of each ended goal, except the goals `again` and their dependents. The members of
-    /// a list follow the list's owner.
+    /// Returns the initial state of a new run that takes over results of this run. The new run runs
+    /// the goals `again` and all goals that depend on them. It takes over the result of every other
+    /// goal that has ended. A member of a list is treated like the goal that owns the list.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())

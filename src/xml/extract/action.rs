@@ -1,4 +1,4 @@
-//! Parses one action by its shape: attributes, children and values.
+//! Parses one action according to its shape, which describes its attributes, children and values.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,11 +15,11 @@ use crate::xml::shape::{QName, ShapeContent, ShapeId};
 /// State of parsing one action.
 pub(super) struct ActionReading {
     pub scope: PrefixScope,
-    /// Whether the root element has no namespace. Bare names inside the action are then looked up
-    /// by their local name.
+    /// Whether the root element has no namespace. In such an action, an element name without a
+    /// prefix is looked up by its local name alone.
     pub bare: bool,
     pub depth: usize,
-    /// The first defect that did not stop the parsing of the action.
+    /// The first defect that the parser found and continued after.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
@@ -34,8 +34,8 @@ impl ActionReading {
         self.flaw.get_or_insert(note);
     }
 
-    /// Records that the value at `start` contains both raw and escaped characters. `name` is the
-    /// element or attribute with this value.
+    /// Records a finding for the value at `start`, because it contains both raw and escaped
+    /// characters. `name` is the element or attribute that has this value.
     fn note_half_escaped(&mut self, start: usize, name: &str) {
         let message = format!(
             "`{name}` holds both raw and escaped characters; it was taken as it stands, and nothing \
@@ -46,9 +46,9 @@ impl ActionReading {
 }
 
 impl TurnWalk<'_> {
-    /// Parses the element that the open tag `tag` begins. The namespaces of the tag must be in
-    /// scope. Returns the element and the offset after it. `parent` is the enclosing element, which
-    /// is needed only to find the end of a text-only element.
+    /// Parses the element that begins with the open tag `tag`. The namespace declarations of `tag`
+    /// must already be in scope. Returns the element, and the offset after the element. `parent` is
+    /// the enclosing element; the parser needs it only to find the end of a text-only element.
     fn element(
         &mut self,
         tag: &OpenTag,
@@ -107,7 +107,7 @@ impl TurnWalk<'_> {
         Ok((element, next))
     }
 
-    /// Parses a root element that may contain more than text.
+    /// Parses the root element of an action. Its shape may permit child elements.
     pub fn root_element(
         &mut self,
         tag: &OpenTag,
@@ -152,7 +152,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Parses the open tag of a child at `at`. Anything else at `at` is a defect of `parent`.
+    /// Parses the open tag of the child that begins at `at`. Returns a defect of `parent` if no
+    /// open tag begins there.
     fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
         match source.byte(at) {
@@ -217,8 +218,8 @@ impl TurnWalk<'_> {
         RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
     }
 
-    /// Returns the decoded attributes of a tag without its namespace declarations, and records
-    /// flaws.
+    /// Returns the decoded attributes of a tag, without namespace declarations. Records each flaw
+    /// that it finds.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());
@@ -257,7 +258,8 @@ impl TurnWalk<'_> {
         attributes
     }
 
-    /// Returns the decoded value of a text-only element, and records flaws.
+    /// Returns the decoded value of a text-only element. Records each flaw that it finds in the
+    /// value.
     pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut ActionReading) -> String {
         let name = || self.source.lossy(tag.name.clone());
         let start = range.start;
@@ -286,8 +288,8 @@ impl TurnWalk<'_> {
         value.into_owned()
     }
 
-    /// Returns the text of a byte range. Invalid UTF-8 is recorded as a flaw, and the text is then
-    /// empty.
+    /// Returns the text in a byte range. If the bytes are not valid UTF-8, records a flaw and
+    /// returns an empty text.
     fn characters(
         &self,
         range: Range<usize>,

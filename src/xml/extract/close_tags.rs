@@ -1,4 +1,5 @@
-//! Finds close tags in raw text, which may contain characters that only look like tags.
+//! Finds close tags in the raw text of a turn. Such a text may contain characters that look like
+//! tags but are none.
 
 use std::collections::HashMap;
 
@@ -16,32 +17,32 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
-/// State of reading a turn. A method decides only from bytes that have arrived. If later bytes
-/// could change its result, the method returns [`NeedMoreBytes`].
+/// State of parsing the text of a turn. A method decides only from the bytes that have arrived. If
+/// later bytes could change the decision, the method returns [`NeedMoreBytes`].
 pub(super) struct TurnWalk<'a> {
     pub source: TurnBytes<'a>,
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
-    /// Number of bytes that were searched for close tags without success; at most
+    /// Total number of bytes in which searches for close tags found nothing; at most
     /// `limits::LOOKAHEAD_BYTES_MAX`.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
     pub(super) quotes: &'a QuoteBlocks,
-    /// Offset of the end of the last tag. The `>` at this end is no Markdown quote mark.
+    /// Offset after the last tag. The `>` that ends this tag does not begin a Markdown quote.
     pub tag_end: usize,
-    /// The last parsed tag. It is kept because the tag that follows a child is often the open tag
+    /// The tag that was parsed last. It is kept because the tag after a child is often the open tag
     /// of the next child.
     opened: Option<OpenTag>,
 }
 
-/// A backward search for the last close tag of each name. The search goes only as far back as a
-/// query requires.
+/// Finds the last close tag of each name by a backward search. The search goes only as far back as
+/// the queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset from which on every close tag is known.
+    /// Offset at which the search has arrived. Every close tag after this offset is in `known`.
     from: usize,
 }
 
@@ -64,7 +65,7 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// A tag with the name that is searched for.
+/// An open or close tag that has the searched name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -72,14 +73,14 @@ pub(super) struct OwnTag {
     pub closes: bool,
 }
 
-/// Why parsing an action stopped.
+/// Why the parser of an action stopped.
 pub(super) enum WalkStop {
     More,
     Defect(ActionDefect),
 }
 
-/// A defect of an action. `resume` is the offset at which to continue if the end of the action
-/// cannot be found.
+/// A defect of an action. If the end of this action cannot be found, parsing continues at the
+/// offset `resume`.
 pub(super) struct ActionDefect {
     pub note: RawFinding,
     pub resume: Option<usize>,
@@ -97,14 +98,15 @@ impl From<RawFinding> for WalkStop {
     }
 }
 
-/// The element around a value.
+/// The element that encloses a value.
 pub(super) struct ParentElement<'a> {
     /// The element that encloses this element; `None` for a root element.
     pub outer: Option<&'a ParentElement<'a>>,
     pub shape: ShapeId,
     /// Name of the element as written.
     pub name: &'a [u8],
-    /// Whether bare names inside the element are looked up by their local name.
+    /// Whether an element name without a prefix is looked up by its local name alone, inside this
+    /// element.
     pub bare: bool,
     /// Depth of the namespace scope directly inside the element.
     pub scope_depth: usize,
@@ -164,8 +166,8 @@ impl<'a> TurnWalk<'a> {
         self.vain > limits::LOOKAHEAD_BYTES_MAX
     }
 
-    /// Finds the next open or close tag with exactly this name. If `cdata` is set, skips CDATA
-    /// sections.
+    /// Finds the next open or close tag with exactly this name. Skips CDATA sections if `cdata` is
+    /// true.
     fn own_tag(
         &self,
         name: &[u8],
@@ -205,8 +207,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the offset after the open tag with this name at `at`; `None` if no such tag stands
-    /// there or the tag is self-closing.
+    /// If an open tag with this name begins at `at`, returns the offset after this tag. Returns
+    /// `None` for a self-closing tag, or if no such tag begins there.
     fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         if !source.starts(at + 1, name)? {
@@ -226,8 +228,8 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Searches for a close tag with this name after `from`, and returns whether one exists. Before
-    /// the turn has ended, always returns true, because a close tag may still arrive.
+    /// Returns whether a close tag with this name follows after `from`. Returns true until the turn
+    /// has ended, because such a tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -236,13 +238,13 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Counts all bytes from `from` on as searched without success.
+    /// Adds all bytes from `from` on to the number of bytes in which searches found nothing.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
 
-    /// Finds the balanced close tag of an element. The element has this name, and its content
-    /// begins at `from`.
+    /// Finds the close tag of the element `name`, whose content begins at `from`. Skips the close
+    /// tags of nested elements with the same name.
     pub fn matching_close(
         &mut self,
         name: &[u8],
@@ -267,7 +269,7 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Finds the first close tag with this name, balanced or not.
+    /// Finds the first close tag with this name, even if it closes a nested element.
     pub fn first_close(
         &mut self,
         name: &[u8],
@@ -284,8 +286,8 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with this name if it is a close tag. The caller thereby learns whether
-    /// an element that looked like a mere mention is closed later.
+    /// Returns the next open or close tag with this name, if this tag is a close tag. Used to learn
+    /// whether a tag in a sentence is closed later, and so is more than a mere mention.
     pub fn next_close(
         &mut self,
         name: &[u8],
@@ -305,9 +307,9 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. A close tag fits if it is followed by a sibling,
-    /// the close tag of the parent or the end of the turn. Takes the first balanced close tag that
-    /// fits, or else the first unbalanced close tag that fits.
+    /// Finds the close tag of a text-only child. A close tag fits if a sibling, the close tag of
+    /// the parent, or the end of the turn follows. Takes the first fitting close tag that closes no
+    /// nested tag with the same name. If there is none, takes the first fitting close tag.
     pub fn value_close(
         &mut self,
         name: &[u8],
@@ -375,7 +377,7 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Returns the reason why a value has no valid end. `first` is the first close tag of the
-    /// value, with a description of the text that follows this tag.
+    /// value, with the kind of text that follows this tag.
     fn unclosed_value(
         &mut self,
         name: &[u8],
@@ -474,8 +476,8 @@ impl<'a> TurnWalk<'a> {
         Ok(follower)
     }
 
-    /// Whether the open tag of an action stands between two offsets. Ignores actions with the name
-    /// `except`.
+    /// Whether an open tag of an action begins between the offsets `from` and `to`. Ignores actions
+    /// with the name `except`.
     pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
         let part = self.source.up_to(to);
         let mut at = from;
@@ -513,7 +515,7 @@ fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
-/// Returns the defect of an element with two close tags.
+/// Returns the defect that an element has two close tags.
 pub(super) fn doubled(name: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");

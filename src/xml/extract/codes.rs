@@ -34,7 +34,7 @@ codes! {
     /// Text stands between the children of an element.
     UnexpectedText "unexpected_text" error,
     MismatchedClose "mismatched_close" error,
-    /// Text stands where children belong, in an element that is closed later.
+    /// Text stands where child elements belong. The element is closed later.
     MalformedAction "malformed_action" error,
     MalformedTag "malformed_tag" error,
     DuplicateAttribute "duplicate_attribute" error,
@@ -49,8 +49,8 @@ codes! {
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
-    /// A closed element with an unknown name contains an action. An unknown element without an
-    /// action is refused without this finding.
+    /// A closed element with an unknown name contains an action. If an unknown element contains no
+    /// action, it is refused, but this finding is not reported.
     UnknownAction "unknown_action" error,
     /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,
@@ -61,7 +61,7 @@ codes! {
     ActionInCdata "action_in_cdata" notice,
     /// An action stands in quotation marks or on Markdown quote lines.
     ActionInQuotes "action_in_quotes" notice,
-    /// A value contains both raw and escaped characters, and was taken as written.
+    /// A value contains both raw and escaped characters, and is kept as written.
     HalfEscaped "half_escaped" notice,
     OrphanCloseTag "orphan_close_tag" notice,
     NearMissTag "near_miss_tag" notice,

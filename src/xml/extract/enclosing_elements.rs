@@ -1,19 +1,19 @@
-//! Watches the enclosing elements of a value while its close tag is searched. No value may close an
-//! enclosing element and later open an enclosing element, because such a value would join two
+//! Checks, during the search for the end of a value, whether the value closes an element around it
+//! and later opens such an element. No value may do so, because such a value would join two
 //! elements.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counts the open and close tags of the enclosing elements, from the beginning of a value on.
+/// Counts the tags inside a value, but only those with the name of an element around the value.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether a close tag in the value closes an enclosing element, because no open tag in the
-    /// value matches the close tag.
+    /// Whether the value contains a close tag without an open tag of its own. Such a close tag
+    /// closes an element around the value.
     is_left: bool,
-    /// Whether the value opened an enclosing element after it had closed an enclosing element.
+    /// Whether the value closed an element around it and then opened such an element.
     is_reopened: bool,
 }
 
@@ -37,9 +37,9 @@ impl<'a> EnclosingTags<'a> {
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
-    /// Scans the value up to `to`, which must increase from call to call. Returns whether a value
-    /// that ends at `to` would join two elements, because an enclosing element is closed and opened
-    /// again before `to`.
+    /// Scans the value up to the offset `to`, which must increase from call to call. Returns
+    /// whether a value that ends at `to` would join two elements, because it closes an element
+    /// around it and then opens such an element.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -54,13 +54,13 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the value closed an enclosing element and then opened one, so that it would join two
-    /// elements wherever it ends later.
+    /// Whether the value closed an element around it and then opened such an element. Such a value
+    /// would join two elements, whatever text follows.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts the tag after a `<` if it belongs to an enclosing element.
+    /// Counts the tag after a `<` if the tag has the name of an element around the value.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

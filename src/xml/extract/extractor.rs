@@ -26,11 +26,11 @@ pub struct Extractor {
     received: usize,
     /// Whether bytes beyond the size limit were received.
     is_cut: bool,
-    /// Offset before which all bytes are decided.
+    /// Offset before which later bytes cannot change the result.
     decided: usize,
-    /// Offset of the end of the last decided tag.
+    /// Offset of the end of the last tag before `decided`.
     tag_end: usize,
-    /// Offset of the text that does not belong to an item yet.
+    /// Offset after the last item. The text from this offset on belongs to no item yet.
     text_from: usize,
     wait: RescanLimiter,
     lines: LineCounter,
@@ -87,7 +87,7 @@ impl Extractor {
         }
     }
 
-    /// Returns the items that are decided so far. Later bytes do not change them.
+    /// Returns the items that are final, because later bytes cannot change them.
     pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
     }
@@ -106,7 +106,8 @@ impl Extractor {
         self.found
     }
 
-    /// Decides as much of the turn as the received bytes allow.
+    /// Extracts further items, as far as the received bytes decide them. `ended` is set if the turn
+    /// has ended.
     fn advance(&mut self, ended: bool) {
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);

@@ -62,8 +62,8 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Rejects most names without a meaning by their first byte and length, without hashing. Turns
-/// contain many tags with such names.
+/// Rejects most names that are neither actions nor reasoning nor reserved. Checks only the first
+/// byte and the length of a name, without hashing. Turns contain many tags with such names.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte of a name, a bit mask of the lengths of the names that begin with this
@@ -158,8 +158,8 @@ impl ActionGrammar {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
     }
 
-    /// Whether a root element with this local name may have a meaning. Faster than [`Self::means`],
-    /// but with false positives.
+    /// Whether a root element with this local name may be an action, reasoning or reserved. Faster
+    /// than [`Self::means`], but with false positives.
     pub(super) fn may_mean(&self, local: &[u8]) -> bool {
         self.sieve.may_hold(local)
     }
@@ -203,9 +203,9 @@ impl ActionGrammar {
         children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
     }
 
-    /// Returns the action of a root element. A name with a namespace must match exactly. A bare
-    /// name is looked up by its local name. If several actions have this local name, the action
-    /// without a namespace is returned.
+    /// Looks up the action with the name of a root element. A name with a namespace must match
+    /// exactly. A bare name is looked up by its local name. If several actions have this local
+    /// name, the action without a namespace is returned.
     fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
             WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
@@ -227,8 +227,8 @@ impl ActionGrammar {
         candidates.iter().find(fits).copied()
     }
 
-    /// Returns the child of `parent` with this name. With `by_local_name`, a bare name may also
-    /// stand for a child that has a namespace.
+    /// Returns the child of `parent` with this name. With `by_local_name`, a bare name also finds a
+    /// child that has a namespace.
     pub(super) fn child(
         &self,
         parent: ShapeId,

@@ -1,4 +1,4 @@
-//! Namespace bindings at one place of an action.
+//! The namespace bindings that are in force at one offset in the text of an action.
 
 use super::tag::OpenTag;
 use super::turn_bytes::TurnBytes;
@@ -99,7 +99,8 @@ impl PrefixScope {
     }
 }
 
-/// Returns the prefix that this attribute declares; `None` if it is no namespace declaration.
+/// Returns the prefix that an attribute with this name declares; `None` if the attribute is no
+/// namespace declaration.
 pub(super) fn declared_prefix(attribute: &str) -> Option<&str> {
     match attribute {
         "xmlns" => Some(""),

@@ -92,9 +92,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the apparent action from `at` to `end` is really a draft inside reasoning and a
-    /// later action. The sign of a draft is that the open tag of the root element occurs again
-    /// after a close tag of reasoning.
+    /// Whether the text from `at` to `end` looks like one action, but is a draft inside reasoning
+    /// and a later action. The sign of a draft is that the open tag of the root element occurs
+    /// again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -115,8 +115,8 @@ impl TurnWalk<'_> {
         false
     }
 
-    /// Returns the offset after the close tag of a reasoning block. A close tag in inline code
-    /// counts only if no other close tag follows.
+    /// Returns the offset after the close tag of the reasoning block that `tag` opens. A close tag
+    /// in inline code counts only if no other close tag follows.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut in_code = None;
@@ -146,13 +146,14 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Finds the first close tag of a reasoning block between two offsets.
+    /// Finds the first close tag of the reasoning block that `tag` opens, between two offsets.
     fn close_within(&self, tag: &OpenTag, from: usize, to: usize) -> Option<usize> {
         let closes = memchr::memchr_iter(b'<', self.source.slice(from..to));
         closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
     }
 
-    /// Returns the offset after the close tag at `at`, if the tag closes this reasoning block.
+    /// Returns the offset after the close tag at `at`, if this close tag ends the reasoning block
+    /// that `tag` opens.
     fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMoreBytes> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());

@@ -1,5 +1,5 @@
-//! Bounds the cost of scanning the same bytes repeatedly: decides when to scan again, and counts
-//! each line once.
+//! Limits the cost of scanning bytes repeatedly: decides when undecided bytes are scanned again,
+//! and converts offsets to lines without counting a line twice.
 
 use memchr::memchr3;
 
@@ -22,9 +22,9 @@ impl RescanLimiter {
         self.spent += undecided;
     }
 
-    /// Whether another scan of `turn` is worth its cost. It is worth its cost if the earlier scans
-    /// were cheap enough, and if the new bytes, from `old` on, contain a `>`, a backtick or a line
-    /// break. The bytes before `decided` are not scanned again.
+    /// Whether `turn` should be scanned again. This is so if the earlier scans were cheap enough,
+    /// and if the new bytes, from `old` on, contain a `>`, a backtick or a line break. The scan
+    /// begins at `decided`.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();
@@ -33,7 +33,8 @@ impl RescanLimiter {
     }
 }
 
-/// Counts the lines and columns of offsets, which must increase. Each line is counted once.
+/// Converts byte offsets of a turn to lines and columns. If the offsets increase, each line is
+/// counted only once.
 #[derive(Debug)]
 pub(super) struct LineCounter {
     offset: usize,

@@ -104,8 +104,9 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Handles an open tag that is followed by text. The action is broken if the element is closed
-    /// later. Otherwise the tag only mentions the action.
+    /// Handles the open tag of an action when text follows the tag, although child elements belong
+    /// there. If a close tag of the same name comes later, the action is broken and extends to this
+    /// close tag. Without a close tag, the open tag is text that mentions the action.
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
@@ -220,7 +221,7 @@ impl TurnWalk<'_> {
         source.end_or_more().map(|end| end.unwrap_or(RootBoundary::End))
     }
 
-    /// Whether an open tag begins an action instead of only mentioning it.
+    /// Whether an open tag begins an action. If not, the tag is text that mentions the action.
     fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {

@@ -62,7 +62,8 @@ impl WalkStep {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Adds `name`, and returns it if it is new. Once the list is full, returns no further name.
+    /// Adds `name` to the list and returns it. Returns `None` if the list is full or already
+    /// contains the name.
     fn add(&mut self, name: &[u8]) -> Option<&str> {
         let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
         if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
@@ -80,8 +81,8 @@ impl UnknownRoots {
 }
 
 impl TurnWalk<'_> {
-    /// Decides about the `<`, backtick or tilde at `at`. `floor` is the offset at which the current
-    /// text outside of actions begins.
+    /// Decides what the `<`, backtick or tilde at `at` begins. `floor` is the offset at which the
+    /// current text outside of actions begins.
     pub fn step(
         &mut self,
         at: usize,
@@ -189,8 +190,9 @@ impl TurnWalk<'_> {
         WalkStep::item(self.source.len(), DraftItem::Broken(note))
     }
 
-    /// Handles an open tag of an action that another `<` interrupts. The action is broken if its
-    /// element is closed later; otherwise the tag is text.
+    /// Handles an open tag that has another `<` before its `>`. If the tag names an action, and a
+    /// close tag of the same name follows, the action is broken and extends to this close tag.
+    /// Otherwise the tag is text.
     fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMoreBytes> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
@@ -266,8 +268,8 @@ impl TurnWalk<'_> {
     }
 
     /// Handles a root element that is no action. An element with a bare name is an unknown element,
-    /// which the agent gets back as refused. An element with a namespace is a payload, which the
-    /// pump refuses.
+    /// which is reported to the agent as refused. An element with a namespace is a payload, which
+    /// the pump refuses.
     fn unknown(
         &mut self,
         tag: &OpenTag,
@@ -352,8 +354,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Searches for the close tag of the tag with this name. Returns whether the tag is
-    /// self-closing or the search found a possible close tag.
+    /// Whether the element with this name may have an end: its tag is self-closing, or the search
+    /// finds a possible close tag.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

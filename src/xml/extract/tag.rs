@@ -197,7 +197,7 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles a `<` in a place where an attribute may stand. If the value of an earlier attribute
+    /// Handles a `<` where the next attribute may begin. If the value of an earlier attribute
     /// contains a `<` as well, that value probably lacks its closing quote, and the tag may end
     /// inside the value.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {

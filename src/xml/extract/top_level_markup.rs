@@ -1,6 +1,6 @@
-//! Finds the kind and the end of one piece of top-level markup. Searches use this to skip code,
-//! quotations, reasoning and the values of actions. The scanner, not this module, turns pieces into
-//! items.
+//! Finds the kind and the end of one piece of top-level markup. A search for a tag uses the pieces
+//! to skip code, quotations, reasoning and the values of actions. Turning pieces into items is the
+//! task of the scanner.
 
 use std::ops::Range;
 

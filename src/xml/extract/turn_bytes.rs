@@ -10,8 +10,8 @@ use memchr::{memchr, memchr2, memmem};
 #[derive(Clone, Copy)]
 pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
-    /// An offset, and the valid UTF-8 text from this offset on. The text is checked as a whole,
-    /// because checking each name costs more.
+    /// An offset, and the valid UTF-8 text from this offset on. The whole text is checked for valid
+    /// UTF-8 at once, because a check of each name would cost more.
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,

@@ -12,8 +12,8 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::{NeedMoreBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Elements that the call formats of model vendors put around calls. Such an element is skipped if
-/// it contains only white space, whole actions and elements of this list.
+/// Names of the elements in which some model vendors wrap calls. An element with such a name is
+/// skipped if it contains only white space, whole actions and elements of this list.
 pub const VENDOR_WRAPPERS: [&str; 10] = [
     "tool_call",
     "tool_calls",
@@ -28,7 +28,8 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
 ];
 
 impl TurnWalk<'_> {
-    /// Decides about an element whose bare name the agent does not know.
+    /// Decides what an element is whose bare name the agent does not know: a vendor's wrapper
+    /// around actions, a quotation, a refused action, or text.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
@@ -72,10 +73,11 @@ impl TurnWalk<'_> {
         DraftItem::UnknownElement { name, note, holds_action }
     }
 
-    /// Returns the offset after the close tag of an unknown element. The search skips code,
-    /// quotations, reasoning and the values of actions. If the only close tag stands in code or a
-    /// quotation, and an action precedes it, the element extends to the end of the code or
-    /// quotation. The action may then be inside the unknown element, so it must not be executed.
+    /// Returns the offset at which an unknown element ends, which is after its close tag. The
+    /// search for the close tag skips code, quotations, reasoning and the values of actions. If the
+    /// only close tag is in code or a quotation, and an action precedes this code or quotation, the
+    /// element extends to the end of that code or quotation. The action may be inside the unknown
+    /// element, so it must not be executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],
@@ -148,7 +150,8 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset after a vendor's wrapper if the wrapper contains only whole actions.
+    /// Returns the offset after the close tag of an element in [`VENDOR_WRAPPERS`]. Returns `None`
+    /// if the element contains anything but whole actions and such elements.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMoreBytes> {
         const NESTED_MAX: usize = 3;
         let source = self.source;
@@ -183,8 +186,8 @@ impl TurnWalk<'_> {
     }
 }
 
-/// Whether the element is a vendor's wrapper. Compares local names, because some call formats write
-/// a prefix without binding it.
+/// Whether [`VENDOR_WRAPPERS`] contains the local name of an element. The prefix does not count,
+/// because some call formats write a prefix without binding it.
 fn is_wrapper(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or(name);
     VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)

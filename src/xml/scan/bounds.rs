@@ -6,7 +6,8 @@ use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
-/// Counts of elements, depth and namespaces in the text that has been scanned so far.
+/// The number of elements, the depth and the number of namespaces in the text that has been scanned
+/// so far.
 #[derive(Default)]
 pub(super) struct ComplexityBounds {
     elements: usize,
@@ -38,8 +39,8 @@ impl ComplexityBounds {
         Ok(())
     }
 
-    /// Counts a piece of markup. If the piece is a start tag without [`MarkupPiece::plain`], `tag`
-    /// contains the parts of the tag.
+    /// Counts a piece of markup. If the piece is a start tag and is not [`MarkupPiece::plain`],
+    /// `tag` must contain the parts of this start tag.
     pub fn see(&mut self, piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<(), ScanViolation> {
         match piece.kind {
             MarkupKind::Start | MarkupKind::Empty => {

@@ -65,8 +65,8 @@ impl<'a> MarkupLexer<'a> {
     }
 
     /// Extends a start tag to its whole element, if the tag is plain and the content is text
-    /// without `&` and `>`. The lexer must just have returned the tag. Most elements of a payload
-    /// have such content.
+    /// without `&` and `>`. `tag` must be the piece that the lexer returned last. Most elements of
+    /// a payload have such content.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;

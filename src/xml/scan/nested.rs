@@ -9,7 +9,7 @@ use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
-/// An element that was cut out of its parents and has kept its meaning.
+/// An element that was cut out of its parents. Its names still have the same namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedElement {
     /// Byte range of the element in the original text.
@@ -25,8 +25,9 @@ pub struct NestedElement {
 }
 
 impl NestedElement {
-    /// Returns the element with its unprefixed names in the namespace `uri`. Returns `None` if
-    /// these names did not inherit their namespace from the parents. `uri` must need no escaping.
+    /// Returns a copy of the element whose unprefixed names are in the namespace `uri`. Returns
+    /// `None` if these names did not inherit their namespace from the parents. `uri` must need no
+    /// escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
         debug_assert!(!uri.contains(['<', '&', '"', '\'']));
         let default = self.inherited.clone()?;

@@ -80,8 +80,9 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation that is reported: the first violation that an earlier stage finds from
-/// `at` on, or else `violation`. `bounds` has counted the text up to `counted`.
+/// Returns the violation to report. This is the first violation that an earlier stage finds in the
+/// text from `at` on. If there is none, it is `violation`. `bounds` has already counted the text up
+/// to `counted`.
 #[cold]
 fn first(
     text: &str,
@@ -160,8 +161,8 @@ impl<'a> WellFormednessChecker<'a> {
         character_data(text, range.start)
     }
 
-    /// Checks one piece of markup. If the piece is a start tag without [`MarkupPiece::plain`],
-    /// `tag` contains the parts of the tag.
+    /// Checks one piece of markup. If the piece is a start tag and is not [`MarkupPiece::plain`],
+    /// `tag` must contain the parts of this start tag.
     fn piece(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         match piece.kind {

@@ -1,4 +1,4 @@
-//! Queries on a long record: `make bench` with 1,000,000 messages, `make bench-large` with ten
+//! Queries on a long journal: `make bench` with 1,000,000 messages, `make bench-large` with ten
 //! times as many. Each query runs the real command, including the start of its process, with warm
 //! file caches.
 
@@ -33,7 +33,8 @@ const MESSAGES_QUICK: usize = 50_000;
 const BYTES_PER_MESSAGE: usize = 3_000;
 /// Number of runs of each query.
 const QUERIES: usize = 20;
-/// Number of words that are searched from each decile of frequency.
+/// Number of words that are searched for from each tenth of the vocabulary. The vocabulary is
+/// sorted by frequency.
 const WORDS: usize = 100;
 
 thread_local! {
@@ -58,8 +59,8 @@ fn written(bench: &Bench) -> LargeJournal {
     journal
 }
 
-/// Returns the directory of this run's journal, and ten words of the journal from each decile of
-/// frequency.
+/// Returns the directory of this run's journal, and words of the journal: ten from each tenth of
+/// the vocabulary. The vocabulary is sorted by frequency.
 pub fn data_and_words(bench: &Bench) -> (PathBuf, Vec<String>) {
     with_journal(bench, |journal| {
         took(journal, &["threads"]);
@@ -264,8 +265,8 @@ pub fn thread(bench: &mut Bench) {
     }
 }
 
-/// Duration of searches: for words of each decile of frequency, for a word that does not occur, and
-/// for a word within one tree.
+/// Duration of searches: for frequent to rare words, for a word that does not occur, and for a word
+/// within one tree.
 pub fn search(bench: &mut Bench) {
     let count = if bench.quick { 5 } else { WORDS };
     let deciles = with_journal(bench, |journal| {

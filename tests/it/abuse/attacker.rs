@@ -117,7 +117,7 @@ fn listeners(delivered: &Delivered) -> Vec<(ListenerName, NativeHostBuilder)> {
     answers.map(listener).into_iter().collect()
 }
 
-/// A person who decides on held calls, and takes each kind of decision in turn.
+/// A person who decides on held calls, and uses all kinds of decisions one after another.
 struct Operator {
     handle: Handle,
     data: std::path::PathBuf,

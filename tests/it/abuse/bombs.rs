@@ -1,4 +1,5 @@
-//! Agents that spawn threads without end: wide, deep and doubling.
+//! Agents that spawn threads without end: many beneath one thread, ever deeper ones, or two in each
+//! thread.
 
 use std::collections::HashMap;
 
@@ -44,7 +45,7 @@ fn over_limit(records: &[Record]) -> usize {
     told.count()
 }
 
-/// The payloads of an agent in a given turn of a thread.
+/// The payloads that an agent sends in the turn with this number, in this thread.
 type Habit = fn(&ThreadId, u32) -> Vec<String>;
 
 /// Runs until no delivery is open. Meanwhile, an uninvolved client submits from time to time and
@@ -135,7 +136,7 @@ fn doubling_ends_at_the_limit_of_threads() {
     assert_eq!(refused, asked - (limits.threads as usize - 1));
 }
 
-/// Runs spawn bombs of three kinds from one model through a real organism.
+/// Config with the agent `bomber`, whose recorded model spawns threads without end.
 const CONFIG: &str = r#"
 [organism]
 name = "talk"

@@ -91,8 +91,8 @@ async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
     assert_eq!(in_foreign.count(), 2, "nothing reached the foreign thread");
 }
 
-/// The command gives the same answer for foreign and unknown threads. For a payload that the gate
-/// refuses, the command reports the gate's reason.
+/// `organism send` gives the same answer for a thread of another client and for an unknown thread.
+/// For a payload that the gate refuses, the command reports the gate's reason.
 #[test]
 fn the_command_says_the_same_of_foreign_and_unknown_threads() {
     let house = House::new();

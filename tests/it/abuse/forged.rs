@@ -179,7 +179,8 @@ async fn no_forgery_passes_for_the_core_or_another_sender_in_any_spelling() {
     }
 }
 
-/// Counts a sender's recorded texts that contain a forgery: accepted messages and refusals.
+/// Counts the recorded texts of one sender that contain a forgery. Returns the number of accepted
+/// messages and the number of refusals.
 fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     let facts = || records.iter().flat_map(|record| &record.facts);
     let kept = judge::messages(records)
@@ -194,8 +195,9 @@ fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     (kept.count(), refused.count())
 }
 
-/// Returns the messages with a forgery that is neither a payload of the sender's own nor a
-/// quotation by the core, and all messages in a forged thread.
+/// Returns all messages in the forged thread, and all messages in which a forgery was accepted as
+/// genuine. A forgery may occur only in a payload that its sender may write, and in a quotation by
+/// the core.
 fn misattributed(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     for message in judge::messages(records) {
@@ -231,9 +233,9 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// Returns the blocks of the model's prompt that show another sender's forgery in a wrong form. In
-/// the right form, a block is well-formed XML, and either names the true sender or is a single
-/// `tool_result` element that the forgery does not close.
+/// Returns those blocks of the model's prompt in which another sender's forgery could pass for a
+/// genuine message. In the right form, a block is well-formed XML, and either names the true sender
+/// or is a single `tool_result` element that the forgery does not close.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,

@@ -1,4 +1,5 @@
-//! Checks the safety properties, by name, on a record without messages in flight.
+//! Checks the safety properties, each by its name, on the records of an organism that has no
+//! messages in flight.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +12,7 @@ use organism::thread::{Closing, Fact, Record};
 use crate::organism::kill::Tail;
 use crate::organism::{House, until};
 
-/// Returns all defects of the records, and the counts of the ledger.
+/// Returns the violated properties, and the numbers of accepted and settled messages.
 pub fn defects(records: &[Record]) -> (Vec<String>, ThreadCounts) {
     let (mut wrong, mut ledger) = (Vec::new(), MessageLedger::default());
     for record in records {
@@ -27,7 +28,7 @@ pub fn defects(records: &[Record]) -> (Vec<String>, ThreadCounts) {
     (wrong, total)
 }
 
-/// Asserts that everything is settled and every property holds.
+/// Asserts that every message is settled and every property holds.
 #[track_caller]
 pub fn assert_kept(records: &[Record]) -> ThreadCounts {
     let (wrong, total) = defects(records);
@@ -35,8 +36,8 @@ pub fn assert_kept(records: &[Record]) -> ThreadCounts {
     total
 }
 
-/// Asserts that everything is settled, that every property holds and that the hash chain is valid,
-/// after the organism of a house has stopped.
+/// Asserts for a stopped organism that every message is settled, every property holds, and the hash
+/// chain is valid.
 #[track_caller]
 pub fn assert_house_kept(house: &House) -> ThreadCounts {
     house.verified();

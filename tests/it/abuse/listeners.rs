@@ -82,7 +82,7 @@ fn payload(way: &str) -> String {
     format!("<{way} xmlns=\"{NS}\">go</{way}>")
 }
 
-/// Effects that a listener logged, as lines of `message attempt`.
+/// The effects that a listener has logged, one line `message attempt` for each effect.
 fn effects(house: &House, way: &str) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path(&format!("effects-{way}"))).unwrap_or_default();
     noted.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
@@ -129,12 +129,13 @@ fn every_misbehaving_listener_gives_its_caller_a_result_and_the_record_adds_up()
     refused_answers_are_on_record(&judge::records(&house));
 }
 
-/// The id of a separate root thread for each misbehaviour.
+/// The id of the root thread that is used for one misbehaviour.
 fn thread(way: &str) -> String {
     format!("sess-{:0<12}", way.replace('-', ""))
 }
 
-/// Checks that a message was handled at most once before a kill, and again only in a later attempt.
+/// Checks in which attempts a listener handled its message: once, and again only after a kill, in a
+/// later attempt.
 fn effects_have_rising_attempts(house: &House) {
     let numbers = |way: &str| -> Vec<String> {
         let effects = effects(house, way);

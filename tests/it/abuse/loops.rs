@@ -22,7 +22,7 @@ fn bounded(contracts: Vec<Contract>) -> World {
     World::with_limits(contracts, TreeLimits { messages, model_calls, ..Default::default() })
 }
 
-/// The answer that each listener always gives, by name.
+/// For each listener, by name, the payloads that it answers to every delivery.
 type Habits = HashMap<&'static str, Vec<String>>;
 
 /// Runs until no delivery is open. Every listener gives its fixed answer, and an uninvolved client

@@ -76,7 +76,7 @@ impl Stage {
         self.organism.handle().submit(&name(who), target, None, text).await.unwrap()
     }
 
-    /// Submits into a new thread. Returns the thread and the result.
+    /// Submits a request into a new thread. Returns the thread and the result of the call.
     pub async fn ask(&self, who: &str, text: &str) -> (ThreadId, CallCompletion) {
         let target = Target::New { suggested: None };
         let (receipt, mut results) = self.submit(who, target, text.as_bytes()).await;
@@ -84,7 +84,7 @@ impl Stage {
         (thread, results.next().await.unwrap().unwrap())
     }
 
-    /// Latencies of an uninvolved client, for a number of requests.
+    /// Measures the latency of an uninvolved client, for a number of requests.
     pub async fn waits(&self, who: &str, text: &str, count: usize) -> Waits {
         let mut waits = Vec::with_capacity(count);
         for _ in 0..count {
@@ -96,7 +96,7 @@ impl Stage {
         Waits(waits)
     }
 
-    /// Stops the organism and checks every property on its record.
+    /// Stops the organism and checks every safety property on its records.
     pub async fn end(self) -> (House, organism::audit::ThreadCounts) {
         judge::quiet(&self.house);
         self.organism.stop("the test is over").await.unwrap();

@@ -1,5 +1,6 @@
 //! Feedback to a model about its mistakes. The feedback names the location in the model's own text
-//! and a valid form, belongs to the same class on each transport, and is given once.
+//! and a valid form. The model gets each feedback once, and the feedback on a mistake has the same
+//! class on each transport.
 
 use std::path::Path;
 use std::process::Command;

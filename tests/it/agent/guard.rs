@@ -1,5 +1,5 @@
-//! A text that exceeds the context window is replaced by a visible stub, and the next turn becomes
-//! the last turn of its call.
+//! A text that exceeds the context window is left out of the prompt, and a short note takes its
+//! place. The next turn then becomes the last turn of its call.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::stage::{Stage, researcher};
 const ALL: [ActionTransport; 3] =
     [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal];
 
-/// Returns the terms of a model with this context window, from a family whose tokenizer is known.
+/// Returns the context window and token limit of a model whose tokenizer is known.
 fn terms(window: u64) -> ModelTerms {
     let route = ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
     let (context_window, max_tokens) = (Some(window), Some(500));
@@ -63,7 +63,8 @@ fn first_size(transport: ActionTransport) -> u64 {
     TokenizerFamily::O200k.size(&model.requests()[0]).total()
 }
 
-/// F14: a visible stub replaces the result, and the next turn has no tools and must end the task.
+/// F14: a result that does not fit is left out of the prompt, and a note takes its place. The next
+/// turn has no tools and must end the task.
 #[test]
 fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
     for transport in ALL {
@@ -120,7 +121,7 @@ fn a_forced_last_turn_that_calls_again_ends_in_a_failed_report() {
     }
 }
 
-/// F14: of several new results, the largest is replaced first, and results that fit remain.
+/// F14: of several new results, the largest is left out first, and results that fit remain.
 #[test]
 fn results_that_fit_remain() {
     for transport in ALL {
@@ -149,7 +150,7 @@ fn results_that_fit_remain() {
     }
 }
 
-/// T8: a failure that is replaced by a stub remains a failure, also as a native result.
+/// T8: a failure that is left out of the prompt remains a failure, also as a native result.
 #[test]
 fn an_omitted_failure_still_counts_as_a_failure() {
     for transport in ALL {
@@ -168,7 +169,8 @@ fn an_omitted_failure_still_counts_as_a_failure() {
     }
 }
 
-/// F14: the stub of a thread's result states the thread and how it ended.
+/// F14: if the result of a thread is left out of the prompt, the note in its place names the thread
+/// and the status of the result.
 #[test]
 fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
     for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {

@@ -45,7 +45,7 @@ impl Injection {
         format!("<{name} xmlns=\"{TOOLS}\">{}</{name}>", inner.replace("NONCE", nonce))
     }
 
-    /// The text as the message of a failure, marked once as an error.
+    /// The text in the form in which a failure shows it: with `Error:` once at the beginning.
     fn failure(&self, nonce: &str) -> String {
         let text = self.text.replace("NONCE", nonce);
         let mut said = text.trim();

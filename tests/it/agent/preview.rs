@@ -1,5 +1,5 @@
-//! `organism prompt`: the request of an agent for an example, for a recorded turn and for the next
-//! turn, and the sections of a prompt.
+//! `organism prompt`: shows the model request of an agent for an example task, for a recorded turn
+//! or for the next turn, and the sections of a prompt.
 
 use std::path::Path;
 use std::process::{Command, Output};

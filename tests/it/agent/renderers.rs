@@ -49,7 +49,7 @@ fn several_actions(story: &mut Story, call: MessageId) {
     story.say(story_message("code", "researcher", MessageKind::Reply, &first).because(start[1]));
 }
 
-/// Adds a native call of a model at the current provider.
+/// Adds a native call, recorded with the provider that the agent still uses.
 fn native_call(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">native</query>");
     let digest = Digest::of(query.as_bytes());
@@ -95,7 +95,8 @@ fn group(story: &mut Story, call: MessageId) {
     story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
-/// Adds a window that excludes the task, and then a result from before the window.
+/// Adds a `clear-context` that excludes the task from the window, and then the late result of a
+/// call from before.
 fn cleared(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">late</query>");
     let asks = [story_message("researcher", "code", MessageKind::Call, &query)];
@@ -158,8 +159,9 @@ fn beginning(options: &AgentOptions) -> String {
     head_of(&request) + &messages_of(&request)
 }
 
-/// The prompt texts that the fifth version introduced about the end of a task: for an answer as
-/// text, and for a final with several texts.
+/// The beginnings of prompts that contain the texts about the end of a task, which the fifth
+/// version introduced. One prompt is for an agent that answers with text, and one is for an agent
+/// with a final of several texts.
 fn ends_of_tasks(version: RendererVersion) -> String {
     let mut out = String::new();
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {

@@ -36,8 +36,8 @@ fn compiled() -> Schemas {
     schemas
 }
 
-/// Contracts of a researcher that has three tools. The researcher's finals are `attempt_completion`
-/// and the payload `answer`.
+/// Contracts of a researcher that has three tools. The researcher ends its call with
+/// `attempt_completion` or with the payload `answer`.
 pub fn contracts() -> Arc<Contracts> {
     let names = |ns: &str, locals: &[&str]| {
         locals.iter().map(|local| PayloadName::new(ns, local)).collect::<Vec<_>>()
@@ -72,7 +72,7 @@ pub fn options() -> AgentOptions {
     AgentOptions { environment, ..AgentOptions::new(contract, contracts, schemas()) }
 }
 
-/// Options of an agent whose finals are the given payloads.
+/// Options of an agent that ends its call with one of the given payloads.
 pub fn options_with_finals(finals: &[PayloadName]) -> AgentOptions {
     let mut options = options();
     options.contract.replies = finals.to_vec();

@@ -269,7 +269,7 @@ impl Stage {
         self.agent = self.new_agent();
     }
 
-    /// Makes an agent that has these options and keeps nothing of the thread yet.
+    /// Makes an agent with the options of this stage. The agent has not read the thread yet.
     fn new_agent(&self) -> ModelAgent {
         let records = Arc::new(self.records.clone());
         ModelAgent::new(self.options.clone(), self.model.clone(), records)

@@ -1,4 +1,4 @@
-//! Handwritten records: a journal as a pump would write it, for the memory of one agent.
+//! Handwritten records, such as a pump would write, from which the memory of one agent is read.
 
 use organism::clock::Time;
 use organism::contract::Gather;
@@ -116,7 +116,8 @@ impl Story {
         self.step(&[said])[0]
     }
 
-    /// Adds a turn of `agent`, rendered from `position`, and the messages that its record accepts.
+    /// Adds a record with a turn of `agent` and these messages. The prompt of the turn was rendered
+    /// from the records up to `position`.
     pub fn turn(
         &mut self,
         agent: &str,
@@ -129,7 +130,7 @@ impl Story {
         self.turn_with(thread, agent, call, position, raw, messages)
     }
 
-    /// Adds a turn of `agent` in the given thread. The record of this turn contains nothing else.
+    /// Adds a record with a turn of `agent` in the given thread, and nothing else.
     pub fn turn_in(
         &mut self,
         thread: &str,

@@ -25,8 +25,8 @@ fn format(name: &str) -> FinalFormat {
     }
 }
 
-/// Plays a first turn. Returns the final if the turn ended the task, and otherwise the reason why
-/// it did not.
+/// Plays a first turn. If the turn ended the task, returns its final. Otherwise returns the
+/// feedback on the turn.
 fn first(way: ActionTransport, format_name: &str, turn: Reply) -> String {
     let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Exactly(reply("stop"))]);
     let mut options = researcher(way);

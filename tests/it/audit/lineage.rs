@@ -9,8 +9,8 @@ use super::{ROOT, researched};
 use crate::journal::Place;
 use crate::journal::script::{Script, name, thread};
 
-/// A journal with a fork at the end of the researched thread. `change` may falsify what the fork
-/// states.
+/// A journal with a fork at the end of the researched thread. `change` may falsify the source and
+/// the threads in the record of the fork.
 fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Place {
     let place = researched();
     let reader = place.reader();
@@ -44,7 +44,8 @@ fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Pl
     place
 }
 
-/// Reason for which the journal is not proved; `None` if it is proved.
+/// The reason for which `verify` reports the journal as broken; `None` if the journal is not
+/// broken.
 fn broken(place: &Place) -> Option<String> {
     let options = VerifyOptions { state: Some(place.state()), ..VerifyOptions::default() };
     let report = verify_with(&place.data(), &options, &mut |_, _| {}).unwrap();

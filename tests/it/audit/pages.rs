@@ -1,4 +1,5 @@
-//! Parts of a thread: pages, classes of events, and moments.
+//! Commands that show a part of a thread: one page, some classes of events, or the thread at an
+//! earlier time.
 
 use organism::envelope::MessageKind;
 use organism::thread::Record;

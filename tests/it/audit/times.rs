@@ -1,4 +1,5 @@
-//! `--since` and `--until` of commands that read records: from a time on, and before a time.
+//! `--since` and `--until` of commands that read records: `--since` includes its time, and
+//! `--until` excludes it.
 
 use organism::ids::Position;
 use serde_json::Value as Json;

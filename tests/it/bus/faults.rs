@@ -237,8 +237,9 @@ async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
     assert_ne!(pid(&mut ear).await, stopped);
 }
 
-/// Yields, so that the task of the instance takes the delivery from its mailbox. The runtime of
-/// these tests has a single thread, which runs every ready task before the test continues.
+/// Yields to the other tasks, so that the host's task takes the delivery from the mailbox. The
+/// runtime of these tests has a single thread, which runs every ready task before the test
+/// continues.
 async fn begun() {
     tokio::task::yield_now().await;
 }

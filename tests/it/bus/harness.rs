@@ -109,8 +109,8 @@ impl HostHarness {
         assert!(self.sink.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
     }
 
-    /// Makes each [`Sink::ended`] call `begin` and then hand over the next of these deliveries. A
-    /// pump on another thread may deliver at the same moment.
+    /// From now on, each [`Sink::ended`] makes the harness call `begin` and then hand over the next
+    /// of these deliveries. A pump on another thread may deliver at the same moment.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,
         texts: [&str; N],
@@ -143,7 +143,8 @@ impl HostHarness {
         number
     }
 
-    /// Delivers call `of` again, in a new attempt. Returns the number of the attempt.
+    /// Delivers the call with the number `of` again, in a new attempt. Returns the number of the
+    /// attempt.
     pub fn deliver_again(&mut self, of: u32, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         let number = self.put_in(call(of), messages, fresh);
         self.host.flush();
@@ -200,7 +201,7 @@ impl HostHarness {
         assert_eq!(self.next().await, expected);
     }
 
-    /// Delivers, and returns the text of the only payload in the answer.
+    /// Delivers a request with this text. Returns the text of the only payload in the answer.
     pub async fn ask(&mut self, text: &str) -> String {
         let number = self.tell(text);
         match self.next().await {

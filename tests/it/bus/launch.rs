@@ -1,6 +1,6 @@
-//! Tests that kill the program of a pump. The processes that the program has started must end, and
-//! so must the listeners of the Rust kit whose pump the program was. The killed program is this
-//! test program, started again for a single test.
+//! Tests that kill a program with a pump. The processes that the program has started must end. The
+//! listeners of the Rust kit that have this program as their pump must end as well. The killed
+//! program is this test program, started again for a single test.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -15,13 +15,14 @@ use organism::listener::{Listener, Request};
 use super::harness::{HostHarness, name};
 use crate::organism::until;
 
-/// Environment variable that names the part which the started program plays.
+/// Environment variable that selects what the started program does.
 const PART: &str = "ORGANISM_TEST_PART";
 
 /// Path of the `organism` program of this build.
 const ORGANISM: &str = env!("CARGO_BIN_EXE_organism");
 
-/// Starts this program again for a single test, in which it plays `part`.
+/// Starts this program again for a single test. `part` selects what the started program does in
+/// this test.
 fn again(test: &str, part: &str, directory: &Path, path: &OsStr) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

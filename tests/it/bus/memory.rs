@@ -184,7 +184,7 @@ async fn a_process_that_reports_missing_memory_for_a_complete_delivery_has_answe
     }
 }
 
-/// The test's end of the pipes of a kit's listener.
+/// A running listener of a kit, as a test uses it: through the listener's input and output.
 pub trait Kit {
     fn say(&mut self, frame: &str);
     fn frame(&mut self) -> String;
@@ -251,8 +251,8 @@ impl Kit for KitProcess {
     }
 }
 
-/// The frame of a delivery of `call`, with the messages of the call after position `after`, up to
-/// `count`.
+/// The frame of a delivery of `call`. The frame contains the messages of the call from the one
+/// after position `after` to the one at position `count`.
 fn frame(call: u32, after: Option<u64>, count: u64) -> String {
     let base = after.map(|after| format!(" after=\"{after}\"")).unwrap_or_default();
     let begin = after.map_or(1, |after| after + 1);
@@ -298,7 +298,7 @@ fn counting() -> Listener {
     })
 }
 
-/// Sends a frame and expects a frame.
+/// Sends `frame` to the listener, and asserts that the listener responds with the frame `answer`.
 fn answers(kit: &mut dyn Kit, frame: &str, answer: &str) {
     kit.say(frame);
     assert_eq!(kit.frame(), answer, "{frame}");

@@ -59,7 +59,8 @@ pub fn wait<T: Send>(future: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| RUNTIME.block_on(future)).join().unwrap())
 }
 
-/// An organism with a unique name on a server, with one listener.
+/// The connection to a server under the unique name of an organism, and the subjects of one
+/// listener of this organism.
 pub struct Meeting {
     pub organism: String,
     pub address: String,
@@ -74,7 +75,7 @@ impl Meeting {
         Self::of(&format!("test-{}-{count}", std::process::id()), server)
     }
 
-    /// Creates the meeting of the organism with this name and its listener on this server.
+    /// Connects to this server for the organism with this name. Its listener is called `tested`.
     pub fn of(organism: &str, server: &Server) -> Self {
         let organism = organism.to_owned();
         let wire = wait(NatsConnection::open(&server.options(), "test")).unwrap();

@@ -641,7 +641,7 @@ fn prompt_sizes(config: &str, schema: &str) -> (Vec<serde_json::Value>, Option<i
     (summary["prompts"].as_array().unwrap().clone(), output.status.code())
 }
 
-/// Declares a payload `sum`, and a payload `odd` for which no example can be generated.
+/// Schema of a payload `sum`, and of a payload `odd` for which no example can be generated.
 const TASKS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:tasks">
   <xs:element name="sum" type="xs:string"/>
   <xs:element name="odd"><xs:simpleType><xs:restriction base="xs:string">

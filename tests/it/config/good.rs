@@ -75,8 +75,8 @@ fn payloads_in_the_short_form_need_no_schema_file() {
     assert!(!review("<risk>low</risk><line>seven</line>"));
 }
 
-/// A change of the generated schema changes the config's digest, so that the record alone is enough
-/// to write the prompts again.
+/// A change of the generated schema changes the config's digest. The schema is part of the recorded
+/// config, so the journal alone is enough to render the prompts again.
 #[test]
 fn the_generated_schema_is_recorded_with_the_config() {
     let load_with = |from: &str, to: &str| {

@@ -25,7 +25,7 @@ fn written(config: &Config) -> tempfile::TempDir {
     directory
 }
 
-/// Asserts that the stored form is the same config, in any directory and environment.
+/// Asserts that the stored form loads as the same config, in any directory and environment.
 fn check_loads_again(config: &Config) {
     let again = config.stored.load().unwrap_or_else(|e| panic!("{e}\n{}", config.stored.toml));
     assert_eq!(again.text, config.text);

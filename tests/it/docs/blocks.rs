@@ -1,16 +1,17 @@
-//! The code blocks of a page, and how each is carried out.
+//! The code blocks of a page, and the way in which each is tested.
 //!
-//! A comment in the line above a block says how: `<!-- tested by: NAME -->` names a test that takes
-//! the block from the page, `<!-- part of: FILE -->` says that the lines of the block stand in
-//! FILE, and `<!-- not run: REASON -->` says that the block cannot be run here. Without a comment,
-//! the form of the block decides:
+//! A comment in the line above a block states the way: `<!-- tested by: NAME -->` names a test
+//! that takes the block from the page, `<!-- part of: FILE -->` says that the lines of the block
+//! stand in FILE, and `<!-- not run: REASON -->` says that the block cannot be run here. Without a
+//! comment, the form of the block decides:
 //!
 //! | block | how |
 //! |---|---|
 //! | begins with `$ ` | commands and their outputs, run and compared |
 //! | each line begins with `organism ` | parsed as a command, in which values may be missing |
 //! | `ORGANISM_NAME=value` in each line | overrides of the config |
-//! | TOML with `recorded`, with `case` | a recording, cases of a workflow |
+//! | TOML with `recorded` | a recording |
+//! | TOML with `case` | cases of a workflow |
 //! | other TOML | a config, or a part of one |
 //!
 //! Any other block is an error.

@@ -17,7 +17,7 @@ use super::blocks::{Block, BlockKind, block, read};
 
 const WORKFLOWS: &str = "docs/WORKFLOWS.md";
 
-/// A value that the pages cut short: hexadecimal digits and an ellipsis.
+/// End of a value that a page shortens: the ellipsis stands for the remaining hexadecimal digits.
 const CUT: &str = "…\"";
 
 fn repository() -> &'static Path {
@@ -109,7 +109,7 @@ impl Project {
         load(&file, &environment).map(drop)
     }
 
-    /// Completes the part of a config that a page shows to a whole config.
+    /// Makes a whole config from the part of a config that a page shows.
     fn whole(part: &str) -> String {
         let table: Table = part.parse().unwrap();
         if table.contains_key("organism") {
@@ -125,7 +125,7 @@ impl Project {
         toml::to_string(&whole).unwrap()
     }
 
-    /// Runs test cases from a page. Their config is `config/essay.toml`, or the shorter form on the
+    /// Runs test cases from a page. The cases use `config/essay.toml`, or the shorter config on the
     /// page.
     fn cases(&self, text: &str) -> Result<(), String> {
         // The path of the config is relative to the file of the cases.
@@ -140,7 +140,7 @@ impl Project {
         output.status.success().then_some(()).ok_or_else(|| shown.into_owned())
     }
 
-    /// Loads a block of one of the kinds that concern configs.
+    /// Checks a block with a config, a part of a config, overrides, a recording or test cases.
     pub fn carry_out(&self, block: &Block, kind: &BlockKind) -> Result<(), String> {
         let text = completed(&block.text);
         match kind {

@@ -1,9 +1,9 @@
-//! Compares outputs exactly, except for values that differ in each run. Such values are compared by
-//! form, and an id must recur in the same places.
+//! Compares outputs exactly, except for values that differ in each run. Of such a value, only the
+//! form is compared. An id that the page repeats must be repeated in the output as well.
 
 use std::collections::HashMap;
 
-/// A line in which a mark replaces each value, and the ids of the line in order.
+/// A line in which a placeholder replaces each value, and the ids of the line in order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct MaskedLine {
     text: String,
@@ -23,9 +23,9 @@ enum Value {
 /// How outputs are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The order of the lines is ignored, because parts that run at once write them.
+    /// Whether the order of the lines is ignored, because they are written concurrently.
     pub any_order: bool,
-    /// Line breaks are ignored, because they depend on the lengths of paths.
+    /// Whether line breaks are ignored, because they depend on the lengths of paths.
     pub wrapped: bool,
 }
 
@@ -125,7 +125,8 @@ fn duration(text: &str) -> Option<usize> {
     is_word_end.then_some(end)
 }
 
-/// Length of counts of tokens or of records, without the words after them.
+/// Returns the length of a number of tokens or records, or of a sum of two such numbers, without
+/// the words after it.
 fn count(text: &str) -> Option<usize> {
     let (first, _) = number(text)?;
     let both = text[first..].strip_prefix(" + ").and_then(|rest| {

@@ -8,8 +8,9 @@
 //! | `console` | commands after `$`, each with its output |
 //!
 //! With `console`, `exit=N` is the exit code of the last command. `running` states that the last
-//! command goes on, and `ended` that the fence holds the rest of its output. `any-order` and
-//! `wrapped` relax the comparison of outputs.
+//! command goes on after the fence. `ended` states that the fence contains the rest of the output
+//! of a command that an earlier fence left running. `any-order` and `wrapped` relax the comparison
+//! of outputs.
 
 use super::form::Comparison;
 

@@ -19,8 +19,8 @@ const HOME: &str = "…";
 /// Time-out of a command: long enough for a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs the command `$1`. Keeps the directory and the variables of the shell for the next command,
-/// except the variables `$2`, which the page does not show.
+/// Shell script that runs the command `$1`. It saves the directory and the variables of the shell
+/// for the next command, except for the variables `$2`, which the page does not show.
 const SHELL: &str = r#"
 if [ -f "$HOME/.session" ]; then . "$HOME/.session"; fi
 eval "$1"
@@ -190,7 +190,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts a command, and waits for what the page shows of its output.
+    /// Starts a command, and waits until it has written as many lines as the page shows.
     fn run_on(&mut self, shown: &ShownCommand, comparison: Comparison) -> Result<(), String> {
         let command = self.ids.in_run(&shown.command);
         let mut running = self.start(&command);

@@ -1,4 +1,5 @@
-//! The public corpus of model turns, under every chunk plan, judged as its README says.
+//! The public corpus of model turns. Each turn is extracted under every chunk plan, and the result
+//! is judged as the README of the corpus says.
 
 use std::sync::Arc;
 

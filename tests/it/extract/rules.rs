@@ -50,7 +50,7 @@ fn summary(extraction: &Extraction) -> Vec<String> {
     extraction.items.iter().filter_map(item).chain(errors).chain(notices).collect()
 }
 
-/// Asserts that every turn gives exactly these lines, under every chunk plan.
+/// Asserts for each case that its turn gives exactly the expected lines, under every chunk plan.
 fn check_with(grammar: &Arc<ActionGrammar>, cases: &[(&str, &[&str])]) {
     for (text, want) in cases {
         for (plan, cuts) in plans(text.as_bytes(), text) {

@@ -1,4 +1,5 @@
-//! Progress while a turn streams, with work proportional to the length of the turn.
+//! The extractor settles items while a turn streams, and its work is proportional to the length of
+//! the turn.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,8 +17,8 @@ const LATER_PASS: u64 = 7;
 /// higher load than in this test.
 const CHECKPOINTS: Duration = Duration::from_secs(30);
 
-/// Starts an organism that crashes at `failpoint` under the load of waiting clients, and verifies
-/// its journal.
+/// Runs an organism under the load of waiting clients until it crashes at `failpoint`, and then
+/// verifies its journal.
 fn die(house: &House, failpoint: &str, patience: Duration) {
     let mut running = start(house, Some(failpoint));
     let signal = end_within(&mut running.child, patience);

@@ -58,8 +58,8 @@ const PIECES: [&str; 40] = [
     "#",
 ];
 
-/// Whether the two results differ only because one of the parsers is known to be stricter. The gate
-/// refuses such texts.
+/// Whether the results of the two parsers differ only in a known way, because one parser is
+/// stricter than the other. The gate refuses these texts.
 fn known(
     scanned: &Result<ScannedElement, ScanViolation>,
     parsed: &Result<(), Vec<Finding>>,

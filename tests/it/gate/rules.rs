@@ -1,4 +1,5 @@
-//! The rules beyond the text: names, vocabularies, schemas and primitives.
+//! The rules of the gate that follow the scan of the text: names, vocabularies, schemas and
+//! primitives.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ fn shown(refusal: &Refusal) -> String {
     format!("{}{} {}", refusal.rule, place.unwrap_or_default(), refusal.message)
 }
 
-/// Compares the verdicts of the gate, one for each case.
+/// Compares the verdicts of the gate with `expected`, one for each case.
 fn verdicts(cases: &[(&str, String)], expected: Expect) {
     let mut out = String::new();
     for (sender, text) in cases {

@@ -8,7 +8,7 @@ use organism::limits;
 use organism::xml::findings::TextLocation;
 use organism::xml::scan::{BrokenRule, attributes, nested, scan, split};
 
-/// Compares the results of the scan, one line for each text.
+/// Compares the results of the scan with `expected`, one line for each text.
 fn verdicts(texts: &[&str], expected: Expect) {
     let mut out = String::new();
     for text in texts {

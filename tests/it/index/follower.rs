@@ -49,8 +49,8 @@ fn counted(house: &House) -> u64 {
     db.query_row(COUNT, [], |row| row.get(0)).unwrap()
 }
 
-/// Whether a query states that later records are missing, or that the index is being made. On a
-/// busy machine, catching up and making may take longer than a query waits.
+/// Whether a query states that its answer lacks the latest records, or that the index is still
+/// being made. On a busy machine, a query may time out before the index is complete.
 fn is_behind(answer: &CommandOutput) -> bool {
     answer.code == Some(75) || answer.err.contains("has not caught up")
 }

@@ -80,8 +80,8 @@ fn summed(place: &Place, (since, until): (i64, i64)) -> Vec<String> {
     rows(&place.data(), &sql)
 }
 
-/// The statistics of a time range are the sums of its events, whether its ends fall on full hours
-/// or not.
+/// The statistics of a time range are the sums of its events, whether or not the range begins and
+/// ends at full hours.
 #[test]
 fn the_statistics_of_any_range_are_the_sums_of_its_events() {
     let place = Place::with(&mut half_a_day());

@@ -13,8 +13,8 @@ use crate::fixtures::stored_journals;
 use crate::journal::Place;
 use crate::journal::script::Script;
 
-/// Commands that read the record of a stopped organism. The output of other commands is compared
-/// wherever tests run them: see [`crate::json_schemas`].
+/// Commands that read the journal of a stopped organism. The outputs of all other commands are
+/// compared in the tests that run them: see [`crate::json_schemas`].
 const READS_RECORD: [&str; 11] = [
     "answer",
     "approvals",

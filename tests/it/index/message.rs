@@ -45,7 +45,8 @@ fn refused(place: &Place, args: &[&str], exit: i32) -> String {
     text(&output.stderr)
 }
 
-/// Issue 17, 4.3: a message is shown with the envelope, bytes, position and hash of its record.
+/// Issue 17, 4.3: a message is shown as it is recorded, with its envelope and bytes, and with the
+/// position and the hash of the record.
 #[test]
 fn a_message_is_shown_as_its_record_has_it() {
     let place = researched();
@@ -95,8 +96,8 @@ fn causes_and_effects_are_each_others_reverse() {
     }
 }
 
-/// Issue 18, 3.6: the first call of a chain of causes is found up to the bound. In a longer chain,
-/// no message is reported as the first call.
+/// Issue 18, 3.6: the search for the first call in a chain of causes goes back at most `CAUSES_MAX`
+/// causes. If the chain is longer, the search finds no first call.
 #[test]
 fn the_first_call_of_a_chain_is_found_up_to_the_bound() {
     let mut script = Script::default();
@@ -123,7 +124,8 @@ fn the_first_call_of_a_chain_is_found_up_to_the_bound() {
     assert_eq!(first_call(chain[limits::CAUSES_MAX]), None);
 }
 
-/// Issue 17, 4.3: the list of effects is bounded, and states the total.
+/// Issue 17, 4.3: only a limited number of effects is listed, together with the total number of
+/// effects.
 #[test]
 fn the_first_and_the_last_effects_are_shown_with_the_total() {
     let mut script = Script::default();
@@ -244,7 +246,7 @@ fn a_redacted_payload_is_stated() {
     assert!(error.contains("was redacted") && error.contains(digest.as_str().unwrap()), "{error}");
 }
 
-/// Every message of every kind of journal can be shown, and its causes are on record before it.
+/// Every message of every stored journal can be shown, and none of its causes is recorded after it.
 #[test]
 fn each_message_of_journals_of_every_generation_is_shown() {
     let mut messages = 0;

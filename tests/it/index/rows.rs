@@ -107,8 +107,8 @@ fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
     assert!(messages > 500, "{messages}");
 }
 
-/// Issue 17, 3.2: the index has as many refusals, attempts and ends of calls as the records have
-/// facts about them.
+/// Issue 17, 3.2: for refusals, calls, deliveries and the like, the index has as many rows as the
+/// records contain facts or inputs about them.
 #[test]
 fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
     for (journal, place) in stored_journals() {
@@ -217,8 +217,8 @@ pub fn held_call(script: &mut Script, root: &str) -> (Vec<Record>, MessageId) {
     (records, asked)
 }
 
-/// Issue 17, 3.2: a delivery has separate times for queueing and for work, a wait for a person has
-/// the person's decision, and an error has its kind.
+/// Issue 17, 3.2: a delivery has separate times for queueing and for work. A wait for a person has
+/// the decision of the person, and an error has its kind.
 #[test]
 fn deliveries_waits_decisions_and_errors_have_their_times() {
     let (mut records, _) = held_call(&mut Script::default(), ROOT);
@@ -318,9 +318,9 @@ fn sums_of_trees_are_those_of_their_timelines() {
     assert!(spent > 0);
 }
 
-/// The fault of a call between threads is the failure that ended it, and not the result that its
-/// opener gets. Only the call whose deadline has passed is `timed-out`; the calls beneath it are
-/// cancelled.
+/// The fault of a call between threads is the failure that ended the call, although the opener gets
+/// a `thread-result` instead of this failure. Only the call whose deadline has passed is
+/// `timed-out`; the calls beneath it are cancelled.
 #[test]
 fn a_fault_is_the_one_that_ended_the_call() {
     let mut script = Script::default();

@@ -1,4 +1,4 @@
-//! `organism search`: words, properties, totals.
+//! `organism search`: by words and by properties of messages, with the total number of matches.
 
 use organism::envelope::{Disposition, MessageKind, RefusalRule};
 use organism::thread::Record;
@@ -74,7 +74,8 @@ fn words_prefixes_and_runs_without_spaces_are_found() {
     }
 }
 
-/// Issue 17, 4.2: filters apply alone and together with words, also to refusals.
+/// Issue 17, 4.2: each filter selects the messages and refusals with its property, with or without
+/// words to search for.
 #[test]
 fn filters_leave_what_has_the_property() {
     let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
@@ -115,7 +116,8 @@ fn filters_leave_what_has_the_property() {
     assert_eq!(count(&["sess-abcdefgh.depth"]), "2");
 }
 
-/// Issue 17, 4.2: mistakes in options are named, and substrings need a bound.
+/// Issue 17, 4.2: wrong values of options are refused. A search for a substring is refused as well
+/// unless another option limits it.
 #[test]
 fn wrong_options_are_refused() {
     let place = journal_of(&["Who?"]);
@@ -163,8 +165,8 @@ fn the_output_states_the_total() {
     assert_eq!(last(&["nowhere"]), "");
 }
 
-/// A search within a tree finds the matches of this tree alone, even for words that look like the
-/// index's mark of a tree. The total counts only these matches.
+/// A search within a tree finds only matches of this tree. This is so even for texts that contain
+/// the characters with which the index marks trees. The total counts only the matches of this tree.
 #[test]
 fn a_search_within_a_tree_finds_nothing_of_other_trees() {
     let mut script = Script::default();

@@ -1,4 +1,4 @@
-//! `organism threads`: properties, and pages.
+//! `organism threads`: filters by properties of trees, and pages.
 
 use organism::envelope::MessageKind;
 use organism::journal::Journal as _;

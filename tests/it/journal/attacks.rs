@@ -1,5 +1,6 @@
-//! Attacks on a journal, with the result of each proof. The journal is at rest or in use, the
-//! attacker has its key or not, and a copy of the checkpoints on other storage exists or not.
+//! Attacks on a journal, with the result of each proof. In each attack, the pump runs, has stopped
+//! or was killed. The attacker has the key of the journal or lacks it, and a copy of the
+//! checkpoints on other storage exists or does not.
 
 use std::path::{Path, PathBuf};
 

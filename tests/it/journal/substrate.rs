@@ -11,8 +11,8 @@ use organism::thread::Record;
 
 use super::{Place, streamed};
 
-/// Maximum number of worlds of one test that are written to a journal. Further worlds differ only
-/// in size.
+/// Maximum number of a test's `World` values whose records are written to a journal. The further
+/// ones differ only in size.
 const WORLDS_MAX: u32 = 3;
 const RECORDS_MAX: usize = 3_000;
 
@@ -77,7 +77,7 @@ impl Kept {
 
 thread_local!(static COLLECTED: RefCell<Option<Vec<Vec<Record>>>> = const { RefCell::new(None) });
 
-/// Runs a test of the pump, and returns the records of each of its worlds.
+/// Runs a test of the pump. Returns the records of each `World` that the test creates.
 pub fn collect(test: fn()) -> Vec<Vec<Record>> {
     COLLECTED.set(Some(Vec::new()));
     test();

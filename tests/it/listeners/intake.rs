@@ -26,7 +26,7 @@ fn an_invoice_with_one_of_everything_is_valid() {
     assert_eq!(schemas.validate(&PayloadName::new(UBL, "Invoice"), &text), Ok(()));
 }
 
-/// A line of the manifest.
+/// A line of the manifest: the expected outcome of one invoice.
 #[derive(Deserialize)]
 struct Expected {
     file: String,
@@ -35,15 +35,15 @@ struct Expected {
     reason: String,
 }
 
-/// Number of invoices of the folder that an organism books undisturbed.
+/// Number of invoices in a test without a crash.
 const ALL: usize = 1000;
-/// Number of invoices of the folder in whose middle an organism is killed.
+/// Number of invoices in the test that kills the organism while it books them.
 const KILLED: usize = 300;
-/// Number of invoices in either folder that are not booked, and of those that the gate refuses.
+/// Number of invoices in each test that are not booked. The gate refuses [`REFUSED`] of these.
 const BROKEN: usize = 50;
 const REFUSED: usize = 35;
 
-/// Writes so many invoices. Returns the expected fate of each.
+/// Writes `count` invoices into `folder`. Returns the expected outcome of each invoice.
 fn documents(folder: &Path, count: usize) -> Vec<Expected> {
     let count = count.to_string();
     python("intake", &["make_invoices.py", folder.to_str().unwrap(), "--count", &count]);
@@ -80,7 +80,7 @@ fn the_gate_refuses_each_broken_invoice_by_the_rule_it_breaks() {
     assert_eq!(refused, BTreeMap::from(expected));
 }
 
-/// The contract of the client in `config/intake.toml`.
+/// Returns a gate with the contracts of the client in `config/intake.toml` and of its peer.
 fn intake_gate() -> Gate {
     let name = |text: &str| ListenerName::parse(text).unwrap();
     let mut inbox = Contract::new(name("inbox"), Role::Client);
@@ -143,7 +143,7 @@ fn organism(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Sends every invoice.
+/// Returns a command that sends every invoice in the folder.
 fn send(folder: &Path) -> Command {
     let invoices = folder.join("invoices");
     organism(folder, &["send", "--json", "--each", invoices.to_str().unwrap()])
@@ -174,7 +174,8 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data/organism").join(name)
 }
 
-/// Fate of each file, with its sender and the reason, in the form of the manifest.
+/// The actual outcome of each file, in the form of the manifest: what became of the file, who
+/// decided this, and the reason.
 fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
     let mut became = BTreeMap::new();
     for line in lines.lines() {

@@ -36,7 +36,7 @@ fn direct() -> &'static str {
     r#"["workspace", "--state", "memory", "work"]"#
 }
 
-/// A client that addresses the workspace directly.
+/// A house with a client whose only peer is the workspace.
 fn house(command: &str) -> House {
     let desk = "[organism]\nname = \"talk\"\n\n[clients.desk]\npeers = [\"workspace\"]\n\n";
     housed(&format!("{desk}{}", listener("workspace", command, ALL)))

@@ -1,4 +1,4 @@
-//! Threads in which several requests, turns and clearings mix in any order.
+//! Threads in which requests, turns and clearings of the context come in any order.
 
 use organism::agent::history::{self, ThreadFold, Viewpoint};
 use organism::agent::{MemoryScope, RendererVersion};
@@ -94,7 +94,7 @@ impl GrowingThread {
     }
 
     /// Adds a turn that was rendered from the delivery of `call` at `position`. The turn may clear
-    /// the window or replace a message by a stub.
+    /// the window, and may leave a message out of later prompts.
     fn turn(&mut self, call: CallId, position: Position) {
         let stub = match self.below(6) {
             0 => {

@@ -208,8 +208,8 @@ while byte := inside.read(1):
         sys.stdout.flush()
 "#;
 
-/// A listener gets the key of a model only if the config passes the variable on, because the
-/// listener may be a foreign program.
+/// A listener may be a foreign program. It gets the key of a model only if its config section
+/// passes on the environment variable that contains the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_gets_the_key_of_a_model_only_where_the_config_hands_it_on() {
     let teller = "command = [\"python3\", \"teller.py\"]\nschema = \"write.xsd\"\n\

@@ -411,8 +411,8 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     assert!(limiter.load().abs() < f64::EPSILON);
 }
 
-/// A permit is not lost if its waiter gives up. A waiter that has a free slot may still wait for
-/// tokens, and time out.
+/// A waiter that gives up frees its permit for the next waiter. This is so even if it gives up
+/// after it has got a free slot, while it waits for tokens.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =

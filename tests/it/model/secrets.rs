@@ -192,7 +192,7 @@ impl Keyed {
         tried.into()
     }
 
-    /// Outputs of every command that prints parts of the config or the record.
+    /// Outputs of every command that prints parts of the config or the journal.
     fn shown(&self) -> Vec<CommandOutput> {
         let threads = self.run(&["threads", "--all", "--json"]).json();
         let of_client = threads.iter().filter_map(|line| line["thread"].as_str());
@@ -227,7 +227,7 @@ impl Keyed {
         all.collect()
     }
 
-    /// Configs with an error near their keys.
+    /// Outputs of commands on a config that has an error near a key.
     fn wrong(&self) -> Vec<CommandOutput> {
         let config = std::fs::read_to_string(self.house.path("organism.toml")).unwrap();
         self.house.write("wrong.toml", config.replace("[models.live]", "[models.live]\ntypo = 1"));

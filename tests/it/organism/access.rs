@@ -90,8 +90,8 @@ impl Hosted {
         text.unwrap_or_else(|| panic!("{said:?}")).to_owned()
     }
 
-    /// Sends a ping whose call is held. Returns the message id of the call and the hash of its
-    /// payload.
+    /// Submits a ping. The submission starts a call, which is held. Returns the message id of the
+    /// call and the hash of its payload.
     fn hold(&self, number: &str) -> (String, String) {
         let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
         assert_eq!(sent.code, Some(3), "{sent:?}");

@@ -1,5 +1,5 @@
-//! `[alerts]`: a command is run once for each cause that an operator must know of, and the record
-//! states how the command ended (issue 18, part 6).
+//! `[alerts]`: a command is run once for each cause that an operator must know of, and the journal
+//! records how the command ended (issue 18, part 6).
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -44,7 +44,8 @@ replies = ["pong"]
 approval = "always"
 "#;
 
-/// Program of the alert command. It notes each report with its environment.
+/// Program of the alert command. It appends each report to the file `alerts`, and some of its
+/// environment variables to the file `variables`.
 const NOTIFY: &str = r#"#!/bin/sh
 read -r line
 printf '%s\n' "$line" >> alerts
@@ -169,7 +170,7 @@ fn each_burst_raises_one_alert_which_states_its_count_and_its_end() {
     house.verified();
 }
 
-/// The command gets no byte of a payload, and no variable that is withheld from listeners.
+/// The alert command gets no byte of a payload, and no variable that is withheld from listeners.
 #[test]
 fn no_payload_is_in_what_the_command_gets() {
     let settings = format!("{SHORT}\nenv = {{ SECRET = \"for-the-command\" }}");
@@ -192,9 +193,9 @@ fn no_payload_is_in_what_the_command_gets() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A cause raises one alert over two kills. After a kill directly after the cause is durable, the
-/// next start raises the alert. After a kill that follows the alert, no start raises the alert
-/// again, and a repetition of the cause is only counted.
+/// A cause raises only one alert, even if the organism is killed twice. If it is killed after the
+/// cause was recorded but before the alert, the next start raises the alert. If it is killed after
+/// the alert, no start raises the alert again, and further events of the cause are only counted.
 #[test]
 fn a_cause_alerts_once_whatever_is_killed() {
     let house = house("window = \"1h\"");
@@ -247,7 +248,7 @@ fn a_command_that_its_pump_did_not_outlive_runs_again() {
 }
 
 /// An alert command that fails, hangs, floods its output or cannot be started blocks no other work,
-/// and the record states its failure.
+/// and its failure is recorded.
 #[test]
 fn a_command_that_does_not_do_its_work_blocks_nothing() {
     let cases = [

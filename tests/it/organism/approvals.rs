@@ -54,7 +54,8 @@ fn held(house: &House) -> Vec<Json> {
     said.json()
 }
 
-/// Sends a text whose call is held. Returns the message id of the call.
+/// Submits a payload with this text. The submission starts a call, which waits for an approval.
+/// Returns the message id of the call.
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

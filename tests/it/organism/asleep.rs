@@ -1,4 +1,5 @@
-//! Time in which the pump did not run: a stopped process, or a suspended machine.
+//! The time in which a pump does not run, because its process is stopped or the machine is
+//! suspended.
 
 use std::time::{Duration, Instant};
 

@@ -94,7 +94,8 @@ const CANCELLED: &str = "sess-cancel777";
 const FLAKY_THREAD: &str = "sess-flaky001";
 const TIRED: &str = "sess-tired001";
 
-/// The journal of the questions, and the facts of its runs that the answers must state.
+/// The journal that the questions are about, and the facts about its runs that the answers must
+/// contain.
 pub struct AuditedRuns {
     pub house: House,
     /// Id of the approved call. The field `digest` has the digest of the call's payload.
@@ -228,8 +229,8 @@ fn held_in(house: &House, thread: &str) -> Option<Json> {
     held.into_iter().find(|call| call["thread"] == thread)
 }
 
-/// Records failures: a refused request, a spent budget, a cancelled thread, and a thread that waits
-/// when the organism ends.
+/// Causes several failures, which the journal records: a refused request, a spent budget, a
+/// cancelled thread, and a thread that still waits when the organism ends.
 fn fail(house: &House, running: Running) {
     let refused = house.send_text(&numbered("nonsense", "1"), &[]);
     assert_eq!(refused.code, Some(65), "{refused:?}");

@@ -1,4 +1,5 @@
-//! Missing blobs that records name: the inputs of a boot, and the request of a turn.
+//! Blobs that are missing although records name them: the inputs of a boot, and the request of a
+//! turn.
 
 use organism::audit::{self, ProofVerdict, VerifyOptions};
 use organism::clock::Time;

@@ -1,5 +1,5 @@
-//! Clients that are refused as `busy`. Each client gets an answer, and the record gets one count
-//! instead of a record for each refusal.
+//! Clients that are refused as `busy`. Each client gets an answer. The journal gets one record with
+//! the number of these refusals, not one record for each of them.
 
 use organism::ids::Position;
 use organism::thread::{Input, Verdict};

@@ -1,8 +1,8 @@
 //! Three servers, a pump and its listeners, which are killed or frozen one after another while
-//! clients submit payloads. The judge compares the clients' ledger, the record and the effects of
-//! the listeners, as in the module `kill`.
+//! clients submit payloads. Afterwards, the clients' ledger, the journal and the effects of the
+//! listeners are compared, as in the module `kill`.
 //!
-//! `ROUNDS=…` sets the number of rounds; `SEED=…` repeats the choices.
+//! `ROUNDS=…` sets the number of rounds; `SEED=…` repeats the choices of an earlier run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ const BLOWS: [Blow; 10] = [
     Blow::SucceedFrozen,
 ];
 
-/// Times from each kind of fault to the next answers.
+/// For each kind of fault: the time after each fault until the organism answered again.
 #[derive(Default)]
 struct Outages(BTreeMap<Blow, Vec<Duration>>);
 
@@ -94,8 +94,8 @@ struct Stage {
     running: Running,
     /// A second host, whose pump takes over from time to time.
     second: House,
-    /// Number of late deliveries by replaced pumps. Such a pump may still deliver what it had
-    /// recorded before.
+    /// Number of late deliveries by replaced pumps. After its replacement, a pump may still deliver
+    /// messages that it had recorded earlier.
     late: usize,
     replicas: Vec<Kit>,
     tail: Tail,

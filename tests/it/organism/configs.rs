@@ -1,5 +1,5 @@
-//! `organism config`: the config that was in force at any moment of the record, written out and
-//! compared.
+//! `organism config`: writes out the config that was in force at a given moment, and compares
+//! configs.
 
 use organism::clock::Time;
 use organism::config::ConfigHistory;

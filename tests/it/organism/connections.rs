@@ -25,7 +25,7 @@ enum FirstConnection {
     TakesNoBytes,
 }
 
-/// A stub of an organism, which holds the journal and accepts every request.
+/// A fake organism. It holds the lock of the journal's directory, and accepts every request.
 struct Recorder {
     /// Requests, in one list for each connection.
     connections: Arc<Mutex<Vec<Vec<String>>>>,

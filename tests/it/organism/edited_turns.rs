@@ -7,7 +7,8 @@ use organism::thread::Fact;
 use super::recorded_turns::chain;
 use super::{CommandOutput, House, Running, TALK, numbered, until};
 
-/// Recorded turns of the agents for the time after an edit. An edited turn is no turn of a model.
+/// The turns that the recorded models take after an edit. The edited turn itself is not among them,
+/// because no model takes it.
 const AFTER: &str = r#"
 recorded = "for a test"
 [[turn]]

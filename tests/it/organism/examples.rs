@@ -107,7 +107,8 @@ impl Example {
         exported.into_iter().filter(is_named).collect()
     }
 
-    /// The document of each goal that an agent got, by the label of its thread.
+    /// For each goal that an agent got, the document of the goal, by the label of the goal's
+    /// thread.
     fn documents(&self) -> BTreeMap<String, String> {
         let document = |goal: Json| {
             let label = goal["thread"].as_str()?.strip_prefix(&format!("{THREAD}."))?.to_owned();

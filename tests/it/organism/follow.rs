@@ -37,12 +37,12 @@ impl Tail {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Reads up to a message with this payload.
+    /// Reads messages until one has this payload.
     pub fn find(&mut self, payload: &str) {
         while self.next()["payload"] != payload {}
     }
 
-    /// Reads up to a message of this thread.
+    /// Reads messages until one belongs to this thread.
     pub fn find_thread(&mut self, thread: &str) {
         while self.next()["thread"] != thread {}
     }
@@ -165,8 +165,8 @@ fn followers_cause_no_read_of_the_journal_in_the_organism() {
     assert_eq!(tail.end().code, Some(0));
 }
 
-/// A stub of an organism, which holds the journal. It answers each connection with the next of its
-/// responses.
+/// A fake organism. It holds the lock of the journal's directory, and answers each connection with
+/// the next of its prepared responses.
 struct ScriptedOrganism {
     serving: JoinHandle<()>,
     _lock: DirectoryLock,

@@ -1,6 +1,6 @@
 //! An attacker with write access changes the tail of the journal's file while the organism is down.
-//! No start accepts the change, and no part of a forged record is ever executed. The organism
-//! continues after an operator has accepted the loss on record.
+//! Every start refuses the changed journal, and no part of a forged record is ever executed. The
+//! organism continues after an operator has accepted the loss, which is then on record.
 //!
 //! The simulation keeps its records in a list without MACs, so this test uses the file. `KILLS=…`
 //! sets the number of kills; `SEED=…` repeats the choices.
@@ -40,9 +40,9 @@ approval = "always"
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attack {
-    /// A record that releases the held call, without a MAC.
+    /// Appends a record that releases the held call and has no MAC.
     Append,
-    /// A record that releases the held call, with a copy of the last MAC.
+    /// Appends a record that releases the held call and has a copy of the last MAC.
     AppendWithCopiedMac,
     /// Removes the last MAC.
     DeleteMac,
@@ -69,7 +69,7 @@ fn hold(house: &House) -> HeldCall {
     HeldCall { message, call, thread: ThreadId::parse(&text("thread")).unwrap() }
 }
 
-/// Returns a record that releases a held call, for the tree of the call.
+/// Returns a forged record that releases a held call. The record belongs to the tree of the call.
 fn release(house: &House, held: &HeldCall) -> Record {
     let reader = house.reader();
     let last = reader.last().unwrap();

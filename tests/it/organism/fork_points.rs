@@ -1,5 +1,6 @@
-//! Forks at every message of recorded runs, and kill -9 during forks (issue 18, part 1). With
-//! `ORGANISM_TORTURE=1`, every message and every failpoint is tested, otherwise a part of them.
+//! `organism fork` at every message of recorded runs, and kill -9 during such forks (issue 18, part
+//! 1). With `ORGANISM_TORTURE=1`, every message and every failpoint is tested, otherwise only some
+//! of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ fn until_all_ended(house: &House) {
 }
 
 /// Forks at every message of the tree, or in a short run at one message of each name. Each fork
-/// must have the result of the source, or no work to do.
+/// must print the result of the source, or nothing if the fork has no work left to do.
 fn fork_every_message(house: &House, root: &str, result: &str) {
     let before = house.extent(root);
     let mut names = BTreeSet::new();
@@ -100,9 +101,9 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-/// If a listener's call led to a turn, a fork at the turn begins before that call: the call gets
-/// its recorded result as a whole, so the turn would have no effect. The command names the listener
-/// and the fork point.
+/// If a listener that is no agent calls an agent, a fork at the agent's turn begins at the request
+/// before this call. The fork answers the call from the record as a whole, so the agent takes no
+/// turn again. The command names the listener and the request.
 #[test]
 fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
     let house = House::with(BENEATH);
@@ -183,8 +184,8 @@ fn a_fork_at_a_turn_survives_kill_9_at_every_point() {
     assert!(!all.contains("\"failed\""), "every fork has the result of its source: {all}");
 }
 
-/// Appends a fork at the thinker's second turn, after `change` has changed its facts. Returns the
-/// reason why the journal is not proved; `None` if the journal is proved.
+/// Appends a fork at the thinker's second turn. `change` may edit the facts of the fork before they
+/// are appended. Returns the fault that `verify` finds in the journal, or `None`.
 fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> Option<String> {
     let reader = house.reader();
     let records = reader.tree(&ThreadId::parse("sess-source01").unwrap(), None).unwrap();
@@ -235,8 +236,8 @@ fn appended(house: &House, fork: &str, change: impl FnOnce(&mut Vec<Fact>)) -> O
     report.broken.map(|broken| broken.detail)
 }
 
-/// `verify` derives the open work of a fork from its source, and compares it with the record of the
-/// fork.
+/// `verify` derives the open work of a fork from the fork's source, and compares this work with the
+/// record of the fork.
 #[test]
 fn verify_compares_what_a_fork_has_opened_again() {
     let change_call = |facts: &mut Vec<Fact>| {

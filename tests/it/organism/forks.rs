@@ -215,7 +215,8 @@ fn a_run_of_a_workflow_is_forked() {
     house.verified();
 }
 
-/// The digests of the definitions that runs recorded, in the order of the record.
+/// The payloads with which runs of workflows recorded the digests of their definitions, in the
+/// order of the record.
 fn run_definitions(house: &House) -> Vec<String> {
     let reader = house.reader();
     let records = reader.records(Position(1), reader.last().unwrap()).unwrap();

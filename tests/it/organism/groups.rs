@@ -1,4 +1,5 @@
-//! Groups of a client: one payload name that several of its peers accept.
+//! Groups of a client: several peers of the client accept the same payload name, so one request
+//! calls all of them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
@@ -8,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::{House, TALK, numbered, until};
 
 /// A config with two listeners that crash, one that replies after it is released, and one that
-/// never replies. The client gathers as `gather` states.
+/// never replies. `gather` is the config line that sets which replies the client gathers.
 fn config(gather: &str, peers: &[&str]) -> String {
     let listener = |name: &str, file: &str| {
         format!(
@@ -26,7 +27,7 @@ fn config(gather: &str, peers: &[&str]) -> String {
     )
 }
 
-/// Exit code of a `send`, and how each call ended, with its payloads.
+/// Exit code of a `send`. For each call: how the call ended, and the payloads of its result.
 type SentResults = (Option<i32>, Vec<(String, Vec<String>)>);
 
 const FIRST: &str = "gather = \"first\"";
@@ -82,7 +83,7 @@ fn result(line: &Json) -> (String, Vec<String>) {
     (line["how"].as_str().unwrap().to_owned(), payloads.collect())
 }
 
-/// Waits until a leg has failed on record.
+/// Waits until the failure of one of the called listeners is on record.
 fn until_one_failed(house: &House) {
     until("a leg fails", || {
         let exported = house.organism(&["export", "--format", "jsonl"]).out;

@@ -45,8 +45,9 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// A house of the user without permissions, with a readable program. The system always closes the
-/// memory of a process whose program is unreadable.
+/// Returns a house that belongs to the user without permissions, and the path of a copy of the
+/// program. The copy is readable, because the system closes the memory of every process whose
+/// program is unreadable.
 fn house() -> (House, PathBuf) {
     let house = House::with(CONFIG);
     let program = house.path("organism");

@@ -225,8 +225,8 @@ fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
     out
 }
 
-/// The records of a run whose agent runs on a remote host if `is_far`, and otherwise in the pump's
-/// process.
+/// Plays a run and returns its records. The agent runs on a remote host if `is_far`, and otherwise
+/// in the pump's process.
 fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]) -> Vec<String> {
     let mut changes = vec![("BUDGET", budget)];
     if !is_far {
@@ -461,8 +461,8 @@ fn a_stopping_host_ends_its_turns_and_takes_no_more() {
     house.verified();
 }
 
-/// If the server fails while the model answers, the answer waits for the server, and the model is
-/// not called again.
+/// If the NATS server fails while the model answers, the answer waits until the server is back, and
+/// the model is not called again.
 #[test]
 fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
     let server = server();

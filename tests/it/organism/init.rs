@@ -45,7 +45,8 @@ impl Projects {
         self.command(directory, arguments).output().unwrap().into()
     }
 
-    /// Writes a project into `new`, and asserts that `check` has no notes.
+    /// Writes a project into the directory `new`, and asserts that `organism check` accepts the
+    /// project without notes.
     fn init(arguments: &[&str]) -> Self {
         let projects = Self::new();
         let made = projects.organism("", &[&["init"], arguments, &["new"]].concat());

@@ -37,7 +37,7 @@ const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
 /// Number of refused starts after which the campaign ends early.
 const REFUSED_MAX: usize = 10;
-/// One kill out of this number is a crash at a failpoint.
+/// One kill in this many is a crash at a failpoint.
 const AIMED_EVERY: u64 = 5;
 
 /// Failpoints between the moment when a record is durable and the end of its effects.
@@ -79,7 +79,8 @@ impl Choices {
 /// How the organism is killed.
 #[derive(Debug, Clone)]
 enum Death {
-    /// `kill -9` after this run has recorded a number of messages, and after a pause.
+    /// `kill -9` some time after the organism has recorded a number of messages in this run. The
+    /// fields are the number of messages and the time.
     Random(u64, Duration),
     /// The process aborts at a failpoint.
     Aimed(String),
@@ -209,7 +210,7 @@ impl fmt::Display for Total {
     }
 }
 
-/// The seed in `SEED`, or a new one; the output states it.
+/// Creates the random choices from the seed in `SEED`, or from a new seed. Prints the seed.
 pub fn choices() -> Choices {
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = environment("SEED").unwrap_or_else(|| clock().as_nanos() as u64);
@@ -294,7 +295,8 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
     total.messages += tail.messages - before;
 }
 
-/// Stops the commands that read beside the pump, even if the campaign fails.
+/// When this value is dropped, the commands that read the journal beside the pump stop, even if the
+/// campaign fails.
 struct StopReaders<'s>(&'s AtomicBool);
 
 impl Drop for StopReaders<'_> {
@@ -303,8 +305,9 @@ impl Drop for StopReaders<'_> {
     }
 }
 
-/// Commands in other processes, which sometimes hold the journal open while a pump dies and the
-/// next one starts.
+/// Runs commands in other processes until `stop` is set. Such a command sometimes holds the journal
+/// open while a pump dies and the next one starts. Returns the output of a command that failed as
+/// an error.
 fn read_beside(house: &House, stop: &AtomicBool) -> Result<(), CommandOutput> {
     let commands: &[&[&str]] = match torture() {
         true => &[&["threads", "--json"], &["verify"], &["stats"], &["approvals"]],
@@ -355,7 +358,8 @@ fn kill_again_and_again(
     Ok(())
 }
 
-/// Starts the organism again, waits until all calls have ended, and judges. Returns a summary.
+/// Starts the organism again, waits until all calls have ended, and compares the ledgers, the
+/// record and the effects. Returns a summary.
 pub fn settle(house: &House, clients: Clients) -> String {
     settle_running(house, clients, start(house, None))
 }

@@ -1,4 +1,4 @@
-//! The live channel: states and texts of model calls, for people who watch.
+//! The live channel shows people the states and the texts of model calls while the calls run.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::fs::PermissionsExt as _;
@@ -308,12 +308,14 @@ for _ in range(int(sys.argv[3])):
     print(lines.readline(), end="")
 "#;
 
-/// The first response to a subscription that claims to be granted already.
+/// Subscribes to the live channel with a request that claims to be granted already. Returns the
+/// first response.
 fn claimed(house: &House, mark: Option<String>) -> String {
     watched(house, mark, json!({}), 1)
 }
 
-/// The first lines of the responses to a subscription that claims to be granted already.
+/// Subscribes to the live channel with a request that claims to be granted already. Returns the
+/// first `lines` lines of the responses.
 fn watched(house: &House, mark: Option<String>, mut request: Json, lines: usize) -> String {
     request["do"] = "live".into();
     request["granted"] = "text".into();

@@ -1,5 +1,6 @@
-//! Lost, replaced or forged journals, and the operator's acceptance of each. An acceptance is
-//! durable together with its record, or does not exist.
+//! Journals that are lost, replaced or forged, and the operator's acceptance of each loss. Even
+//! after a kill during an acceptance, the acceptance is either durable and on record, or has no
+//! effect.
 
 use std::path::PathBuf;
 
@@ -150,7 +151,7 @@ fn a_repair_that_is_killed_anywhere_has_accepted_nothing_or_is_on_record() {
     house.verified();
 }
 
-/// Whether the journal exists and contains the action.
+/// Whether the journal exists and contains an operator's acceptance of a loss.
 fn has_action(house: &House) -> bool {
     let Ok(reader) = JournalReader::open(&house.data()) else { return false };
     let last = reader.last().unwrap();

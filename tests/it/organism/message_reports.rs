@@ -49,7 +49,7 @@ text = '<done xmlns="urn:example:talk"><n>1</n></done>'
 
 const THREAD: &str = "sess-approved";
 
-/// A house whose writer called a listener after an approval. Returns the id of that call.
+/// Returns a house whose writer called a listener after an approval, and the id of the call.
 fn approved() -> (House, String) {
     let house = House::with(CONFIG);
     house.write("turns.toml", TURNS);

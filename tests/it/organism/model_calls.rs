@@ -180,7 +180,8 @@ fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     house.verified();
 }
 
-/// Calls that end early do not free a budget: their cost is not available again.
+/// The cost of a call that ends early stays spent. So a budget is used up even if every call is
+/// cancelled early.
 #[test]
 fn calls_that_end_early_do_not_spend_a_budget_twice() {
     let provider = Provider::start(vec![ScriptedResponse::Trickle]);
@@ -283,7 +284,8 @@ fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
     house.verified();
 }
 
-/// A pause that exceeds the limit is not awaited: the next route is tried, or the call fails.
+/// If a provider demands a pause that exceeds the limit, the call does not wait for the provider:
+/// the call tries the next route, or fails.
 #[test]
 fn a_retry_after_of_an_hour_is_not_waited_for() {
     let limited =
@@ -310,8 +312,8 @@ fn a_retry_after_of_an_hour_is_not_waited_for() {
     house.verified();
 }
 
-/// The requests on each route are limited to the model's attempts, over all layers and attempts of
-/// the call.
+/// Each route gets at most as many requests as the model has attempts. This limit holds over all
+/// layers and over all attempts of the agent's call together.
 #[test]
 fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     let dead =
@@ -333,7 +335,8 @@ fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     house.verified();
 }
 
-/// A request whose pump was killed also counts against the limit of requests.
+/// A model request counts against the limit of requests even if the pump is killed during the
+/// request.
 #[test]
 fn requests_before_the_death_of_a_pump_count() {
     let provider = Provider::start(vec![

@@ -7,8 +7,8 @@ use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/tour.toml");
 
-/// A workflow whose first goal ends only after the file `let-go` exists, so that its runs stay
-/// open. Goals of agents follow.
+/// A workflow whose runs stay open, because their first goal ends only after the file `let-go`
+/// exists. The later goals have agents.
 const DEFINITION: &str = r#"
 [workflows.tour]
 input = { topic = "text", unit = ["integer"] }

@@ -1,4 +1,4 @@
-//! Operators' keys for tests, which open them by the dozen.
+//! Operators' keys that open fast, because the tests open many of them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,8 +10,9 @@ use pkcs8::pkcs5::{pbes2, scrypt};
 use pkcs8::{LineEnding, PrivateKeyInfo};
 use rand_core::OsRng;
 
-/// Logarithm of the number of blocks that a guess at a passphrase derives. `organism operator key`
-/// takes 17, which is a third of a second and 128 MB each time a key is opened.
+/// Binary logarithm of the number of blocks that scrypt computes for each guess at a passphrase.
+/// `organism operator key` uses 17, which takes a third of a second and 128 MB each time a key is
+/// opened.
 const GUESS_COST_LOG: u8 = 4;
 
 /// Writes a new key as `organism operator key` does, except that a guess at its passphrase costs

@@ -131,7 +131,7 @@ fn ask_until_served(house: &House, partition: u32, number: u32) -> CommandOutput
     })
 }
 
-/// Effects of a host's listeners, one line of listener, message and attempt for each.
+/// Effects of a host's listeners. Each line names the listener, the message and the attempt.
 fn effects(house: &House) -> Vec<String> {
     let noted = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
     noted.lines().map(str::to_owned).collect()
@@ -328,7 +328,8 @@ fn the_same_key_is_the_same_message_in_every_process() {
     }
 }
 
-/// The threads of the ping with this key, according to the process on this host.
+/// Sends the ping with this key through the process on this host. Returns the thread that each
+/// response names.
 fn threads_of(house: &House, key: &str) -> Vec<String> {
     use std::io::{BufRead as _, BufReader, Write as _};
     let path = organism::service::socket_path(&house.data());

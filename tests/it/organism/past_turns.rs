@@ -120,8 +120,8 @@ const CHANGES: &[Change] = &[
     ("no config", |house| house.write("organism.toml", "[organism\n")),
 ];
 
-/// Names of changes after which the test sends no request, because the recorded turns of the agent
-/// would not fit.
+/// Names of changes after which the test sends no request, because the agent's recorded turns do
+/// not fit the changed project.
 const NOT_SENT: &[&str] = &["transport", "peers", "model", "no agent", "no config"];
 
 #[test]
@@ -157,8 +157,9 @@ fn a_turn_is_shown_as_it_was_sent_whatever_the_config_is_now() {
     assert!(text.out.starts_with(&proof), "{text:?}");
 }
 
-/// A turn that stored nothing of its request is rendered with the config that was in force at its
-/// hand-over. If that config is not stored, the present config is used, and the reason is stated.
+/// If a turn has stored nothing of its request, the request is rendered with the config that was in
+/// force when the turn was handed over. If that config is not stored, the present config is used.
+/// If the present config does not render the same request, the command fails with the reason.
 #[test]
 fn a_turn_without_inputs_needs_the_config_of_its_time() {
     let with_config = house("forget-the-inputs");

@@ -1,5 +1,5 @@
 //! The public corpus of model turns, played in a whole organism. Each case is the first turn of a
-//! separate agent, whose second turn is its final.
+//! separate agent. In its second turn, the agent ends its call with a final payload.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

@@ -532,7 +532,8 @@ fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A stub at the path of a socket. It records requests and sends no response.
+/// Opens a socket of the test at this path, in place of an organism's socket. The socket sends no
+/// response. Returns the requests that the socket receives.
 fn forge(path: &Path) -> Arc<Mutex<String>> {
     let received = Arc::new(Mutex::new(String::new()));
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();

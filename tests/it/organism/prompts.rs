@@ -10,7 +10,8 @@ use crate::model::wires::{ANTHROPIC, OPENAI, Scene, Wire};
 const SSE: &str = "Content-Type: text/event-stream; charset=utf-8\r\n";
 const FINAL: &str = "<said xmlns=\"urn:example:talk\">written</said>";
 
-/// A provider that answers twice in this wire format: first without an action, then with the final.
+/// A provider that answers twice in this wire format: first with a text without an action, then
+/// with the agent's final payload.
 fn provider(wire: &Wire) -> Provider {
     assert!(FINAL.contains(super::TALK), "the namespace of the config");
     let answers = ["A first thought.", FINAL].map(|text| {

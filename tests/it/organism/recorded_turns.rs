@@ -71,7 +71,8 @@ turn = 5
 text = '<done><n>5</n></done>'
 "#;
 
-/// Recorded turns of a conversation of two requests, each with a native call and a final in a slot.
+/// Recorded turns of a conversation of two requests. Each request leads to a native call, and then
+/// to a report in the slot of a turn.
 const SLOTS: &str = r#"
 recorded = "for a test"
 [[turn]]

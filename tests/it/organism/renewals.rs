@@ -1,4 +1,5 @@
-//! Long conversations, from the config to the answers that clients get.
+//! Conversations that exceed the limits of one request, from the config to the answers that clients
+//! get.
 
 use super::{House, say, talk_reply};
 

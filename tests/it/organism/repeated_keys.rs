@@ -110,10 +110,10 @@ fn requests() -> [(&'static str, String, i32); 5] {
     ]
 }
 
-/// Key of each request, with the output of `send` for people and for programs.
+/// For each request: its key, the output of `send`, and the lines of `send --json`.
 type Results = Vec<(String, String, Vec<String>)>;
 
-/// Sends every request with its key, once for people and once for programs.
+/// Sends every request twice with its key: once with `send`, and once with `send --json`.
 pub fn send_all(house: &House) -> Results {
     let of = |(key, text, code): &(&str, String, i32)| {
         let sent = house.send_text(text, &["--key", key]);

@@ -1,5 +1,5 @@
-//! `organism replay` decides every record of real runs again, and names a record that the pump
-//! would not write.
+//! `organism replay` lets the core decide again on every recorded input of real runs. The report
+//! names a record that the core would not write.
 
 use organism::envelope::Disposition;
 use organism::ids::Position;
@@ -83,7 +83,8 @@ fn replayed(house: &House) -> ReplayReport {
     replay(&house.data(), 0, &mut |_, _| {}).unwrap()
 }
 
-/// Records of a house, and another house into which they are written with a change.
+/// The records of a house, and a copy of the house. A test writes the records into the copy with
+/// one record changed.
 struct Forgery {
     house: House,
     records: Vec<Record>,
@@ -99,7 +100,8 @@ impl Forgery {
         Self { house, records }
     }
 
-    /// Changes the record at `index`, writes all records with matching hashes, and replays them.
+    /// Changes the record at `index`, writes all records so that their hashes match again, and
+    /// replays them.
     fn with(&self, index: usize, change: impl Fn(&mut Record)) -> ReplayReport {
         let mut records = self.records.clone();
         change(&mut records[index]);

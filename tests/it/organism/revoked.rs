@@ -5,7 +5,8 @@ use std::time::Instant;
 use super::nats_config::{Echo, guarded};
 use super::{House, say, talk_reply, until};
 
-/// Sends until the result is definite. Returns the exit code.
+/// Sends a request with this number. Returns the exit code, which is 0 for a correct answer, and
+/// otherwise 1 or 75.
 fn send(house: &House, number: u32) -> i32 {
     let text = number.to_string();
     let told = house.send_text(&say(&text), &["--key", &text]);

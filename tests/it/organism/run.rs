@@ -1,5 +1,5 @@
-//! `organism run`: only one process runs at a time. The process is drained at its end, and the next
-//! start continues its work.
+//! `organism run`: only one process runs at a time. A process that stops finishes its deliveries in
+//! flight, and the next start continues the calls that wait.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;

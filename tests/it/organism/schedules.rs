@@ -1,4 +1,4 @@
-//! Schedules of a running organism: over kills, missed times, commands and changes of the config.
+//! Schedules of a running organism: kills, missed times, commands, and changes of the config.
 
 use std::process::Command;
 use std::sync::Arc;

@@ -59,7 +59,8 @@ impl Signing {
         Self::with_ana(|signing| signing.write_key("ana"))
     }
 
-    /// `ana_key` writes the key of one operator and returns its public key.
+    /// Creates the directory with its config and keys. `ana_key` writes the key of the operator
+    /// `ana` and returns the public key.
     fn with_ana(ana_key: impl FnOnce(&Self) -> String) -> Self {
         let house = House::with(CONFIG);
         house.copy("commander.py");
@@ -104,12 +105,13 @@ impl Signing {
         command
     }
 
-    /// Runs a command that finds the passphrase of the keys.
+    /// Runs a command whose environment names the file with the passphrase of the keys.
     fn signs(&self, arguments: &[&str]) -> CommandOutput {
         self.signing_command(arguments).output().unwrap().into()
     }
 
-    /// Sends a ping whose call is held. Returns the call's message, hash and thread.
+    /// Sends a ping, which opens a call that is held for an approval. Returns the message, the hash
+    /// and the thread of the call.
     fn hold(&self, number: &str) -> (String, String, String) {
         let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
         assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -433,8 +435,8 @@ fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
 
-/// Starts an organism that cannot determine the origin of its callers. Returns the organism with a
-/// call that it holds.
+/// Starts an organism that cannot determine the origin of its callers, and sends a ping, which
+/// opens a held call. Returns the organism, and the message and the hash of the call.
 fn blind(signing: &Signing) -> (Running, String, String) {
     let mut command = signing.house.command(&["run"]);
     let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();

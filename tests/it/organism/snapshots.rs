@@ -1,4 +1,4 @@
-//! Starts of the real command that continue from a snapshot, on an embedded journal.
+//! The real command continues from a snapshot when it starts on an embedded journal.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -149,8 +149,8 @@ fn a_snapshot_that_cannot_be_used_is_ignored_and_made_again() {
     }
 }
 
-/// A start that continues from a snapshot does not compare the rows of older trees in the derived
-/// table of trees. The proof in the background does.
+/// A start that continues from a snapshot does not check the rows of older trees in the derived
+/// table of trees. The proof in the background checks these rows, and writes a wrong row anew.
 #[test]
 fn a_wrong_row_of_an_older_tree_is_written_anew_after_the_proof() {
     for change in [
@@ -176,8 +176,9 @@ fn a_wrong_row_of_an_older_tree_is_written_anew_after_the_proof() {
     }
 }
 
-/// The table of trees is older than the snapshot after a kill. A start brings the table up to date
-/// without writing the rows of trees that have no later record; here these rows are marked.
+/// After a kill, the table of trees is older than the snapshot. A start brings the table up to
+/// date, and writes only the rows of trees with later records. The test changes the other rows
+/// beforehand, to show that the start does not write them.
 #[test]
 fn a_start_after_a_kill_writes_only_the_rows_of_trees_with_later_records() {
     let house = house();

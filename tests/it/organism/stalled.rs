@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use super::{CONFIG, CommandOutput, House, numbered, say, until};
 
-/// Starts a `send` that waits. Also returns the first line about a wait that the `send` prints.
+/// Starts a `send` that waits for its result. Also returns the first line in which the `send`
+/// reports a wait.
 fn send(house: &House, payload: &str, arguments: &[&str]) -> (Child, String) {
     house.write("payload.xml", payload);
     let mut send = house.command(&["send", "payload.xml", "--as", "desk"]);
@@ -26,8 +27,8 @@ fn send(house: &House, payload: &str, arguments: &[&str]) -> (Child, String) {
     (send, wait.expect("a wait is reported before the end"))
 }
 
-/// A client whose call a pause holds back gets a report of the pause, with the command that ends
-/// the pause. A client that repeats the key of the call gets the same report.
+/// If a pause holds back a client's call, the client gets a report of the pause, with the command
+/// that ends the pause. A client that repeats the key of the call gets the same report.
 #[test]
 fn a_client_of_a_paused_call_gets_the_command_that_ends_the_pause() {
     let house = House::with(CONFIG);
@@ -77,7 +78,8 @@ async fn a_client_that_waits_again_gets_the_wait_of_its_call() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A call that no process takes is reported to its client with the time at which the call fails.
+/// If no process serves a client's call, the client gets a report with the time at which the call
+/// fails.
 #[test]
 fn a_client_of_an_absent_listener_gets_the_time_at_which_its_call_fails() {
     let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./dead\"]\ntimeout = \"8s\"");

@@ -28,8 +28,8 @@ fn ask(house: &House, number: &str) -> String {
     sent.out
 }
 
-/// Asserts that a start is refused without sending anything, and that the error message names both
-/// projects.
+/// Asserts that `send` and `run` refuse to start the organism, print no result, and name both
+/// projects in the error message.
 #[track_caller]
 fn is_refused(house: &House, stream: &str, journal: &str) {
     house.write("ping.xml", numbered("ping", "9"));

@@ -67,7 +67,7 @@ fn records(house: &House) -> u64 {
     house.reader().last().unwrap().0
 }
 
-/// Sends a payload whose call is held. Returns the message id of the call.
+/// Sends a payload, which opens a held call. Returns the message id of the call.
 fn hold(house: &House, list: &str, payload: &str) -> String {
     let sent = house.send_text(payload, &["--no-wait"]);
     assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");

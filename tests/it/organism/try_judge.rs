@@ -158,7 +158,7 @@ fn a_fault_instead_of_a_reply_is_given_to_no_judge() {
     assert!(judge["reason"].to_string().contains("a fault stands against a reply"), "{judged:#}");
 }
 
-/// The judge has a thread in the journal of the trial, and `replay` decides that journal again.
+/// The judge has a thread in the journal of the trial, and `organism replay` accepts that journal.
 #[test]
 fn a_judgement_is_a_thread_of_the_trials_journal() {
     let house = judged(&one(say("x")), &[&verdict("true", "It is the same.")]);

@@ -293,7 +293,7 @@ fn a_turn_without_a_recorded_answer_asks_no_model_without_a_budget() {
     assert!(asked.err.contains("NO_SUCH_KEY"), "{asked:?}");
 }
 
-/// Finals with the same values in different notations are equal.
+/// Final payloads with the same values in different notations count as equal.
 #[test]
 fn finals_are_compared_by_their_schema() {
     let house = house();

@@ -3,7 +3,8 @@
 
 use super::{CONFIG, House, numbered, say};
 
-/// Sends a ping whose call is held. Returns the call's message, hash and thread.
+/// Sends a ping, which opens a call that is held for an approval. Returns the message, the hash and
+/// the thread of the call.
 fn hold(house: &House, number: &str) -> [String; 3] {
     let sent = house.send_text(&numbered("ping", number), &["--no-wait", "--json"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

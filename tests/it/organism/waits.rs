@@ -1,10 +1,11 @@
-//! Notices for a waiting client about calls that wait in its tree.
+//! A waiting client gets reports about the calls in its tree that wait.
 
 use super::model_calls::{CONFIG, THREAD, end, sending};
 use super::provider::{Provider, ScriptedResponse};
 use super::{House, TALK};
 
-/// Config lines of a writer whose tool's calls are held.
+/// Config lines that let a writer call the listener `solo`, and that hold each of these calls for
+/// an approval.
 const HELD: &str = r#"
 peers = ["solo"]
 

@@ -74,7 +74,7 @@ fn a_backup_restored_without_its_key_continues_after_one_repair() {
     goes_on(&house);
 }
 
-/// Restores a backup, and the key from a copy.
+/// Restores a backup, and then puts back a copy of the host's key.
 fn restore_with_key(house: &House, backup: &Path) {
     let kept = house.path("kept-key");
     std::fs::copy(house.state().join("key"), &kept).unwrap();

@@ -151,7 +151,7 @@ fn a_cancelled_run_leaves_no_goal_under_way() {
     house.verified();
 }
 
-/// The config of a tour whose units of work are never done.
+/// The config of the workflow `tour`, with a listener that never finishes a unit of work.
 fn with_held_units() -> String {
     let config = CONFIG.replace("player.py\", \"back\"", "player.py\", \"back\", \"let-go\"");
     let hold = config.replace("accepts = [\"work\"]", "accepts = [\"hold\"]");

@@ -1,5 +1,6 @@
-//! Kills of a workflow that has every part: goals at once, items, a vote, a verification, a loop, a
-//! supervisor, roles, a workflow that undoes, and listeners whose calls are not repeated.
+//! Kills during a workflow that has every part: goals at once, items, a vote, a verification, a
+//! loop, a supervisor, roles, an inner workflow that undoes its calls, and listeners whose calls
+//! are not repeated.
 //!
 //! After each kill the run continues from its record. `SEED=…` repeats the choices;
 //! `ORGANISM_TORTURE=1` enlarges the campaigns to `KILLS` kills.
@@ -25,7 +26,7 @@ use judge::RunHistory;
 /// Maximum number of kills in a long campaign.
 const KILLS_MAX: u64 = 200;
 
-/// A config with fourteen goals, including the goals of the workflow that undoes.
+/// A config with fourteen goals, including the goals of the inner workflow that undoes its calls.
 const CONFIG: &str = concat!(
     r#"
 organism.name = "talk"
@@ -168,8 +169,9 @@ fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
     (!is_gone).then_some(running)
 }
 
-/// For each of these numbers, starts the organism and kills it after so many steps. Ends when the
-/// run is over or a workflow is at its last attempt. Returns the number of kills.
+/// For each number in `steps`, starts the organism and kills it after this number of steps. Stops
+/// early when the run is over, or when a workflow is at its last attempt. Returns the number of
+/// kills.
 fn die_and_resume(house: &House, steps: impl Iterator<Item = u64>) -> usize {
     let mut deaths = 0;
     for nth in steps {
@@ -184,7 +186,7 @@ fn die_and_resume(house: &House, steps: impl Iterator<Item = u64>) -> usize {
     deaths
 }
 
-/// Subthreads of the run in which goals of agents are carried out.
+/// Subthreads of the run. In each of them, an agent carries out a goal.
 fn goal_threads() -> BTreeSet<String> {
     TURNS.iter().map(|(_, thread, _)| format!("sess-grandrun.{thread}")).collect()
 }

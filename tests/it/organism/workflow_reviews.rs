@@ -1,4 +1,4 @@
-//! Runs in a whole organism. Their outputs are reviewed before they count.
+//! Workflows in a whole organism. The outputs of their goals are reviewed before the outputs count.
 
 use serde_json::Value as Json;
 
@@ -28,7 +28,7 @@ const OUTPUT: &str = concat!(
     "<missed>Why?</missed></survey-output>\n",
 );
 
-/// The document of the goal in this thread.
+/// The document that an agent got as its goal in this thread.
 fn document(house: &House, thread: &str) -> String {
     let goals = messages(house, "goal");
     let goal = goals.iter().find(|goal| goal["thread"] == thread).unwrap();

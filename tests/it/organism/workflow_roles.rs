@@ -57,7 +57,8 @@ fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&["--new", "sess-delegate"], more].concat())
 }
 
-/// The thread and the document of each goal that an agent got, in order.
+/// For each goal that an agent got: the goal's thread and document. The goals are in the order of
+/// the record.
 fn documents(house: &House) -> Vec<(String, String)> {
     let goals = messages(house, "goal");
     let document = |goal: &Json| {
@@ -240,8 +241,8 @@ input = { question = ["text"] }
 study = { each = "input/question", agent = "lead", roles = { agent = "specialist", max = 1 }, retry = 1, supervisor = "judge", corrections = 1, prompt = "Answer: {{item}}" }
 "#;
 
-/// A house with a run of two items. The first item is corrected, and the second runs again after a
-/// failure. Each run of an item delegates.
+/// A house with a run of two items. The first item is corrected, and the second item runs again
+/// after a failure. Each time an item runs, the agent `lead` delegates a task to `specialist`.
 fn study() -> House {
     let (config, _) = CONFIG.split_once("[workflows.research]").unwrap();
     let judge = "agents.judge = { model = \"voice\", transport = \"xml\" }\n";

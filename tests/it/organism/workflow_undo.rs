@@ -1,4 +1,5 @@
-//! Workflows that undo, in a whole organism, with a listener that keeps a ledger.
+//! Workflows that undo their calls after a failure, in a whole organism. A listener keeps a ledger
+//! of bookings and cancellations.
 
 mod races;
 
@@ -233,8 +234,8 @@ fn is_over(house: &House) -> bool {
 }
 
 /// Kills the organism at the `nth` pass of a failpoint, and starts it again. Asserts that no
-/// booking is cancelled twice, and that each booking is cancelled or listed. Returns whether the
-/// organism died before the run was over.
+/// booking is cancelled twice, and that each booking is either cancelled or reported as not undone.
+/// Returns whether the organism died before the run was over.
 fn dies_and_undoes_once(place: &str, nth: u32) -> bool {
     let house = house(CONFIG);
     let mut running = start(&house, Some(&format!("{place}:{nth}")));

@@ -1,4 +1,4 @@
-//! Deliveries that no listener took do not count as attempts.
+//! A delivery does not count as an attempt if no process of its listener takes the delivery.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ fn joined(world: &mut World) {
     world.step(Event::Joined { listener: name("finder"), detail: "here".to_owned() });
 }
 
-/// Reports each delivery as not taken, for this time. Returns these deliveries.
+/// During `time`, reports each delivery to the pump as not taken, because the listener is absent.
+/// Returns these deliveries.
 fn absent_for(world: &mut World, time: Duration) -> Vec<Delivery> {
     let until = world.now.plus(time);
     let mut probes = Vec::new();

@@ -39,7 +39,8 @@ fn spawn(label: &str, limits: &str) -> String {
     core("spawn-thread", &format!("suggested_sub_id=\"{label}\" {limits}"), &inner)
 }
 
-/// Opens a tree whose root spawns a writer with each of these limits, and waits for all of them.
+/// Opens a tree. For each entry of `limits`, the root thread spawns a writer with the limits of the
+/// entry. The root thread then waits for all writers.
 fn spawned(world: &mut World, limits: &[(&str, &str)]) -> (ThreadId, CallId) {
     let (thread, call) = world.open("desk", &word("plan", "p"));
     let mut outcome: Vec<_> = limits.iter().map(|(label, limits)| spawn(label, limits)).collect();

@@ -1,4 +1,5 @@
-//! Bound threads: every close of the call that opened a bound thread cancels the thread.
+//! Bound threads: if the call that opened a bound thread is closed for any reason, the thread is
+//! cancelled.
 
 use std::time::Duration;
 
@@ -300,7 +301,7 @@ fn a_bound_thread_is_unknown_to_later_calls_once_its_call_has_closed() {
 }
 
 /// A call in a bound thread ends as cancelled, even if the thread beneath that call ends first. In
-/// an unbound thread, the call would go on with the result of the thread beneath.
+/// an unbound thread, the call would continue with the result of the thread beneath it.
 #[test]
 fn a_call_of_a_bound_thread_ends_as_cancelled_whatever_else_would_end_it() {
     let wall_time = Duration::from_secs(3600);

@@ -32,7 +32,7 @@ const CLIENTS: usize = limits::INBOX_REQUESTS_MAX / limits::NEW_THREADS_AT_ONCE 
 struct Stuck {
     handle: Handle,
     pump: JoinHandle<Result<(), Error>>,
-    /// Releases the journal when it is dropped.
+    /// Dropping this sender releases the journal.
     let_go: Option<Sender<()>>,
     place: Kept,
 }

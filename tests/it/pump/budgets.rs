@@ -117,7 +117,7 @@ fn the_cost_of_a_failed_attempt_is_spent() {
     world.check_replay();
 }
 
-/// F14: the reservation of a failed attempt is free again.
+/// F14: after a failed attempt, another call can reserve the amount that the attempt had reserved.
 #[test]
 fn a_failed_attempt_gives_back_what_it_had_set_aside() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -144,8 +144,8 @@ fn spent(world: &World, delivery: &Delivery) -> (u64, u64) {
     (usage.model_calls, usage.tokens)
 }
 
-/// Design 5.29: if a call of the bus is closed before its model call ends, the model call is
-/// charged at its end, with its actual cost.
+/// Design 5.29: if an agent's call is closed while its model call still runs, the model call is
+/// charged when it ends, with its actual cost.
 #[test]
 fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
@@ -204,7 +204,8 @@ pub fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
     world.check_replay();
 }
 
-/// The number of tries of a route is limited over all attempts of the turn, also after a restart.
+/// The number of requests on each route is limited over all attempts of a turn, also after a
+/// restart.
 #[test]
 fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
     let mut world = limited(TreeLimits::default());
@@ -287,8 +288,8 @@ fn an_agents_budget_is_within_the_budget_of_the_tree() {
     assert_eq!(world.reserve(&woken, 5_000, Money::default()), Ok(()), "the thinker is free");
 }
 
-/// O11: money is counted by the price of tokens. A budget of money warns and ends like a budget of
-/// tokens.
+/// O11: the cost in money is computed from the prices of tokens. A spent budget of money leads to
+/// the same warning and the same end as a spent budget of tokens.
 #[test]
 fn money_is_a_budget_too() {
     let limit = Money::of_units(0.01);

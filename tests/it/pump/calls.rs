@@ -164,8 +164,8 @@ fn a_call_that_ends_takes_what_is_beneath_with_it_and_answers_are_late() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O3, O7: a timer that fires while a call of the agent is open does not wake the agent. The final
-/// closes the agent's call.
+/// O3, O7: a timer that fires while a call of the agent is open does not wake the agent. The
+/// agent's final payload closes the agent's own call.
 #[test]
 fn a_timer_does_not_wake_while_a_call_is_out() {
     let mut world = World::new(vec![

@@ -29,8 +29,8 @@ fn after_two_rounds() -> World {
     world
 }
 
-/// O6: the window keeps the requested number of items, or all items if there are fewer. The request
-/// and the confirmation do not count.
+/// O6: the window keeps the requested number of items, or all items if there are fewer. The
+/// `clear-context` request and its confirmation do not count as items.
 #[test]
 fn the_window_keeps_the_smaller_of_requested_and_present() {
     for (keep, kept) in [(1, 1), (4, 4), (5, 5), (6, 5), (4_000_000_000, 5)] {

@@ -21,8 +21,8 @@ use super::driver::{PATIENCE, Running, silent, start, start_hosting};
 use super::slow_disk::Silent;
 use super::world::{name, word};
 
-/// Time-out of the server for a connection. The time-out exceeds the time for which a test waits
-/// for a stop, so that the server does not end the connection first.
+/// Time-out of the server for a connection. It is longer than a test waits for the server to stop,
+/// so that the server does not end the connection first.
 const SERVER_PATIENCE: Duration = PATIENCE.saturating_mul(3);
 
 /// Opens a server in front of a pump. Returns the server and the path of its socket.
@@ -139,8 +139,9 @@ async fn first_line(connection: &mut UnixStream) -> String {
     line
 }
 
-/// A client that disconnects frees its place, and queries need no place. Clients may wait for weeks
-/// for a person's decision, so the person must be able to decide while all places are taken.
+/// The number of waiting connections is limited. A client that disconnects makes room for another
+/// one, and queries do not count. Clients may wait for weeks for a person's decision, so the person
+/// must be able to decide while the limit is reached.
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     let (running, server, path) = never_answering();
@@ -311,7 +312,7 @@ async fn a_follower_gets_a_line_where_something_is_recorded_and_none_otherwise()
     end(running).await;
 }
 
-/// Connects a follower, whose request is in the socket before the server accepts the connection.
+/// Connects a client that sends a `follow` request before the server accepts the connection.
 fn follow_now(path: &Path) -> UnixStream {
     let mut client = std::os::unix::net::UnixStream::connect(path).unwrap();
     client.write_all(b"organism/2 {\"do\":\"follow\"}\n").unwrap();

@@ -1,4 +1,4 @@
-//! Delegation: an agent gives a task of its goal to another agent, as often as the goal allows.
+//! Delegation: an agent gives a task to another agent, as often as the first agent's goal allows.
 
 use std::time::Duration;
 

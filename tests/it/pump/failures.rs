@@ -192,14 +192,15 @@ fn a_heartbeat_moves_the_deadline_of_the_current_attempt_only() {
     assert_eq!(world.result(call), "failed: system-error timeout");
 }
 
-/// Notes that the host has received the answer to a delivery. The answer is stepped later.
+/// Informs the core that the host has received the answer to a delivery. The core gets the answer
+/// itself later.
 fn arrive(world: &mut World, delivery: &Delivery) -> Time {
     let Delivery { listener, call, attempt, .. } = delivery;
     world.core.answer_arrived(listener, *call, *attempt, world.now);
     world.now
 }
 
-/// Steps an answer that arrived at this time.
+/// Gives the core an answer to `delivery` that arrived at the time `arrived`.
 fn answer_of(world: &mut World, delivery: &Delivery, arrived: Time) {
     let payload = word("found", "f");
     let payloads = vec![world.gate.check(&delivery.listener, payload.as_bytes())];
@@ -342,8 +343,8 @@ fn a_listener_that_emits_rubbish_has_its_call_ended() {
     .assert_eq(&format!("{rules:#?}\n"));
 }
 
-/// Section 6: a forged system payload is refused under its true sender, and never delivered as a
-/// system payload.
+/// Section 6: a listener or client cannot forge a payload of the core. The payload is refused, the
+/// refusal names its true sender, and the payload is never delivered.
 #[test]
 fn only_the_core_writes_system_payloads() {
     let forged = core("thread-result", "thread_id=\"sess-x\" status=\"completed\"", "");
@@ -404,8 +405,8 @@ fn excess_actions_are_refused_one_by_one() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// T11, T15: findings that belong to no payload share one `huh`; each broken payload has its own
-/// `huh` in its place.
+/// T11, T15: findings about the turn as a whole share one `huh`. Each broken payload has its own
+/// `huh`, at the position of this payload in the turn.
 #[test]
 fn broken_actions_and_findings_are_fed_back() {
     let mut world = world();

@@ -90,8 +90,8 @@ fn a_fork_gets_the_recorded_results_and_no_listener_is_given_its_calls() {
     world.check_replay();
 }
 
-/// Issue 18, 1.6: a call that the source does not have is held for an operator, also over a
-/// restart. The approved call goes to its listener.
+/// Issue 18, 1.6: a call that the source does not have is held for an operator, even after a
+/// restart. After the approval, the call goes to its listener.
 #[test]
 fn a_call_that_the_source_does_not_have_is_held() {
     let mut world = world();

@@ -1,5 +1,5 @@
-//! Goals: payloads that agents accept from workflows alone. The answer to a goal has a form of its
-//! own.
+//! Goals: payloads that agents accept from workflows alone. An agent answers a goal with a separate
+//! payload, not with the final payload of its other calls.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
 
-/// Contracts in which `flow` may send goals to `writer`, and `writer` declares the final `report`.
-/// `desk` and `helper` may call `writer`.
+/// Contracts in which `flow` may send goals to `writer`, and `writer` ends its other calls with
+/// `report`. `desk` and `helper` may call `writer`.
 fn contracts() -> Vec<Contract> {
     vec![
         client("desk", &["flow", "writer", "helper", "plain"]),

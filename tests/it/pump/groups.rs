@@ -1,4 +1,5 @@
-//! Groups: one payload name that several peers accept is one call with legs.
+//! Groups: if several peers accept one payload name, a payload of this name opens one call with a
+//! leg to each of these peers.
 
 use std::time::Duration;
 
@@ -208,7 +209,7 @@ fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
     assert_eq!(news, ["timer-fired", "thread-result completed"]);
 }
 
-/// A client's call to a group that gathers, with a delivery to each leg.
+/// A client's call to a group of three peers, with the delivery to each peer.
 struct ClientGroup {
     world: World,
     thread: ThreadId,

@@ -1,4 +1,4 @@
-//! Questions to people: calls that wait for an answer without a time limit, also over restarts.
+//! Questions to people: calls that wait for an answer without a time limit, even across restarts.
 
 use std::time::Duration;
 
@@ -183,8 +183,8 @@ fn questions_of_an_agent_count_for_the_client_of_its_tree() {
     world.check_replay();
 }
 
-/// Calls that wait for people do not fill the backlog for other clients. The test steps a core of
-/// its own, because the checks of [`World`] would read all records after each step.
+/// Calls that wait for people do not fill the backlog for other clients. The test uses a copy of
+/// the core without the checks of [`World`], which would read all records after each step.
 #[test]
 fn calls_that_wait_for_people_leave_other_clients_their_room() {
     // Each submission is held at each of them.

@@ -22,7 +22,7 @@ fn world(attempts: u32) -> World {
     World::new(contracts(attempts))
 }
 
-/// Recorded hand-overs of a call, as attempts in order.
+/// The recorded hand-overs of a call, each as the number of its attempt, in order.
 fn handed_over(world: &World, call: CallId) -> Vec<String> {
     let facts = world.records.iter().flat_map(|record| &record.facts);
     let handed = facts.filter_map(|fact| match fact {

@@ -349,8 +349,8 @@ fn no_preview_is_requested_during_a_pause() {
     assert!(world.core.state().call(call).unwrap().preview.is_none(), "a minute is left");
 }
 
-/// During a pause, a run of a schedule begins and waits, as a submission does. Later times are
-/// passed over.
+/// During a pause, a run of a schedule begins and waits, as a submission does. At the later times
+/// of the schedule, no further run begins.
 #[test]
 fn the_run_of_a_schedule_waits_for_the_resume() {
     let mut world = world();
@@ -492,8 +492,8 @@ fn signed(key: &SigningKey, world: &World, target: &PauseTarget, nonce: u128) ->
     DecisionOrigin { note: note.to_owned(), signature, ..DecisionOrigin::default() }
 }
 
-/// If the config names operators, a pause needs the signature of an operator. The signature must
-/// name the same target.
+/// If the config names operators, a pause needs the signature of an operator. A signature for
+/// another target or another note is refused.
 #[test]
 fn a_pause_is_recorded_by_the_operator_whom_its_signature_proves() {
     let mut world = world();

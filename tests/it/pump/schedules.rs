@@ -1,4 +1,4 @@
-//! Schedules: planned times, runs, and times that are missed or passed over.
+//! Schedules: planned times, runs, missed times, and times at which no run begins.
 
 use std::time::Duration;
 
@@ -317,8 +317,8 @@ fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
     assert!(world.core.state().schedules.is_empty());
 }
 
-/// Returns a world whose record states that a run is due, and does not contain the request of the
-/// run yet. Returns the world with the time of the first start.
+/// Returns a world whose record states that a run is due, but does not contain the run's request
+/// yet. Also returns the time of the first start.
 fn begun(schedule: Schedule) -> (World, Time) {
     let mut world = running(schedule);
     let start = world.now;

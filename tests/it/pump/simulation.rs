@@ -425,8 +425,8 @@ fn a_seed_gives_the_same_run_every_time() {
 /// Number of seeds whose records are compared with the records of earlier builds.
 const PINNED_SEEDS: u64 = 25;
 
-/// File with the version of the core that decided the pinned seeds, and the digest of their
-/// records.
+/// File with the version of the core that wrote the records of the pinned seeds, and with the
+/// digest of these records.
 const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/decisions.txt");
 
 /// Digest of the records of the pinned seeds. The records include the version of the core.

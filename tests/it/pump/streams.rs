@@ -1,10 +1,11 @@
-//! The records that a pump makes, on JetStream: those of one test of each area that `.ci/conformance`
-//! does not repeat there.
+//! The records that a pump makes, written to a JetStream stream and read back. One test runs for
+//! each area that `.ci/conformance` does not repeat on JetStream.
 
 use super::*;
 use crate::journal::substrate;
 
-/// One test of each area. All but the records is the same whichever journal they are written to.
+/// One test of each area. On another kind of journal, such a test does the same, and only its
+/// records are stored elsewhere.
 const TESTS: [fn(); 36] = [
     absent::calls_that_wait_for_an_absent_listener_end_after_their_time_out_too,
     allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it,

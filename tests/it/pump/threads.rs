@@ -48,7 +48,7 @@ fn threads(world: &World) -> Vec<String> {
     opened.collect()
 }
 
-/// O4: the child has its own history and returns its result as a `thread-result`.
+/// O4: a spawned thread has its own history, and its spawner gets the result as a `thread-result`.
 #[test]
 fn a_spawned_thread_returns_its_result_to_the_spawner() {
     let mut world = world();

@@ -8,7 +8,8 @@ use organism::envelope::AttemptFailure;
 
 use super::world::{World, client, listener, names, word};
 
-/// Contracts of a listener `finder`, whose `count` undoes its `look`.
+/// Contracts of a client and of the listener `finder`. A call `count` to the finder undoes a call
+/// `look`.
 fn contracts() -> Vec<Contract> {
     let mut finder = listener("finder", &["look", "count"], &["found"], &[]);
     let [request, payload] = ["look", "count"].map(|local| names(&[local]).remove(0));

@@ -125,8 +125,7 @@ pub struct World {
     submissions: u32,
     /// Trace that submissions carry.
     pub trace: Option<TraceParent>,
-    /// Trace that begins with a submission. It is not used if the submission belongs to an earlier
-    /// trace.
+    /// Trace that a submission begins, unless the submission already belongs to a trace.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
@@ -145,7 +144,7 @@ struct Seen {
     accepted: HashSet<MessageId>,
     disposed: HashSet<MessageId>,
     attempts: HashMap<CallId, Attempt>,
-    /// Calls of which their clients know.
+    /// Calls that are known to their clients.
     known_to_clients: HashSet<CallId>,
     /// Credit of each tree for checks: the number of its calls, messages and threads that the next
     /// check may read.
@@ -402,7 +401,8 @@ impl World {
         }
     }
 
-    /// Checks the properties of every record, alone and together with the records before it.
+    /// Checks the properties that a record must have alone, and those that it must have together
+    /// with the records before it.
     fn check_record(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {
@@ -531,8 +531,8 @@ impl World {
         self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived });
     }
 
-    /// Steps an answer that names the call and attempt of this delivery, but comes from another
-    /// instance of the listener.
+    /// Gives the core an answer that names the call and attempt of this delivery, but comes from
+    /// another instance of the listener.
     pub fn stray(&mut self, delivery: &Delivery, payloads: &[String]) {
         let listener = delivery.listener.clone();
         let gated = payloads.iter().map(|text| self.gate.check(&listener, text.as_bytes()));
@@ -554,14 +554,14 @@ impl World {
         self.step(Event::Failed { listener, call, attempt, failure });
     }
 
-    /// Steps the report that no listener took this delivery.
+    /// Reports to the core that no listener took this delivery.
     pub fn not_taken(&mut self, delivery: &Delivery) {
         let Delivery { listener, call, attempt, .. } = delivery.clone();
         let detail = "nobody there".to_owned();
         self.step(Event::NotTaken { listener, call, attempt, detail });
     }
 
-    /// Lets time pass, and steps the alarms and deadlines that come due, in order.
+    /// Lets time pass. Meanwhile the core handles the alarms and deadlines that come due, in order.
     pub fn pass(&mut self, time: Duration) {
         let until = self.now.plus(time);
         loop {
@@ -610,7 +610,8 @@ impl World {
         lines
     }
 
-    /// Submits into an existing thread of the client.
+    /// Submits `text` as the client `who` into an existing thread of this client. Returns the new
+    /// call.
     pub fn say(&mut self, who: &str, thread: &ThreadId, text: &str) -> CallId {
         let target = Target::Thread { id: thread.to_string() };
         match self.submit_to(who, target, None, text) {
@@ -633,7 +634,7 @@ impl World {
         self.ruling.take().unwrap()
     }
 
-    /// Pauses or resumes as an operator without a key.
+    /// Pauses or resumes `target` as an operator without a key.
     pub fn pause(&mut self, verb: PauseVerb, target: &PauseTarget) -> PauseRuling {
         self.pause_as(verb, target, None)
     }
@@ -753,14 +754,14 @@ impl World {
         self.retry_ruling.take().unwrap()
     }
 
-    /// Answers the next search of a fork's source: with a reply of the searched listener, a system
-    /// payload of the core, or nothing.
+    /// Answers the next order to search the source of a fork for the result of a call. The answer
+    /// is a reply of the called listener, a system payload of the core, or nothing.
     pub fn recall(&mut self, found: Option<(MessageKind, &str)>) -> RecallOrder {
         self.recall_at(None, found)
     }
 
-    /// Answers the next search of a fork's source with a result. `position` is the position of its
-    /// record in the source.
+    /// Answers the next search of a fork's source with a result. `position` is the position of the
+    /// result's record in the source.
     pub fn recall_at(
         &mut self,
         position: Option<Position>,
@@ -874,13 +875,13 @@ impl World {
     }
 }
 
-/// A core that keeps nothing in memory that may leave it.
+/// A core with memory limits of 0: everything that may leave memory leaves it.
 pub fn resident(core: Core) -> ResidentCore {
     let limits = ResidencyLimits { trees: 0, threads: 0, waiting: 0, keys: 0, batch: 0 };
     ResidentCore::with_store(core, RestingStore::in_memory(), limits)
 }
 
-/// Gives a core these schedules and the only partition, so that the core runs all of the schedules.
+/// Gives a core these schedules. The core runs all of them, because its partition is the only one.
 fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     match schedules {
         Some(schedules) => core.with_schedules(Schedules::new(schedules, gate, (0, 1)).unwrap()),
@@ -888,7 +889,8 @@ fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     }
 }
 
-/// When a world is dropped, its scenario is replayed, and the states are compared.
+/// Replays the scenario of a dropped world, and asserts that the state of the core is the state
+/// that follows from the records.
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {

@@ -83,7 +83,7 @@ impl Bill {
     }
 
     /// Compares the provider's account with the recorded charges after all work has ended. `usage`
-    /// is the cost according to the state.
+    /// is the cost of all trees in the state of the core.
     pub fn verdict(&self, usage: Spending) {
         let charged: BTreeSet<_> = self.charged.keys().copied().collect();
         let free: Vec<_> = self.reserved.difference(&charged).collect();

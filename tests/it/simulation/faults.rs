@@ -51,7 +51,7 @@ pub enum Fault {
     AnswerGarbled,
     /// Another listener answers the delivery.
     AnswerForged,
-    /// An instance answers under the name of a delivery that it did not get.
+    /// An instance of a listener answers a delivery that another instance got.
     AnswerStray,
     ClockForward,
     ClockBack,

@@ -167,7 +167,7 @@ impl Judge {
         self.forged_answers.insert(answer);
     }
 
-    /// Checks that a call has at most one decision that counts, even if several persons decide.
+    /// Checks that at most one decision about a call takes effect, even if several persons decide.
     pub fn ruled(&mut self, call: CallId, counts: bool) {
         assert!(!counts || self.record.calls.contains_key(&call), "{call} is of another project");
         assert!(!counts || self.ruled.insert(call), "two decisions about {call} count");
@@ -267,7 +267,7 @@ impl Judge {
         }
     }
 
-    /// Checks that no deadline fires while an answer that arrived in time waits for its step.
+    /// Checks that no deadline fires while an answer that arrived in time still waits for the core.
     pub fn due(&self, due: Option<&Event>, inbox: &[Event]) {
         let Some(Event::Alarm(Alarm::Deadline { call, attempt })) = due else { return };
         let deadline = self.offered[call].plus(TIMEOUT);
@@ -315,8 +315,8 @@ impl Judge {
         }
     }
 
-    /// Checks that a client that gathers the first reply gets only that reply, or the fault of each
-    /// leg.
+    /// Checks the groups of clients that gather only the first reply. Such a client gets one reply,
+    /// or the fault of each leg.
     fn first_groups_have_one_reply_or_every_fault(&self) {
         let mut groups: HashMap<CallId, Vec<CallId>> = HashMap::new();
         for (call, opening) in &self.record.calls {

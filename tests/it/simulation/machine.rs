@@ -93,7 +93,7 @@ impl Machine {
         self.core.state().calls.is_empty()
     }
 
-    /// Cost of all trees according to the state.
+    /// Cost of all trees in the state of the core.
     pub fn spent(&mut self) -> Spending {
         self.core.recall_all().unwrap();
         let spent = self.core.state().trees.values().map(|tree| tree.usage.spending());
@@ -177,7 +177,7 @@ impl Machine {
         }
     }
 
-    /// Steps a group of events and makes their records durable.
+    /// Lets the core process a group of events, and makes the resulting records durable.
     fn group(&mut self, events: Vec<Event>, dice: &mut Dice, judge: &mut Judge) -> Done {
         let decided = self.decide(events);
         if decided.is_to_be_recorded() && dice.strikes(Fault::DiskFull) {
@@ -270,8 +270,8 @@ impl Machine {
         self.last.max(self.wall)
     }
 
-    /// Informs the core, as the driver does, of each answer that has arrived and is not stepped
-    /// yet.
+    /// Informs the core, as the driver does, of each answer that has arrived and that the core has
+    /// not processed yet.
     pub fn notice_arrivals(&mut self, inbox: &[Event]) {
         for event in inbox {
             if let Event::Outcome { listener, call, attempt, arrived: Some(at), .. } = event {
@@ -303,8 +303,8 @@ impl Machine {
     }
 }
 
-/// Wraps a core. With `residency`, everything that may leave its memory does so when the machine
-/// permits it.
+/// Wraps a core. With `residency`, everything that may leave memory leaves it as soon as the
+/// machine permits it.
 fn in_memory(core: Core, residency: Option<&Dice>) -> ResidentCore {
     if residency.is_some() { resident(core) } else { core.into() }
 }

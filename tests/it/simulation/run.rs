@@ -98,7 +98,8 @@ struct Simulation {
     neighbour: Neighbour,
     judge: Judge,
     dice: Dice,
-    /// Events that have arrived and have not been stepped. A crash of the pump loses them.
+    /// Events that have arrived and that the core has not processed yet. A crash of the pump loses
+    /// them.
     inbox: Vec<Event>,
     in_hand: Vec<InHand>,
     /// Deliveries that will never be answered.
@@ -114,7 +115,7 @@ struct Simulation {
     threads: Vec<ThreadId>,
     ids: u32,
     starts: usize,
-    /// Decides about pauses. It is separate from the dice of the faults.
+    /// The random numbers that decide about pauses. Faults use random numbers of their own.
     pauses: Dice,
 }
 
@@ -222,7 +223,7 @@ impl Simulation {
         }
     }
 
-    /// Steps some of the events that have arrived.
+    /// Lets the core process some of the events that have arrived.
     fn step(&mut self) {
         let take = (1 + self.dice.below(4)).min(self.inbox.len());
         let mut events: Vec<Event> = self.inbox.drain(..take).collect();
@@ -722,7 +723,7 @@ impl Simulation {
         self.inbox.push(event);
     }
 
-    /// An instance answers under the name of another instance's delivery.
+    /// An instance of a listener answers a delivery that another instance got.
     fn stray(&mut self, delivery: &Delivery) {
         let listener = delivery.listener.clone();
         let reply = if listener.as_str() == "finder" { "found" } else { "counted" };

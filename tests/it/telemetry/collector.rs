@@ -21,9 +21,9 @@ pub enum Mood {
     TakesUpTo(usize),
     /// Accepts the request, but responds that this number of its spans were rejected.
     TakesBut(u64),
-    /// Accepts, and responds a second later.
+    /// Accepts each request, and responds a second later.
     TakesSlowly,
-    /// Reads and never responds.
+    /// Reads each request and never responds.
     Hangs,
 }
 

@@ -112,7 +112,7 @@ impl ViewServer {
         server
     }
 
-    /// A view that another command serves, without a session.
+    /// A web view that another command serves. The view has no session yet.
     pub fn unopened(at: SocketAddr, token: &str) -> Self {
         let (pid, cookie) = (String::new(), String::new());
         Self { terminal: None, pid, at, token: token.to_owned(), cookie }

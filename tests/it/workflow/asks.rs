@@ -1,4 +1,4 @@
-//! Goals that ask a person, in runs.
+//! Runs of workflows with goals that ask a person.
 
 use expect_test::expect;
 use organism::schema::{FieldCount, ShortField, ShortType};

@@ -126,7 +126,7 @@ impl DefinitionGenerator {
         agents.iter().take(self.number() as usize).map(|agent| name(agent)).collect()
     }
 
-    /// A random form of a goal that contains no other goals.
+    /// A random goal form that contains no other goals.
     fn form(&mut self) -> GoalForm {
         match self.below(5) {
             0 => GoalForm::Run(self.target()),

@@ -1,4 +1,4 @@
-//! Documents of goals against the examples that they must match byte for byte.
+//! Documents of goals, compared byte for byte with examples.
 
 use organism::workflow::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
 use organism::xml::element::Element;

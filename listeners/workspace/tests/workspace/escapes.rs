@@ -10,7 +10,8 @@ use super::{Room, action, insert, replace, shell, substring, value_in, verdict};
 
 const SECRET: &str = "the secret canary\n";
 
-/// A workspace with every kind of trap, and a secret file beside it.
+/// Creates a workspace with links, a pipe and a socket that could lead out of the workspace, and
+/// secret files beside it.
 fn trapped() -> Room {
     let room = Room::new();
     let outside = room.directory.path().canonicalize().unwrap();

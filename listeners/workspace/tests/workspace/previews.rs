@@ -26,7 +26,7 @@ fn everything(room: &Room) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A room with one file, and one set that can be undone.
+/// Creates a workspace with one file, one set that can be undone, and one proposed installation.
 fn room() -> Room {
     let room = Room::new();
     room.write("kept.txt", "one\ntwo\n");

@@ -1,5 +1,5 @@
-//! `transport = "native"`: every payload is a native tool, including the final. XML in the text
-//! never takes effect, and always causes feedback.
+//! `transport = "native"`: every payload is a native tool, including the final payload. XML in the
+//! text never takes effect, and always causes feedback.
 
 pub mod tools;
 

@@ -16,7 +16,8 @@ use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Core payloads that contain a payload of the agent, each with the property that contains it.
+/// Core payloads that contain a payload of the agent, each with the name of the property for the
+/// agent's payload.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
@@ -101,7 +102,7 @@ impl NativeTools {
         toolbox
     }
 
-    /// Removes the parameters that texts of this renderer version do not mention.
+    /// Removes the parameters of `spawn-thread` that this renderer version does not mention.
     fn keep_to(&mut self, version: RendererVersion) {
         let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
         for entry in self.entries.iter_mut().filter(spawns) {
@@ -291,8 +292,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Replaces the value of the argument `place`, an object with one property or XML text, by the
-    /// XML that the core payload must contain.
+    /// Converts the argument `place` to the XML that the core payload must contain, if the argument
+    /// is an object. An argument that is a text is XML already and stays the same.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();

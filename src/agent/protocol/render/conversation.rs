@@ -229,8 +229,7 @@ impl<'a> SegmentRenderer<'a> {
         Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    /// Makes the user message of these items, in which the results come first, in the order of
-    /// their calls.
+    /// Makes the user message from `items`. The results come first, in the order of their calls.
     fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
         for item in items {
             match item {

@@ -39,7 +39,8 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result that owns its names, from names borrowed from a temporary value.
+    /// Builds a result with copies of its names, because the names are borrowed from a temporary
+    /// value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -107,8 +108,8 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Returns the text of a message in the prompt of `viewer`: the message itself, or the stub that
-/// replaces it.
+/// Returns the full text of a message in the prompt of `viewer`, as if no placeholder replaced the
+/// message.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
     shown(seen, viewer, version).block(version)
 }

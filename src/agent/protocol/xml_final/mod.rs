@@ -112,7 +112,7 @@ impl XmlFinalPolicy<'_> {
         self.finals.write(&format!("{text}{mark}"), place)
     }
 
-    /// Reads the declared final inside the text of a slot.
+    /// Reads the declared final payload that a slot contains as XML.
     fn declared(&self, source: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let start = Element::head(source).map_or(0, |slot| slot.origin.end);
         let inner = source.get(start..).unwrap_or_default();
@@ -122,8 +122,8 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report without an end tag, depending on why the model stopped: completes it, or
-    /// refuses it.
+    /// Handles a report without an end tag. Depending on why the model stopped, either adds the end
+    /// tag or refuses the report.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);

@@ -9,7 +9,8 @@ const PROGRESS: &str = "PROGRESS";
 /// Number of digits in a nonce, after its first character.
 const NONCE_DIGITS: usize = 8;
 
-/// Slots of one turn.
+/// The slots of one turn: the elements in which the turn may write its final report or its
+/// progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
@@ -67,7 +68,7 @@ impl TurnSlots {
     }
 
     /// Replaces the names of this turn's slots in a text by the general form of a slot name. The
-    /// next turn reads the text, and its slots have other names.
+    /// next turn reads the text, and the slots of the next turn have other names.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))

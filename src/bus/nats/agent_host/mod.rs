@@ -1,6 +1,6 @@
 //! The NATS side of an agent that runs on another machine than the pump (docs/PROTOCOL.md, section
-//! 13). It receives the deliveries of one agent over NATS, passes them to the agent's host in this
-//! process, and sends keep-alives for each delivery in progress.
+//! 13). This module receives the deliveries of one agent over NATS, passes them to the agent's host
+//! in this process, and sends keep-alives for each delivery in progress.
 
 mod configured_hosts;
 mod remote_sink;
@@ -52,8 +52,9 @@ impl std::fmt::Debug for RemoteAgentHost {
 }
 
 impl RemoteAgentHost {
-    /// Subscribes for `listener`. Deliveries of this config go to `host`, which reports to `relay`.
-    /// Deliveries of another config are accepted after a host for that config was added.
+    /// Subscribes to the deliveries of `listener`. Deliveries that name `config` go to `host`,
+    /// which reports to `relay`. Deliveries that name another config are accepted after a host for
+    /// that config was added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,

@@ -103,8 +103,8 @@ impl RemoteSink {
         }
     }
 
-    /// Downloads the thread of a delivery from the pump, up to the position of the delivery and
-    /// without the part that is `known`.
+    /// Downloads the thread of a delivery from the pump, up to the position of the delivery. Leaves
+    /// out the part `known`, which this host already has.
     ///
     /// # Errors
     ///

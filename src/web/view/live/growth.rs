@@ -94,8 +94,8 @@ impl FollowerShared {
         take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the receiver for the state of a tree. For a tree that no page follows yet,
-    /// `is_running` is copied from the other trees, and the version is 0 until the next report.
+    /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
+    /// takes `is_running` from the other trees, and has version 0 until the next report.
     fn subscribe(&self, followed: FollowedTree) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let is_running = trees.values().any(|known| known.borrow().is_running);
@@ -136,7 +136,8 @@ fn client(data: &Path) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(SocketTransport::new(data, handshake)))
 }
 
-/// Waits for growth while there are pages, and reports growth at most once in each interval.
+/// Waits for growth of the journals while there are live pages. Reports growth to these pages at
+/// most once in each interval.
 async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
     let mut known: BTreeMap<u32, Position> = BTreeMap::new();
     loop {

@@ -28,7 +28,7 @@ pub(in super::super) async fn show_threads(State(view): State<Arc<ViewState>>) -
     events(&view, None)
 }
 
-/// Streams the events of a thread's page, with the texts of its model calls.
+/// Streams the events of a thread's page, including the texts that the thread's model calls stream.
 pub(in super::super) async fn show_thread(
     State(view): State<Arc<ViewState>>,
     Path(id): Path<String>,
@@ -126,7 +126,7 @@ async fn next_call_event(calls: Option<&ModelCallFeed>) -> LiveEvent {
     }
 }
 
-/// Writes one event. JSON contains no line breaks.
+/// Writes one server-sent event. `json` must contain no line breaks.
 fn written(name: &str, json: &str) -> String {
     format!("event: {name}\ndata: {json}\n\n")
 }

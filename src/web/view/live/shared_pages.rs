@@ -1,5 +1,5 @@
-//! Pages that several live pages with the same address reload at the same time. The server draws
-//! such a page once, and the other live pages get copies.
+//! Shares the server's work when several browsers reload the same address at the same time. The
+//! server draws the content once, and sends copies of it to the other browsers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +15,14 @@ use tokio::sync::OnceCell;
 use super::super::ViewState;
 use crate::limits;
 
-/// Header with the version of the content, in the request with which a live page reloads its
+/// Request header with which an open live page reloads its content. The value is the version of the
 /// content.
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
-/// Address and version of a page.
+/// The address of a page, and the version of its content.
 type PageKey = (String, u64);
 
-/// A page that is drawn only once.
+/// The drawn content of one address and version, shared by all requests for it.
 #[derive(Debug)]
 struct DrawnPage {
     cell: OnceCell<(StatusCode, Bytes)>,
@@ -36,7 +36,8 @@ pub(in super::super) struct SharedPages {
 }
 
 impl SharedPages {
-    /// Returns the page under this key, which may still have to be drawn. Removes old pages.
+    /// Returns the drawn content for `key`; the first caller still has to draw it. Removes old
+    /// content.
     fn get(&self, key: PageKey) -> Arc<DrawnPage> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.retain(|_, page| page.since.elapsed() < limits::WEB_LIVE_INTERVAL);
@@ -48,8 +49,8 @@ impl SharedPages {
     }
 }
 
-/// Draws a page once for all live pages that request the same version of this page. All sessions of
-/// a view belong to one person, so every session may see the page. Applies only to pages in HTML.
+/// Draws a page once for all live pages that request the same address and version. All sessions of
+/// a view belong to one person, so every session may see the page. Use only for HTML pages.
 pub(in super::super) async fn share(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -111,8 +111,8 @@ impl ActionContext {
     }
 }
 
-/// Adds to a held call the client's request that led to the call, or the reason why this request is
-/// not known.
+/// Combines a held call with the client's request that led to this call, or with the reason why
+/// this request is not known.
 pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
     let message = call.message;
     let found = view.journals.query(

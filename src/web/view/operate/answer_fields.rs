@@ -15,7 +15,7 @@ use crate::schema::{
     BOOLEAN_WORDS, FormField, PayloadDescription, PayloadParameter, TextContent, fill as fill_in,
 };
 
-/// Kinds of content that no field can express.
+/// Kinds of content that a text field cannot express.
 const WITHOUT_TEXT: [&str; 4] = ["anything", "empty", "elements", "any element"];
 
 /// Kind of the field that asks whether an optional part is included.
@@ -55,7 +55,7 @@ struct FieldText<'a> {
 }
 
 impl<'a> FieldText<'a> {
-    /// Creates the text of a single, optional value.
+    /// Creates the texts of an optional field with a single value.
     fn labelled(label: &'a str) -> Self {
         Self {
             label,

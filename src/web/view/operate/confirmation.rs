@@ -75,9 +75,9 @@ impl ActionContext {
         Ok(self.view.page(title, SECTION, &content))
     }
 
-    /// Returns the texts that the person signs, one for each request; none if decisions need no
-    /// signature. In a pause of several partitions, a partition that does not respond gets no text,
-    /// and its request stays unsigned.
+    /// Returns the texts that the person signs, one for each request of the action. Returns no
+    /// texts if decisions need no signature. If an action pauses several partitions and one of them
+    /// does not respond, the request for that partition gets no text and stays unsigned.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {
@@ -154,8 +154,8 @@ fn signing_hint() -> Markup {
     }
 }
 
-/// Returns the label of the button, and whether the caller of the held call receives the entered
-/// reason.
+/// Returns the label of the confirmation button, and whether the caller of the held call receives
+/// the reason that the person enters.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {
@@ -272,7 +272,8 @@ async fn confirmed(
     }
 }
 
-/// Returns the requests with the person's texts, and with signatures if required.
+/// Returns the requests with the texts that the person entered, and with signatures if they are
+/// required.
 fn signed_requests(
     context: &ActionContext,
     prepared: Vec<PreparedRequest>,

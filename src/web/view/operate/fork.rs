@@ -272,7 +272,8 @@ impl ForkDraft {
         self.context.confirm(action, &details).await
     }
 
-    /// Returns the amounts that limit the fork.
+    /// Returns the amounts of tokens and money that limit the fork, as the person entered them.
+    /// Refuses an amount of money if a model of the config has no price.
     fn allotment(&self, typed: &UrlQuery) -> Result<Allotment, String> {
         let allotment = amounts(typed)?;
         let config = &self.context.config;

@@ -83,7 +83,7 @@ impl OperateFailure {
         Self { status, title, text: text.into() }
     }
 
-    /// Creates the failure of a request for something that this page cannot find.
+    /// Creates the failure for a request that names something that this page cannot find.
     fn missing(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
     }
@@ -93,14 +93,14 @@ impl OperateFailure {
     }
 }
 
-/// State of a thread that decides which actions have an effect on the thread.
+/// The properties of a thread on which the possible actions depend.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadActions {
     /// Whether a call is open in the thread or beneath it. A thread without open calls offers no
     /// cancellation.
     pub has_open_calls: bool,
-    /// Whether a client may continue the thread. A pause of the thread then also covers later
-    /// requests of the client.
+    /// Whether a client may send further requests to the thread. If so, a pause of the thread also
+    /// covers these requests.
     pub may_continue: bool,
     /// Whether a pause names this thread.
     pub is_paused: bool,

@@ -16,7 +16,8 @@ use crate::thread::{Decision, PauseVerb};
 /// The result of an action.
 #[derive(Debug)]
 pub(super) enum ActionResult {
-    /// Everything was done. `thread` is a resulting thread, with its label.
+    /// The organism carried out the action. If the action created a thread, `thread` is this thread
+    /// with the label of its link.
     Done {
         text: String,
         thread: Option<(&'static str, ThreadId)>,
@@ -26,7 +27,7 @@ pub(super) enum ActionResult {
         status: StatusCode,
         content: Markup,
     },
-    /// The retry may do the work a second time, so the person has to confirm it.
+    /// The retry may do the work a second time, so the person has to confirm the retry first.
     Unconfirmed {
         request: Box<RetryRequest>,
         reason: String,

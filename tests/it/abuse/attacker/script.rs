@@ -26,9 +26,10 @@ pub struct Says {
 pub struct Attack {
     pub kind: &'static str,
     pub says: Says,
-    /// Marks that must not occur in any effect of the attack.
+    /// Unique texts in the attack that must not occur in any effect of the attack.
     pub evil: Vec<String>,
-    /// Marks of permitted payloads. Each must become a message, as long as the budget lasts.
+    /// Unique texts in the permitted payloads of the attack. Each of these payloads must become a
+    /// message, as long as the budget lasts.
     pub good: Vec<String>,
     /// Texts that the next prompt must contain.
     pub prompt_texts: Vec<&'static str>,
@@ -130,7 +131,7 @@ impl Pen<'_> {
         self
     }
 
-    /// Requires that the attacker's feedback contains this text.
+    /// Requires that the attacker's next prompt contains this text.
     fn expect_in_prompt(&mut self, what: &'static str) {
         self.attack.prompt_texts.push(what);
     }
@@ -174,7 +175,8 @@ impl Pen<'_> {
         self.look(&good);
     }
 
-    /// Writes a payload as XML in the text of the turn. No transport permits this payload.
+    /// Writes a payload as XML into the text of the turn. The payload is forbidden with every
+    /// transport, so the attacker must get an error.
     fn forbidden(&mut self, xml: impl FnOnce(&str) -> String) {
         let evil = self.evil();
         self.say(&xml(&evil));

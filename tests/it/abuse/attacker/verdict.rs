@@ -100,8 +100,8 @@ impl Evidence {
         })
     }
 
-    /// Returns the turns in the order of the record. The provider reports the number of a turn as
-    /// the input tokens of its answer.
+    /// Returns the recorded turns in the order of the journal. The number of a turn is recorded as
+    /// the input tokens of the turn, because the provider reports it in this field.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
@@ -211,7 +211,8 @@ impl Evidence {
         }
     }
 
-    /// Checks that, for each model request, the record has the turn or the failure of the attempt.
+    /// Checks that the journal contains a turn or a failed attempt for each request that the
+    /// provider received.
     fn nobody_is_lost(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) {
         let numbers: HashSet<usize> = turns.iter().map(|turn| turn.number).collect();
         let facts = self.records.iter().flat_map(|record| &record.facts);
@@ -303,8 +304,8 @@ impl Evidence {
         told
     }
 
-    /// Returns the feedback on a turn for which no later prompt exists: the texts that the
-    /// attacker's next prompt would contain.
+    /// Returns the feedback on a turn that was the last one of its call: the texts that a further
+    /// prompt to the attacker would contain.
     fn would_hear(&self, turn: &Turn<'_>) -> String {
         let (agent, thread) = (name("mind"), &turn.thread);
         let tree = thread.root();
@@ -434,7 +435,7 @@ fn one_sender(record: &Record, wrong: &mut Vec<String>) {
     }
 }
 
-/// The opener of each call.
+/// The listener that opened each call.
 fn openers(records: &[Record]) -> HashMap<MessageId, ListenerName> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let openings = facts.filter_map(|fact| match fact {
@@ -454,13 +455,13 @@ fn since(heard: &[PromptMessage]) -> String {
     new.iter().map(|heard| heard.text.as_str()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Whether the prompt contains the mark `what`, unescaped or escaped.
+/// Whether the prompt contains the text `what`, unescaped or escaped.
 fn says(prompt: &str, what: &str) -> bool {
     let escaped = what.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     prompt.contains(what) || prompt.contains(&escaped)
 }
 
-/// All marks in a text.
+/// All texts of the form `evil-…-` and `good-…-` with which the attacks mark their payloads.
 fn marks(text: &str) -> HashSet<&str> {
     let mut found = HashSet::new();
     for kind in ["evil-", "good-"] {

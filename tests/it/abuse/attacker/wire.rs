@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::script::{Attack, Says, Sight, attack};
 use crate::model::server::{STREAM_HEAD, http_chunk, read_request};
 
-/// An attack, and the prompt that it answered.
+/// An attack, and the prompt to which this attack was the answer.
 pub struct Played {
     pub attack: Attack,
     pub prompt: Vec<PromptMessage>,

@@ -1,5 +1,5 @@
-//! A model provider that holds all its streams open together. Each stream sends a given event a
-//! given number of times and ends when it is released. The bench contains the same server.
+//! A model provider that keeps all its streams open at once. Each stream sends a given event a
+//! given number of times, and ends when the test releases it. A bench uses this module as well.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 struct State {
-    /// The event that each stream sends, and the number of repetitions.
+    /// The event that each stream sends `times` times.
     event: String,
     times: usize,
     waiting: usize,
@@ -121,7 +121,7 @@ pub fn text(said: &str) -> String {
     )
 }
 
-/// About two KiB of a stream of which an agent keeps nothing: a comment, and an empty piece with
+/// About two KiB of stream that an agent ignores: a comment, and an event without text but with
 /// padding.
 pub fn noise() -> String {
     let padding = "x4Gd".repeat(250);

@@ -14,7 +14,7 @@ use crate::bus::harness::{HostHarness, SinkEvent, call, done, message};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, included, shared};
 
-/// Subject on which a replica that remembers calls receives their further deliveries.
+/// Subject on which a replica receives the further deliveries of those calls that it remembers.
 fn own_subject(meeting: &Meeting) -> String {
     format!("_INBOX_tested.{}", meeting.organism.replace('-', "x"))
 }

@@ -253,7 +253,7 @@ listener.serve()
     assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
 }
 
-/// The page's command `nats reply` answers a delivery. A stub replaces the program `nats`, so the
+/// The page's command `nats reply` answers a delivery. A script replaces the program `nats`, so the
 /// test checks the subject, the queue and the answer, but not the options of the real program.
 #[tokio::test]
 async fn the_documented_reply_of_the_command_line_is_an_answer() {

@@ -627,8 +627,9 @@ fn publish_at_the_end(scene: &Scene, attack: fn(&Scene, &mut Vec<String>)) {
     scene.place.admin().publish(&scene.place.options.subject(), &forged.pop().unwrap());
 }
 
-/// A host takes a record of a stream into its projection only after a MAC or an operator covers the
-/// record. Before that, a host without a projection refuses the stream, and a standby waits.
+/// A host adds a record of a stream to its projection only after a MAC covers the record or an
+/// operator accepts it. Before that, a host without a projection refuses the stream, and a standby
+/// waits.
 #[test]
 fn no_host_writes_a_record_of_a_stream_before_a_mac_or_an_operator_covers_it() {
     let scene = Scene::new(Stopped);

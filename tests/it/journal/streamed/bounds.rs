@@ -1,5 +1,5 @@
-//! A stream that lost its last records gets no leader. One source that knows of later records is
-//! enough for the refusal.
+//! No pump becomes leader of a stream that has lost its last records. For this refusal, it is
+//! enough that one source knows of the lost records.
 
 use std::time::{Duration, Instant};
 

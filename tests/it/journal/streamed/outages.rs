@@ -15,8 +15,8 @@ use crate::nats::{Server, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Appends the record until the server accepts it. Returns false if the server was unavailable
-/// before.
+/// Appends the record again and again until the server accepts it. Returns whether the server
+/// accepted the record at once.
 fn append(
     journal: &mut organism::journal::jetstream::StreamJournal,
     record: organism::thread::Record,
@@ -136,8 +136,8 @@ fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     told.to_string()
 }
 
-/// Waits for the error of a pump under load, as [`told`] does. Checks that the stream is deleted,
-/// or that the error names another stream in its place.
+/// Waits for the same error as [`told`] does. Checks that the stream is deleted, or that the error
+/// states that another stream has replaced it.
 fn hears(place: &Place, journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());

@@ -38,7 +38,7 @@ impl Place {
         Self { server: Some(Arc::clone(server)), ..Self::new() }
     }
 
-    /// Returns the place of another host for the same stream.
+    /// Returns the location of the same stream on another host, with empty directories.
     pub fn elsewhere(&self) -> Self {
         let home = Directories::new();
         Self { server: self.server.clone(), options: self.options.clone(), home }

@@ -185,8 +185,8 @@ fn held_call(house: &House, text: &str) -> Option<serde_json::Value> {
     listed.into_iter().find(|call| call.to_string().contains(text))
 }
 
-/// The example `config/coder.toml` mends the project if an operator follows the first lines of the
-/// file.
+/// The example `config/coder.toml` mends its project if an operator runs the commands in the first
+/// lines of that config.
 #[test]
 fn the_example_coder_mends_the_project_and_its_tests_pass() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The state after a crash during an action, and the answer to the repeated message.
+//! A crash of the workspace during an action: what state the files have afterwards, and how the
+//! workspace answers when the message is delivered again.
 
 use super::{action, ask, direct, house, read};
 

@@ -1,5 +1,5 @@
-//! Previews of held calls. They are shown beside the payload, and each kind of approval is bound to
-//! them.
+//! Previews of held calls. A preview is shown beside the payload of the call, and each kind of
+//! approval names the preview for which it is given.
 
 use serde_json::Value as Json;
 
@@ -75,8 +75,9 @@ fn recorded(call: &Json) -> &str {
     call["preview"]["recorded"]["sha256"].as_str().unwrap_or_else(|| panic!("{call}"))
 }
 
-/// Sends a text whose call is held. The result of the call can be awaited later by the key of the
-/// submission.
+/// Submits a payload with this text, and with the text as the key of the submission. The submission
+/// starts a call, which is held. A test can wait for the result later, with the key. Returns the
+/// held call.
 fn hold_with_key(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

@@ -121,7 +121,7 @@ impl ForkedExample {
         self.example.organism(&["thread", thread.as_str(), "--ids"]).out
     }
 
-    /// Whether a fork has ended work of its source with the fault `forked`.
+    /// Whether a fork ended unfinished work of its source with the fault `forked`.
     fn has_ended_work(&self, fork: &ThreadId) -> bool {
         let records = self.records(fork);
         let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -149,9 +149,9 @@ impl ForkedExample {
         to_client.next_back().unwrap()
     }
 
-    /// Asserts that a fork delivered nothing to a listener, and that none of its calls waits. A
-    /// model may have answered only if its prompt differs from the prompt in the source: if the
-    /// prompt lacks an approval's preview, or states that work has ended.
+    /// Asserts that a fork handed calls over only to agents and workflows, and held no call. Models
+    /// must give their recorded answers, unless the prompts differ from those of the source,
+    /// because they lack the preview of an approval or state that work has ended.
     fn has_no_effect(&self, fork: &ThreadId) {
         let has_other_prompts = self.example.has_approvals() || self.has_ended_work(fork);
         let records = self.records(fork);
@@ -219,8 +219,8 @@ impl ForkedExample {
         forked
     }
 
-    /// Forks at the first turn of an agent, and replaces its call by `payload`. The new call waits
-    /// for an approval, because the source does not have it.
+    /// Forks at the first turn of an agent. In the fork, `payload` replaces the call of this turn.
+    /// The new call waits for an approval, because the source has no such call.
     async fn holds_another_call(&self, agent: &str, payload: &str) {
         let source = ThreadId::parse(THREAD).unwrap();
         let is_of_agent = |point: &ForkPoint| {

@@ -53,8 +53,8 @@ impl Example {
         self.config().lines().any(|line| line.starts_with("approval = "))
     }
 
-    /// The commands at the head of the file that make the run. A run has one thread with a known
-    /// id, except the run of the intake, where each invoice has its own thread.
+    /// Returns the commands that start the run, from the head of the example's file. A run has one
+    /// thread with a known id, except the run of the intake, where each invoice has its own thread.
     fn source_commands(&self) -> String {
         let commands = self.commands();
         match self.name {

@@ -14,8 +14,8 @@ fn host(house: &House, log: &str) -> Hosting {
     Hosting::start(house, log, &["--only", "writer"])
 }
 
-/// Design 5.29: over NATS, a cancelled call closes its stream, and is charged for the part that it
-/// received.
+/// Design 5.29: if a call of an agent behind NATS is cancelled, the stream of the model call is
+/// closed, and the part of the answer that has arrived is charged.
 #[test]
 fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_it_received() {
     let server = server();

@@ -1,5 +1,5 @@
-//! The permissions of the key of an agent that runs in a separate process, on servers that
-//! `organism nats-config` configured.
+//! An agent that runs in a separate process has a key of its own. These tests check the permissions
+//! of the key on servers that `organism nats-config` configured.
 
 use super::super::nats_config::guarded_of;
 use super::super::nats_config::probe::{Own, beyond};

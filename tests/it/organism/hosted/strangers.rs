@@ -362,7 +362,7 @@ fn a_turn_that_counts_other_tokens_than_its_note_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Answers that no agent gives are refused: payloads without a turn, and partial answers.
+/// Answers in forms that no agent sends are refused: payloads without a turn, and partial answers.
 #[test]
 fn an_answer_that_is_none_of_an_agent_is_not_taken() {
     let (server, house, running, runtime) = setting();

@@ -12,7 +12,8 @@ fn project(name: &str) -> Projects {
 }
 
 impl Projects {
-    /// Runs the commands at the head of the config, with the programs of this build.
+    /// Runs the commands that the comment at the beginning of the config lists, with the programs
+    /// of this build.
     fn run_head(&self) -> CommandOutput {
         let config = self.read("new/organism.toml");
         let head = config.lines().take_while(|line| line.starts_with('#'));

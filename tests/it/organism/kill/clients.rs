@@ -22,9 +22,10 @@ use super::super::numbered;
 use super::{House, PATIENCE, torture};
 
 const CLIENTS: usize = 50;
-/// One submission out of this number continues the thread of the previous submission.
+/// One submission in this many continues the thread of the previous submission.
 const GOES_ON_EVERY: usize = 2;
-/// Minimum submissions of each client. One of them is continued, and one is refused.
+/// Minimum number of submissions of each client. Among them, one continues the thread of another
+/// submission, and one is refused.
 const SUBMISSIONS_MIN: usize = 3;
 
 /// A line of the ledger, and the channel that reports that the line is on the disk.
@@ -79,7 +80,8 @@ impl Clients {
     }
 }
 
-/// Writes all waiting lines and syncs once for all of them.
+/// Writes the ledger lines that wait in `inbox` to the file, and syncs the file once for all of
+/// them. Repeats this until all clients are gone.
 fn keep(mut file: File, inbox: &Receiver<Entry>) {
     while let Ok(first) = inbox.recv() {
         let entries: Vec<Entry> = std::iter::once(first).chain(inbox.try_iter()).collect();

@@ -33,10 +33,11 @@ fn words<const COUNT: usize>(line: &str) -> [String; COUNT] {
     words.try_into().unwrap()
 }
 
-/// Returns the listener, the message and the attempt in the last line of effects in `line`.
+/// Returns the listener, the message and the attempt of the last effect in `line`.
 ///
-/// A listener that is killed while it writes across a page may leave the beginning of its line,
-/// which it has not acknowledged. The next listener then continues that line.
+/// A listener that is killed while it writes across a page may leave the beginning of its line in
+/// the file, although it has not acknowledged the effect. The next listener then continues that
+/// line.
 fn effect(line: &str, listeners: &BTreeSet<&str>) -> [String; 3] {
     let mut words: Vec<_> = line.rsplitn(4, ' ').take(3).collect();
     words.reverse();
@@ -139,7 +140,8 @@ impl Evidence {
         defects.extend(open.map(|message| format!("no disposition: {message}")));
     }
 
-    /// Checks that every call has one result, and that a chain runs once.
+    /// Checks that every call has one result. Also checks that each call to `front` has opened one
+    /// call, and every other call none.
     fn results(&self, defects: &mut Vec<String>) {
         // By call and recipient, because a failed call also owes its caller a payload.
         let mut answers: HashMap<[&str; 2], usize> = HashMap::new();
@@ -215,8 +217,10 @@ impl Evidence {
     }
 
     /// Checks that each effect belongs to a recorded message and that no attempt has two effects.
-    /// A repeated effect belongs to a higher attempt, unless the listener connects over NATS. A
-    /// listener that outlives its pump may finish later than a listener of the next pump.
+    /// If a message has several effects in one run of a pump, each further effect has a higher
+    /// attempt, unless the listener connects over NATS. Effects of different runs may have any
+    /// order, because a listener that outlives its pump may finish later than a listener of the
+    /// next pump.
     fn effects(&self, defects: &mut Vec<String>) {
         let handled = ["call", "reply"];
         let due = self

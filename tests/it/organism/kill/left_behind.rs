@@ -23,7 +23,8 @@ pub fn config(config: &str) -> String {
 /// show environments.
 #[derive(Default)]
 pub struct Started {
-    /// The mark of each pump that started one of the processes.
+    /// The marks in the environments of the processes. Each mark identifies the pump that started
+    /// the process.
     pub pumps: HashSet<String>,
     /// Number of processes in separate sessions.
     pub processes: u64,

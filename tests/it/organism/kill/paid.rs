@@ -111,8 +111,8 @@ impl PaidWork {
         self.requests.push((key, payload));
     }
 
-    /// Repeats each key twice. The two results must be equal, and contain only answers to the
-    /// request of that key.
+    /// Sends each request two more times with its key. The two results must be equal, and contain
+    /// only answers to this request.
     fn repeat_all(&self) {
         for (key, payload) in &self.requests {
             let first = self.house.send_text(payload, &["--key", key]);

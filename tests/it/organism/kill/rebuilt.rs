@@ -37,7 +37,8 @@ fn records(house: &House) -> Vec<Record> {
     sealed.into_iter().map(|sealed| sealed.record).collect()
 }
 
-/// The first input from which a rebuilt pump decides differently.
+/// Describes the first difference between the records and the decisions of a rebuilt pump; `None`
+/// if there is no difference.
 fn deviation(config: &Config, records: &[Record]) -> Option<String> {
     let gate = organism::organism::gate(config.clone()).unwrap();
     let mut rebuilt = core(config, &gate);

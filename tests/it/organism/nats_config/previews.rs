@@ -12,7 +12,8 @@ use crate::bus::remote::{Kit, python};
 
 const KEYS: &str = "approval = \"always\"\npreviews = true\npreview_timeout = \"1h\"\n";
 
-/// Starts a listener `echo` that shows the file `base`. Returns after it has announced itself.
+/// Starts a listener `echo` whose previews show the content of the file `base`. Returns after the
+/// listener has announced itself.
 fn previewer(guarded: &Guarded) -> Kit {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let mut here = runtime.block_on(async {
@@ -39,8 +40,8 @@ fn previewer(guarded: &Guarded) -> Kit {
     kit
 }
 
-/// Sends a text whose call is held. Returns the call. The result of the call can be awaited later
-/// by the key of the submission.
+/// Sends a text, which opens a call that is held for an approval. Returns the call. A test can wait
+/// for the result later, because `text` is also the key of the submission.
 fn hold(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

@@ -112,7 +112,7 @@ pub fn assert_refused((code, log): (Option<i32>, String), what: &str) {
     assert!(!log.contains("Traceback") && !log.contains("    at "), "{log}");
 }
 
-/// Sends until a listener answers, because listeners may join late.
+/// Sends `text` until the listener answers, because the listener may join late. Returns the answer.
 pub fn ask(house: &House, text: &str, number: &str) -> String {
     let mut tries = 0;
     until("it is answered", || {

@@ -39,7 +39,7 @@ fn houses(server: &Server, provider: &Provider) -> [House; 3] {
     houses
 }
 
-/// Adds the key of each of two hosts to the configs of the two hosts.
+/// Adds the keys of both hosts to `known_keys` in the config of each host.
 fn introduce(houses: [&House; 2]) {
     let keys = houses.map(|house| house.organism(&["key", "show"]).out.trim().to_owned());
     for house in houses {
@@ -161,7 +161,8 @@ fn over_nats_a_client_sees_texts_of_its_own_threads_by_its_secret() {
     drop(running);
 }
 
-/// The refusal of a subscription that is sent over NATS and claims to be granted already.
+/// Sends a live request over NATS that claims to be granted already, and asserts that the request
+/// is refused. Returns the text of the refusal.
 fn refusal_of(house: &House, request: &LiveRequest) -> String {
     let request = serde_json::to_value(request).unwrap();
     let refused = watched(house, request, "text").unwrap_err().to_string();

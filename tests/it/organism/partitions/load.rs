@@ -14,8 +14,9 @@ use organism::thread::Closing;
 
 use super::super::{House, PATIENCE, numbered, until_within};
 
-/// Pause of a client after each result. With several clients some request is in flight at nearly
-/// any time, and the processors have time for what the load is to disturb.
+/// Pause of a client after each result. The pause is so short that several clients nearly always
+/// have a request in flight, and so long that the load leaves processor time for the operation
+/// under test.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub struct Load {

@@ -1,4 +1,4 @@
-//! Proofs of identity over NATS, for clients and operators whose processes no host sees.
+//! Clients and operators prove their identity over NATS, because no host can see their processes.
 
 use std::os::unix::fs::PermissionsExt as _;
 

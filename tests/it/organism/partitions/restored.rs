@@ -25,8 +25,8 @@ fn copy_all(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// Deletes the streams, the leases and the directories. Then restores the backup, and the key from
-/// a copy.
+/// Deletes the streams, the leases and the directories. Then restores the directories from the
+/// backup, and the host's key from a separate copy.
 fn lose_and_restore(server: &Server, house: &House, backup: &Path) {
     let admin = server.admin();
     for partition in 0..PARTITIONS {

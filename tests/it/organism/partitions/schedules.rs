@@ -4,7 +4,7 @@ use super::{House, PARTITIONS, all_verified, config, run, say, until};
 use crate::nats::Server;
 use organism::ids::{ListenerName, ScheduleName, ThreadId};
 
-/// A name whose schedule belongs to this partition.
+/// A schedule name that belongs to this partition.
 fn name_in(partition: u32) -> ScheduleName {
     let names = (0..).map(|n: u32| ScheduleName(ListenerName::parse(&format!("s{n}")).unwrap()));
     let mut fitting = names.into_iter().filter(|name| name.partition(PARTITIONS) == partition);

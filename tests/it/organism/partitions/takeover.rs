@@ -37,8 +37,7 @@ fn shown(all: &mut [Duration]) -> String {
     all.join(" ")
 }
 
-/// Submits to partition 0 through this host's socket until a submission is answered. Returns the
-/// duration.
+/// Submits a request to partition 0 through this host's socket. Returns the time until the answer.
 fn answered(house: &House, number: u32) -> Duration {
     let begun = Instant::now();
     let sent = ask_in(house, 0, number);

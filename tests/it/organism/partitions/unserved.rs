@@ -7,8 +7,7 @@ use super::load::loaded;
 use super::{ask_in, host, run, until};
 use crate::nats::Server;
 
-/// The stored lease on partition 0. It has the acknowledged position, and no holder if it was
-/// released.
+/// The stored lease on partition 0, with the acknowledged position. A released lease has no holder.
 fn lease(server: &Server) -> String {
     use base64::Engine as _;
     let last = json!({"last_by_subj": "$KV.ORGANISM-talk-pumps.0"});

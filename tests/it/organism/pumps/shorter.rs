@@ -15,7 +15,8 @@ fn repairs(house: &House) -> usize {
     exported.matches("published-from").count() + exported.matches("kept-up-to").count()
 }
 
-/// Runs an organism that answers these requests, and stops it.
+/// Starts an organism, sends the requests with these numbers, and stops the organism after the last
+/// answer.
 pub fn answer(house: &House, numbers: std::ops::Range<u32>) {
     let running = house.run();
     for number in numbers {

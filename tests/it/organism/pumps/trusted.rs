@@ -26,7 +26,7 @@ fn trust(house: &House, key: &str) {
     assert_eq!(trusted.code, Some(0), "{trusted:?}");
 }
 
-/// Runs the organism for one request.
+/// Starts the organism, sends one request, and stops the organism after the answer.
 fn lead(house: &House, number: &str) {
     let running = house.run();
     ask(house, number);

@@ -1,5 +1,6 @@
-//! Streams with records that no MAC of a pump covers, or with blanked payloads. Nothing starts and
-//! nothing is written until an operator has accepted this damage on record.
+//! Streams with records that no MAC of a pump covers, or with blanked payloads. No organism starts
+//! on such a stream, and nothing is written to it, until an operator has accepted the damage. The
+//! acceptance is recorded.
 
 use organism::journal::sqlite::JournalReader;
 
@@ -13,7 +14,7 @@ use crate::organism::{Running, until};
 
 const SUBJECT: &str = "organism.journal.";
 
-/// Runs the organism for one request.
+/// Starts the organism, sends one request, and stops the organism after the answer.
 fn lead(house: &House, number: &str) {
     let running = house.run();
     ask(house, number);

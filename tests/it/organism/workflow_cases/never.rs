@@ -1,8 +1,8 @@
-//! Paths in `never`, for each form of a goal.
+//! Paths that a case lists in `never`, for each kind of goal.
 
 use super::{CommandOutput, HEAD, tested};
 
-/// A workflow with a goal of each form.
+/// A workflow that has a goal of each kind.
 const FORMS: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]
@@ -30,8 +30,8 @@ extra = { agent = "writer", prompt = "Add." }
 last = { agent = "writer", prompt = "End." }
 "#;
 
-/// Output of a test of `FORMS`. The case of the test has these paths in `never`, and gives no
-/// answers.
+/// Tests the workflow of `FORMS` with a case that gives no answers and lists these paths in
+/// `never`. Returns the output of the command.
 fn tested_forms(paths: &[&str]) -> CommandOutput {
     let head = HEAD.replace("input.topic = \"light\"", "input.topic = [\"light\"]");
     tested(FORMS, &format!("{head}[case.expect]\nnever = {paths:?}\n"))

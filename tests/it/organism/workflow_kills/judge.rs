@@ -44,8 +44,8 @@ impl CallHistory {
     }
 }
 
-/// The state at a kill: labels of the threads whose calls are in flight, and of those whose calls
-/// are completed.
+/// The state of a run at a kill: the labels of the threads with a call in flight, and the labels of
+/// the threads with a completed call.
 #[derive(Default)]
 pub struct DeathState {
     pub in_flight: BTreeSet<String>,
@@ -55,7 +55,7 @@ pub struct DeathState {
 /// The history of one run, according to the record.
 pub struct RunHistory {
     calls: BTreeMap<CallId, CallHistory>,
-    /// The state at each kill, taken from each start after the first.
+    /// The state of the run at each kill: the state before each recorded start except the first.
     pub deaths: Vec<DeathState>,
 }
 
@@ -191,9 +191,9 @@ impl RunHistory {
         }
     }
 
-    /// Asserts that each completed booking was cancelled exactly once. The list of the failed
-    /// workflow must contain each booking whose cancellation was lost, each other call that may
-    /// have been carried out, and no further call.
+    /// Asserts that each completed booking was cancelled exactly once. The failed workflow must
+    /// list as not undone each booking whose cancellation was lost and each other call that may
+    /// have been carried out. It must list nothing else.
     pub fn assert_undone(&self, house: &House) {
         let lines = ledger(house);
         let mut expected = BTreeSet::new();

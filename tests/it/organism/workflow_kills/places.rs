@@ -11,7 +11,8 @@ use crate::campaign::Campaign;
 /// Maximum number of runs until every failpoint has been hit.
 const RUNS_MAX: usize = 20;
 
-/// Failpoints that one run passes once: at its start, or at a receipt.
+/// Failpoints that one run passes only once: when the organism starts, or when a client gets its
+/// receipt.
 const ONCE: [&str; 5] =
     ["before-boot", "epoch-raised", "during-recovery", "before-receipt", "after-receipt"];
 /// Failpoints at the result, which ends the run.

@@ -10,7 +10,8 @@ use crate::campaign::Campaign;
 /// Maximum number of runs until every state has been hit.
 const RUNS_MAX: usize = 16;
 
-/// A state of the run, by a call that is in flight and a call that has ended.
+/// A named state of the run: the call `in_flight` is in flight, and the call `completed`, if there
+/// is one, has ended.
 struct NamedState {
     name: &'static str,
     /// Label of a call in flight. A label that ends with `_` stands for every label that begins
@@ -61,8 +62,8 @@ impl NamedState {
     }
 }
 
-/// Kills one run in each of these states that the run reaches, and judges the run. Returns the
-/// states in which the run was killed.
+/// Kills one run in each of the states `aims` that the run reaches, and checks the run's record.
+/// Returns the states in which the run was killed, and the history of the run.
 fn killed_in(aims: &[&NamedState]) -> (BTreeSet<&'static str>, RunHistory) {
     let house = house();
     for aim in aims {

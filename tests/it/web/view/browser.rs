@@ -16,7 +16,7 @@ use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::examples::Example;
 use crate::organism::{CommandOutput, House, say};
 
-/// File in which the test notes that it did not run. `.ci/run` prints it.
+/// File in which a test notes that it did not run. `.ci/run` prints the file.
 const SKIPPED: &str = "target/browser-skipped.txt";
 /// Directory of the screenshots.
 pub(super) const PICTURES: &str = "target/browser-pictures";

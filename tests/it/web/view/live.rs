@@ -337,8 +337,8 @@ fn client_output(command: &mut Command) -> String {
     String::from_utf8(ended.stdout).unwrap()
 }
 
-/// Issue 18: a browser shows new threads in the list, with a pause and "N new", and shows text as
-/// it streams.
+/// Issue 18: a browser shows new threads in the list, and text as it streams. The list reports new
+/// threads as "N new", and a person can pause the updates of the list.
 #[test]
 fn a_browser_shows_new_threads_and_text_as_it_streams() {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() {

@@ -75,7 +75,8 @@ fn held(house: &House) -> Vec<Json> {
     house.organism(&["approvals", "--json"]).json()
 }
 
-/// Sends a text. Its call is held. Returns the id of the message.
+/// Sends a text, which opens a call that is held for an approval. Returns the message id of the
+/// call.
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
@@ -90,7 +91,7 @@ fn approved(house: &House, message: &str) {
     assert_eq!(approved.code, Some(0), "{approved:?}");
 }
 
-/// Sends a question to the person. Returns the id of its message.
+/// Sends a question, which waits for a person's answer. Returns the message id of the question.
 fn ask(house: &House, text: &str) -> String {
     let question = format!("<question xmlns=\"{PEOPLE}\">{text}</question>");
     let sent = house.send_text(&question, &["--no-wait", "--key", text]);
@@ -358,7 +359,7 @@ fn an_ended_subthread_offers_no_action_and_names_the_pause_of_its_root() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// All pages show the person of an action in the same form: the pages of the thread, of the
+/// Several pages show the same text for the person who acted: the pages of the thread, of the
 /// message, of the actions and of the pauses.
 #[test]
 fn the_person_of_an_action_has_one_form_on_every_page() {

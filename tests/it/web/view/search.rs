@@ -4,7 +4,7 @@
 use super::{ViewServer, text_of};
 use crate::organism::{CONFIG, House, numbered, say};
 
-/// Ids of the messages to which a page leads, in its order.
+/// Ids of the messages to which a page links, in the order of the page.
 fn linked(page: &str) -> Vec<String> {
     let links = page.split("data-entry href=\"/messages/").skip(1);
     links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()

@@ -3,7 +3,7 @@
 use super::{ViewServer, text_of};
 use crate::organism::{CONFIG, CommandOutput, House, numbered, say};
 
-/// The threads of a page's main table, in its order.
+/// The threads in the main table of a page, in the order of the table.
 fn listed(page: &str) -> Vec<String> {
     let rows = page.split("<th scope=\"row\">").skip(1);
     rows.map(|row| text_of(&format!("<x>{}", row.split("</th>").next().unwrap()))).collect()

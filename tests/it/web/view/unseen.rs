@@ -1,4 +1,4 @@
-//! The page of a prompt states which messages its model did not get.
+//! The page of a prompt states which messages the model did not get.
 
 use super::{ViewServer, text_of};
 use crate::organism::{House, TALK};

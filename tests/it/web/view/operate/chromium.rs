@@ -1,5 +1,5 @@
 //! An operator acts in a real Chromium: with a pointer, with the keyboard alone, with the script
-//! off, and with a key that the browser made. `tests/data/web/operate.py` drives it.
+//! off, and with a key that the browser made. `tests/data/web/operate.py` drives the browser.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};

@@ -42,7 +42,8 @@ attempts = 1
 instances = 6
 "#;
 
-/// Sends a request of `client`, which times out. Returns the id of the request's message.
+/// Sends a request as the client `client`, and waits until the request times out. Returns the id of
+/// the request's message.
 pub(super) fn time_out(house: &House, client: &str, number: &str) -> String {
     let mut command = house.command(&["send", "-", "--as", client, "--json"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

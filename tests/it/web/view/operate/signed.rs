@@ -16,7 +16,8 @@ pub(super) fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
-/// A config with two operators. Ana has a key for the terminal and one for the browser.
+/// A house whose config names the operators Ana and Ben. Ana has one key for the terminal and one
+/// for the browser.
 fn signing_house() -> House {
     let [ana, browser, ben] = [1, 2, 3].map(|seed| OperatorPublicKey::of(&key(seed)));
     house_with(&format!(
