@@ -714,7 +714,8 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 // Trees at rest.
 /// Maximum trees at rest that a pump keeps in memory.
 pub const RESTING_TREES_MAX: usize = 1_024;
-/// Maximum threads of the trees at rest that a pump keeps in memory.
+/// Maximum number of threads that a pump keeps in memory for trees at rest, over all these trees
+/// together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
 /// Maximum trees in a pump's memory whose open calls all wait for persons or timers. The number is
 /// much higher than [`RESTING_TREES_MAX`], because a list of all held calls must read every tree
@@ -744,6 +745,8 @@ pub const UNSAVED_HEADS_MAX: usize = 131_072;
 pub const MERKLE_CHUNK_LEAVES: usize = 32;
 /// Bytes of the Bloom filter that makes most lookups in a working file unnecessary.
 pub const RESTING_FILTER_BYTES: usize = 1 << 20;
+/// Maximum threads that hash a snapshot.
+pub const SNAPSHOT_THREADS_MAX: usize = 8;
 /// Number of bytes of a snapshot that are hashed as one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
 /// Maximum number of snapshots in a row that build on their predecessor. The next snapshot is then

@@ -22,7 +22,7 @@ use crate::bus::nats::PromptConfig;
 use crate::bus::process::{PumpMark, end_leftovers};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
-use crate::ids::ListenerName;
+use crate::ids::{Digest, ListenerName};
 use crate::journal::{self, Journal};
 use crate::limits;
 use crate::memory::JournalMemory;
@@ -82,11 +82,7 @@ impl PumpRuntime {
         let contracts = Arc::new(config.contracts.clone());
         let core = core.map(|core| core.with_contracts(contracts));
 
-        // The texts go into the journal, because what a model is sent must be a function of what
-        // the journal contains.
-        let blobs = config.texts().into_iter().map(|text| journal.put_blob(text.as_bytes()));
-        let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
-
+        let blobs = store_texts(config, &mut *journal)?;
         let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
         end_earlier_processes(&mark);
 
@@ -262,6 +258,14 @@ impl PumpRuntime {
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
     }
+}
+
+/// Stores the texts of the config's prompts in the journal, because what a model is sent must be a
+/// function of what the journal contains. Returns their digests.
+fn store_texts(config: &Config, journal: &mut dyn Journal) -> Result<Vec<Digest>, Error> {
+    let texts = config.texts().into_iter();
+    let digests = texts.map(|text| journal.put_blob(text.as_bytes()));
+    Ok(digests.collect::<Result<_, _>>()?)
 }
 
 impl PumpHealth {

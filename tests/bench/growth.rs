@@ -21,7 +21,8 @@ pub fn threads(bench: &mut Bench) {
 }
 
 /// Adds the speed of the relay on a long journal, with the speed on a short journal as its floor.
-/// Runs on the two journals alternate, so that changes of the disk affect the two alike.
+/// The benchmark runs on the two journals in turn, so that changes of the disk affect the two
+/// alike.
 fn grown(bench: &mut Bench, name: &str, records: [usize; 2], rounds: usize) {
     if bench.quick {
         return;

@@ -132,6 +132,7 @@ fn main() {
         Some("hop") => return hop::measure(),
         Some("index") => return large::make_index(),
         Some("start") => return large::open(),
+        Some("snapshot") => return large::make_snapshot(),
         _ => {}
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

@@ -61,7 +61,7 @@ pub fn process_t64(bench: &mut Bench) {
 }
 
 /// Speed of the relay while the index follower is at full load, compared with the speed without the
-/// index follower. Runs with and without the index follower alternate.
+/// index follower. The benchmark runs with and without the index follower in turn.
 pub fn indexed(bench: &mut Bench) {
     let runs: Vec<[f64; 2]> = (0..bench.runs)
         .map(|_| {

@@ -1,8 +1,9 @@
 //! Memory of threads that wait, for a person or for a timer.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
@@ -14,7 +15,7 @@ use organism::system::NAMESPACE;
 
 use super::figures::Bench;
 use super::floor::directory;
-use super::memory::resident;
+use super::memory::{held, resident};
 use super::mode_process::{ModeProcess, stay};
 use super::start::name;
 
@@ -51,6 +52,9 @@ backlog = 1_000_000
 pub fn people(bench: &mut Bench) {
     let many = if bench.quick { MANY_QUICK } else { MANY };
     add(bench, "waiting_people", "ask", many);
+    let Some((took, peak)) = reopened() else { return };
+    bench.figures.add_small("waiting_people_start", took, "s");
+    bench.figures.add_small("waiting_people_start_rss", peak, "MB");
 }
 
 /// Bytes of memory for each thread that waits for a timer.
@@ -80,13 +84,28 @@ fn waiting(word: &str, threads: usize) -> Option<f64> {
     megabytes
 }
 
+/// Starts an organism in the directory of the last run. Returns the time in seconds until it accepts
+/// requests, and the peak memory in MB.
+fn reopened() -> Option<(f64, f64)> {
+    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/waiting");
+    let variables = [("BENCH_THREADS", "0"), ("BENCH_WORD", "ask"), ("BENCH_PLACE", place)];
+    let began = Instant::now();
+    let mut child = ModeProcess::start("waiting", &variables);
+    child.wait_for("all wait");
+    let took = began.elapsed().as_secs_f64();
+    let peak = held(&child.process, "VmHWM:");
+    child.end();
+    Some((took, peak?))
+}
+
 /// Main function of the child process: opens the threads, and keeps them waiting until its input
-/// ends.
+/// ends. `BENCH_PLACE` names a directory in which threads wait already.
 pub fn wait() {
     let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
     let word = std::env::var("BENCH_WORD").unwrap();
     let payload = format!("<{word} xmlns=\"urn:test:words\"><text>now?</text></{word}>");
-    let config = config(&directory("waiting"));
+    let again = std::env::var_os("BENCH_PLACE").map(PathBuf::from);
+    let config = config(&again.unwrap_or_else(|| directory("waiting")));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let organism = Organism::start_with(config, sleeper()).await.unwrap();

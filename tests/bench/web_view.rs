@@ -168,8 +168,9 @@ pub fn pages(bench: &mut Bench) {
     }
 }
 
-/// Speed of the relay with open live pages, compared with the speed without live pages. Runs with
-/// and without live pages alternate, first at full load, then with half as many calls per second.
+/// Speed of the relay with open live pages, compared with the speed without live pages. The
+/// benchmark runs with and without live pages in turn, first at full load, then with half as many
+/// calls per second.
 pub fn relay_live(bench: &mut Bench) {
     let measure = |interval: Option<Duration>| {
         let runs: Vec<[f64; 2]> = (0..bench.runs)

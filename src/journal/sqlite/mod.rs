@@ -4,6 +4,7 @@
 //! in batches or when it is read.
 
 mod backup;
+mod block_digest;
 mod connect;
 mod directory;
 mod directory_lock;

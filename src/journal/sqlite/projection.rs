@@ -201,7 +201,7 @@ impl CatchingUp {
         self.journal.heads.last()
     }
 
-    /// Returns an error if the proof of the records before a snapshot has failed.
+    /// Returns an error if the background proof of the records that precede a snapshot has failed.
     pub fn check_proof(&self) -> Result<(), Error> {
         let failure = self.journal.signer.proof.as_ref().and_then(|proof| proof.take_failure());
         failure.map_or(Ok(()), Err)

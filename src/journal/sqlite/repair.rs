@@ -99,8 +99,8 @@ pub fn keep_uncovered_aside(
     Ok(Some(TakenOut { first, last, file }))
 }
 
-/// Returns the last record that a MAC of this host covers. Records after a break in the hash chain
-/// do not count as covered.
+/// Returns the last record that a MAC of this host covers. No record after a break in the hash
+/// chain counts as covered.
 fn covered(
     data: &Path,
     key: &CheckpointKey,

@@ -11,10 +11,8 @@
 //! no checkpoint of the journal, the start ignores it and reads every record.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ring::digest;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -30,9 +28,10 @@ use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, CommonState};
 
 use super::RestingStore;
+use super::block_digest::{copy_with_digest, file_digest};
 
 /// Version of the files. A snapshot of another version is ignored.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Version of this program. A snapshot must have the same version, because the form of the trees'
 /// texts depends on the program's types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -181,14 +180,9 @@ impl SnapshotPlace<'_> {
             (&sources.state, &copies.state, header.file),
             (&sources.heads, &copies.heads, header.heads),
         ];
-        // Each is copied and hashed on a thread of its own, because a start waits for both.
-        let copied = std::thread::scope(|scope| {
-            pairs.map(|(source, copy, _)| scope.spawn(|| copy_hashed(source, copy))).map(|copied| {
-                copied.join().unwrap_or_else(|_| Err(std::io::Error::other("the copy panicked")))
-            })
-        });
-        for (digest, (_, _, signed)) in copied.into_iter().zip(pairs) {
-            if digest? != signed && !mutant("trust-any-snapshot") {
+        for (source, copy, signed) in pairs {
+            let digest = copy_with_digest(source, copy)?;
+            if digest != signed && !mutant("trust-any-snapshot") {
                 return Err(rejected("its database is not the one that was signed"));
             }
         }
@@ -418,33 +412,11 @@ fn file_of(state: &Path, journal: Uuid, name: &str) -> PathBuf {
     state.join(format!("{journal}.{name}"))
 }
 
-fn digest_of(file: &mut File) -> std::io::Result<Digest> {
-    let mut context = digest::Context::new(&digest::SHA256);
-    let mut block = vec![0; limits::SNAPSHOT_BLOCK_BYTES];
-    loop {
-        let read = file.read(&mut block)?;
-        if read == 0 {
-            break;
-        }
-        context.update(block.get(..read).unwrap_or_default());
-    }
-
-    let digest = context.finish();
-    Ok(Digest(digest.as_ref().try_into().expect("a SHA-256 digest has 32 bytes")))
-}
-
-/// Copies a file and returns the digest of the copy.
-fn copy_hashed(source: &Path, copy: &Path) -> std::io::Result<Digest> {
-    std::fs::copy(source, copy)?;
-    digest_of(&mut File::open(copy)?)
-}
-
 /// Writes a file to the disk and returns its digest.
 fn synced_digest(path: &Path) -> Result<Digest, Error> {
     let failed = || Error::io(path.display().to_string());
-    let mut file = File::open(path).map_err(failed())?;
-    file.sync_all().map_err(failed())?;
-    digest_of(&mut file).map_err(failed())
+    File::open(path).and_then(|file| file.sync_all()).map_err(failed())?;
+    file_digest(path).map_err(failed())
 }
 
 type DatabaseContent = (TreeHeads, Vec<ThreadId>, RestingStore);

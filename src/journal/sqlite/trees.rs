@@ -111,8 +111,8 @@ impl JournalReader {
         Ok(Position(first))
     }
 
-    /// Returns the approximate number of records of a tree. Records since the last checkpoint do
-    /// not count.
+    /// Returns the approximate number of records of a tree, without those since the last
+    /// checkpoint.
     pub fn records_of(&self, root: &ThreadId) -> Result<u64, Error> {
         let sql = "SELECT records FROM tree WHERE root = ?1";
         let records = self.db.query_row(sql, [root.as_str()], |row| row.get(0)).optional();

@@ -3,6 +3,8 @@
 
 use std::ops::ControlFlow;
 
+use rusqlite::Transaction;
+
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{Error, HashedRecord};
 use crate::limits;
@@ -75,6 +77,16 @@ impl JournalReader {
         Ok(records)
     }
 
+    /// Begins one view of the file for the reads until the view is dropped: they see the same records
+    /// and take one lock together. Returns `None` within another view, which goes on.
+    pub fn view(&self) -> Result<Option<Transaction<'_>>, Error> {
+        if !self.db.is_autocommit() {
+            return Ok(None);
+        }
+        let begun = self.db.unchecked_transaction();
+        begun.map(Some).map_err(|error| self.read_error("the journal", error))
+    }
+
     /// Visits the record at `head`, and then each record before it in its tree, until `visit`
     /// breaks or the first record of the tree was visited.
     ///
@@ -100,8 +112,7 @@ impl JournalReader {
                 // One view of the file for many records, because each view costs locks; but not for
                 // all of them, because a view holds back the write-ahead log.
                 drop(reading.take());
-                let begun = self.db.unchecked_transaction();
-                reading = Some(begun.map_err(|error| self.read_error("a record", error))?);
+                reading = self.view()?;
             }
             let mut rows =
                 query.query([at.0]).map_err(|error| self.read_error("a record", error))?;

@@ -253,7 +253,8 @@ fn handed_over(call: MessageId, n: usize) -> Fact {
     Fact::HandedOver { call: CallId(call), attempt: attempt(n) }
 }
 
-/// Returns the record with `n` as the attempt number of every outcome that the record receives.
+/// Sets the attempt number in each [`Fact::OutcomeReceived`] of the record to `n`, and returns the
+/// record.
 fn with_attempt(mut record: Record, n: usize) -> Record {
     for fact in &mut record.facts {
         if let Fact::OutcomeReceived { attempt: own, .. } = fact {

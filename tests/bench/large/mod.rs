@@ -132,13 +132,15 @@ fn peak_memory() -> f64 {
 /// one; also the time of making the snapshot, and its size.
 pub fn start(bench: &mut Bench) {
     let figures = with_journal(bench, |journal| {
-        let whole = started(journal);
-        let (took, size) = with_snapshot(journal);
-        let resumed = started(journal);
+        let whole = measured(journal, "start");
+        let made = measured(journal, "snapshot");
+        let size = snapshot_bytes(journal);
+        let resumed = measured(journal, "start");
         [
             ("large_start_whole", whole[0], "s"),
             ("large_start_whole_rss", whole[1], "MB"),
-            ("large_snapshot", took, "s"),
+            ("large_snapshot", made[0], "s"),
+            ("large_snapshot_rss", made[1], "MB"),
             ("large_snapshot_size", size / 1e6, "MB"),
             ("large_start", resumed[0], "s"),
             ("large_start_rss", resumed[1], "MB"),
@@ -149,20 +151,20 @@ pub fn start(bench: &mut Bench) {
     }
 }
 
-/// Opens the journal in a separate process. Returns the duration in seconds and the peak memory in
-/// MB.
-fn started(journal: &LargeJournal) -> Vec<f64> {
+/// Runs this program in `mode` on the journal. Returns the duration in seconds and the peak memory
+/// in MB.
+fn measured(journal: &LargeJournal, mode: &str) -> Vec<f64> {
     let program = std::env::current_exe().unwrap();
-    let mut started = Command::new(program);
-    started.arg("start").arg(journal.data()).arg(journal.state());
-    let text = String::from_utf8(started.output().unwrap().stdout).unwrap();
+    let mut measured = Command::new(program);
+    measured.arg(mode).arg(journal.data()).arg(journal.state());
+    let text = String::from_utf8(measured.output().unwrap().stdout).unwrap();
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
 /// Opens the journal whose directories are the second and the third argument, as a pump does.
 /// Prints the duration in seconds and the peak memory in MB.
 pub fn open() {
-    let [data, state] = [2, 3].map(|at| PathBuf::from(std::env::args().nth(at).unwrap()));
+    let [data, state] = directories();
     let began = Instant::now();
     let core = Core::new(Arc::default(), TreeLimits::default(), Digest::ZERO);
     let mut core = ResidentCore::new(core, data.clone());
@@ -173,26 +175,29 @@ pub fn open() {
     println!("{took} {}", peak_memory());
 }
 
-/// Makes a snapshot at the last checkpoint. Returns the duration in seconds and the size of the
-/// snapshot in bytes.
-fn with_snapshot(journal: &LargeJournal) -> (f64, f64) {
-    let reader = JournalReader::open(&journal.data()).unwrap();
-    let plan = SnapshotPlan {
-        data: journal.data(),
-        state: journal.state(),
-        journal: reader.about().unwrap().journal,
-        records: 1,
-        proof: None,
-    };
+fn directories() -> [PathBuf; 2] {
+    [2, 3].map(|at| PathBuf::from(std::env::args().nth(at).unwrap()))
+}
+
+/// Makes a snapshot, at the last checkpoint, of the journal whose directories are the second and the
+/// third argument. Prints the duration in seconds and the peak memory in MB.
+pub fn make_snapshot() {
+    let [data, state] = directories();
+    let reader = JournalReader::open(&data).unwrap();
+    let journal = reader.about().unwrap().journal;
+    let plan = SnapshotPlan { data, state, journal, records: 1, proof: None };
     let last = reader.checkpoints().unwrap().last().unwrap().position;
     let began = Instant::now();
     assert_eq!(plan.make(last, &|| false).unwrap(), Some(last));
     let took = began.elapsed().as_secs_f64();
+    println!("{took} {}", peak_memory());
+}
 
+/// Size of the snapshot in bytes.
+fn snapshot_bytes(journal: &LargeJournal) -> f64 {
     let entries = std::fs::read_dir(journal.state()).unwrap().map(|entry| entry.unwrap());
     let is_part = |entry: &DirEntry| entry.file_name().to_string_lossy().contains(".snapshot");
-    let size = entries.filter(is_part).map(|entry| entry.metadata().unwrap().len() as f64).sum();
-    (took, size)
+    entries.filter(is_part).map(|entry| entry.metadata().unwrap().len() as f64).sum()
 }
 
 fn command(journal: &LargeJournal, args: &[&str]) -> Command {
