@@ -23,7 +23,7 @@ pub struct ForkOrigin {
 
 impl ForkOrigin {
     /// Reads the origin of `thread` from the first record of the thread's fork. Returns `None` if
-    /// the record opens no fork, or if the fork has not taken over this thread.
+    /// `record` is not the first record of a fork, or if the fork has not taken over this thread.
     pub fn of(record: &Record, thread: &ThreadId) -> Option<Self> {
         let (root, source, threads) = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),

@@ -292,8 +292,8 @@ pub(super) struct RecordedFork {
 const ALLOTMENTS_SINCE: u32 = 54;
 
 impl RecordedFork {
-    /// Returns the fork that a record opens. `core_version` is the version of the core that
-    /// recorded the fork.
+    /// Returns the fork whose first record is `record`. `core_version` is the version of the core
+    /// that recorded the fork.
     pub fn of(record: &Record, core_version: u32) -> Option<Self> {
         let forked = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
@@ -427,8 +427,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the first call that a client opens in this record. Returns `None` if a fork opens calls
-/// of its source again in this record.
+/// Returns the request of the first call that a client opened according to this record. Returns
+/// `None` if, according to the record, a fork opened calls of its source again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -443,9 +443,9 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message at which a fork can begin after the calls that this record closes: `wanted`
-/// if the record contains it, otherwise the last result. Returns `None` if the record closes no
-/// call.
+/// Returns the message at which a fork can begin after the calls whose end is in this record:
+/// `wanted` if the record contains it, otherwise the last result in the record. Returns `None` if
+/// the record contains the end of no call.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -166,13 +166,22 @@ pub fn held_of(
     Ok(held)
 }
 
+/// Number of trees that are read in one view of the journal.
+const TREES_PER_VIEW: usize = 256;
+
 fn held_in_trees(
     index: &IndexReader,
     trees: Vec<WaitingTree>,
 ) -> Result<Vec<HeldCall>, index::Error> {
     let journal = index.journal();
     let mut open = OpenCalls::default();
-    for WaitingTree { root, first } in trees {
+    let mut view = None;
+    for (n, WaitingTree { root, first }) in trees.into_iter().enumerate() {
+        if n.is_multiple_of(TREES_PER_VIEW) {
+            // Each view costs locks, but a long one holds back the write-ahead log.
+            drop(view.take());
+            view = journal.view()?;
+        }
         let Some(head) = journal.head(&root)? else { continue };
         let mut records = Vec::new();
         journal.walk_back(head, |walked| {

@@ -83,7 +83,7 @@ pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<Timeli
 }
 
 /// Returns the sender that opened a thread, according to the thread's first record. Returns the
-/// core for the organism's own thread, which no record opens.
+/// core for the organism's own thread, whose opening is not recorded.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),

@@ -395,8 +395,8 @@ impl TimelineBuilder {
         self.timelines.entry(thread.clone()).or_insert_with(timeline);
     }
 
-    /// Adds an event to a thread and returns the event's index. The organism's own thread is
-    /// created here, because no record opens it.
+    /// Adds an event to a thread and returns the event's index. The timeline of the organism's own
+    /// thread is created here, because the opening of that thread is not recorded.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };

@@ -113,9 +113,9 @@ impl ThreadTimeline {
         });
     }
 
-    /// Keeps the page of about `limit` events that begins at a sequence number. Events of
-    /// subthreads count. The page ends before a message, because only a message can begin the next
-    /// page.
+    /// Keeps the page of about `limit` events that begins at a sequence number. The events of
+    /// subthreads count towards `limit`. The page ends before a message, because only a message can
+    /// begin the next page.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);

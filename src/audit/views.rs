@@ -108,7 +108,7 @@ pub struct BusyRefusals {
     pub time: String,
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Time of the first of these refusals.
+    /// Time of the first of the counted refusals.
     #[serde(rename = "since")]
     pub since: String,
     #[serde(rename = "count")]

@@ -72,12 +72,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     let config = named_config::option();
+    let output = RenderOutput::stdout(true);
     for call in &waiting {
         let short = shortened(&call.sha256.to_string());
         let preview = call.preview_sha256().map(|sha256| shortened(&sha256.to_string()));
         let preview = preview.map(|short| format!(" --preview {short}")).unwrap_or_default();
         let approve = format!("organism approve {} --hash {short}{preview}{config}", call.message);
-        put(&format!("{}  {approve}\n\n", held(&RenderOutput::stdout(true), call)))?;
+        put(&format!("{}  {approve}\n\n", held(&output, call)))?;
     }
 
     if let (Some(thread), false) = (within, waiting.is_empty()) {

@@ -1,4 +1,5 @@
-//! `organism config`: shows the config that is, or was, in force, and writes it out again.
+//! `organism config`: shows the present config, or a config that was in force earlier. With
+//! `--out`, writes the config to files, from which it can be loaded.
 
 mod diff;
 mod moment;

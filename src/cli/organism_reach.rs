@@ -16,7 +16,8 @@ use super::exit::CommandFailure;
 use super::startup::{ConfigArg, runtime};
 use super::{CommandExit, journal_target};
 
-/// How a command that makes a decision reaches the organism.
+/// How a command reaches the organism to which it sends an operator's decision, such as an approval
+/// or a retry.
 pub(super) enum OrganismReach {
     /// The command knows the config. It connects to the running organism, or starts an organism if
     /// none runs.

@@ -299,7 +299,7 @@ fn print_json<'a>(
     Ok(())
 }
 
-/// Asks the person whether the work may be done a second time.
+/// Asks the person whether to retry although the work could then be done a second time.
 fn confirm() -> anyhow::Result<bool> {
     note_part!("do it a second time? yes or no: ");
     loop {

@@ -215,7 +215,8 @@ pub fn match_query(text: &str) -> Option<String> {
     (!terms.is_empty()).then(|| terms.join(" AND "))
 }
 
-/// Adds the terms for words that follow each other. Runs without spaces become separate terms.
+/// Adds the terms for words that follow each other. Each run without spaces becomes a term of its
+/// own.
 fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
     let mut run = Vec::new();

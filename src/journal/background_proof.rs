@@ -1,4 +1,5 @@
-//! Proves the records before a snapshot while the pump that started from the snapshot already runs.
+//! Proves the records that precede a snapshot. The proof runs in the background, while the pump
+//! that started from the snapshot is already at work.
 //!
 //! The proof covers what a start without a snapshot proves: hash chains, MACs, checkpoints, the
 //! marks outside the journal, and redactions. If the proof fails, the snapshot is deleted and the
@@ -132,7 +133,7 @@ pub(super) struct ProofClaim {
     pub losses: Vec<AcceptedLoss>,
 }
 
-/// The thread that proves the records before a snapshot. Dropping this value ends the thread.
+/// The thread that proves the records that precede a snapshot. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,

@@ -41,7 +41,8 @@ pub struct JournalWriter<L> {
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
     /// Reason why the journal refuses further records; `None` while it accepts records.
     pub(super) stopped: Option<String>,
-    /// Proves the records before a snapshot. `None` if the start proved every record.
+    /// The background thread that proves the records that precede a snapshot; `None` if the start
+    /// proved every record.
     pub(super) proof: Option<BackgroundProof>,
     pub(super) log: L,
     // Ordering rule: dropped last, so that its lock is released after everything else, including a

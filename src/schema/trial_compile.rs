@@ -25,7 +25,8 @@ use crate::limits;
 /// Variable with the path of the `organism` command, for programs that embed the library.
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
-/// Hidden arguments with which the command runs as a compiling child.
+/// Hidden arguments of the `organism` command. With these arguments, the command runs as the child
+/// process that compiles schemas.
 pub const COMPILE_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
 /// The child's verdict on one schema.

@@ -305,7 +305,7 @@ pub struct RetryRequest {
     /// Partition whose journal contains the record of the failed call or the refused submission.
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// Whether the operator has confirmed that the work may be done a second time.
+    /// Whether the operator has accepted the risk that the work is done a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
     /// The operator and the operator's note. The control socket adds the user whom the operating

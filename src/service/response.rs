@@ -109,7 +109,8 @@ pub enum RetryReport {
         #[serde(rename = "retry")]
         retry: MessageId,
     },
-    /// The retry may do the work a second time, so the operator has to confirm the retry.
+    /// The listener could do the work a second time because of the retry, so the operator has to
+    /// confirm the retry.
     #[serde(rename = "unconfirmed")]
     Unconfirmed {
         #[serde(rename = "reason")]

@@ -44,7 +44,8 @@ impl AlertKind {
     }
 }
 
-/// What has happened to an alert or its cause. Each report states one such event.
+/// An event of an alert: the beginning or end of its cause, or the result of its command. Each report
+/// states one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
     /// The cause began.

@@ -29,8 +29,9 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// The result that a call had in the source of a fork, as part of a record's input. The field
-/// `payloads` holds only digests; the messages of the record contain the payloads.
+/// The result that a call had in the source of a fork. A record of the fork contains this result in
+/// its input, [`Input::Recalled`]. The field `payloads` holds only digests; the messages of that
+/// record contain the payloads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
     /// The call in the source of the fork whose result was recalled.

@@ -38,7 +38,7 @@ pub struct RetryAction {
     /// retry, also true if the outcome of an earlier message in this chain of retries is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
-    /// Whether the operator confirms that the listener may do the work a second time.
+    /// Whether the operator accepts the risk that the listener does the work a second time.
     #[serde(rename = "again", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_confirmed: bool,
     #[serde(rename = "verdict")]

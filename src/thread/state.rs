@@ -379,7 +379,9 @@ pub struct Call {
     /// Number of failed attempts since the last outcome.
     #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
-    /// Number of consecutive rounds, up to the last outcome, in which every result was a failure.
+    /// Number of consecutive rounds in which every result was a failure. A round is the set of
+    /// messages that the listener receives together. The last counted round is the one that the
+    /// listener answered with its last outcome.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
     /// Number of delegations of the call's goal, including delegations of the delegated tasks.

@@ -348,7 +348,8 @@ impl<'a> CallFold<'a> {
         self.calls_with(|_, _, _| Ok(()))
     }
 
-    /// Returns the calls beneath the run, up to the latest message, with all hand-overs.
+    /// Returns the calls beneath the run, up to the latest message. Takes account of all
+    /// hand-overs, including those that are recorded in other trees.
     fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
         self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
     }

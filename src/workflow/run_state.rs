@@ -82,7 +82,7 @@ pub enum RunEvent {
     },
 }
 
-/// The phase of a goal, for people.
+/// The phase of a goal, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GoalPhase {
     Waiting,

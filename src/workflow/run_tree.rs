@@ -1,6 +1,6 @@
-//! The progress of a workflow run, for people: the goals as rows, each with its time, its cost and
-//! its present activities. Computed from the records of the run's tree and the live events of its
-//! agents.
+//! The progress of a workflow run, as it is shown to people: the goals as rows, each with its time,
+//! its cost and its present activities. Computed from the records of the run's tree and the live
+//! events of its agents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The states of a run's goals, for people, computed from the recorded messages.
+//! Computes the states of a run's goals from the recorded messages, so that they can be shown to
+//! people.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::graph::GoalGraph;
 use super::run_retry::RunRetry;
 use super::run_state::{GoalPhase, RunStep};
 
-/// State of one goal, for people.
+/// State of one goal, as it is shown to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,

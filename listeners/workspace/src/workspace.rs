@@ -430,7 +430,8 @@ struct FileSpan<'a> {
     last: (&'a SetManifest, usize),
 }
 
-/// Fails if a person has approved the call with a preview that differs from `now`.
+/// Fails if the approval of the call names a preview, and that preview differs from `now`, the text
+/// of a preview that was just made.
 fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
     if (call.holds)(&Preview::new(now)) {
         return Ok(());

@@ -130,8 +130,8 @@ impl ThreadFold {
         (self.agent.clone(), self.thread.clone())
     }
 
-    /// Adds the records of the thread up to the position `up_to`. Records that the fold contains
-    /// are skipped.
+    /// Adds the records of the thread up to the position `up_to`. Skips each record that the fold
+    /// already contains.
     pub fn extend(&mut self, records: &[Record], up_to: Position) {
         for record in records.iter().filter(|record| record.position <= up_to) {
             self.read(record);

@@ -213,8 +213,9 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example }
 }
 
-/// Returns an example without the default namespace declaration of its root, if the example has no
-/// other namespace.
+/// Removes the declaration of the default namespace from the root of an example. Returns the
+/// example unchanged if it declares further namespaces, or if its root declares no default
+/// namespace.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

@@ -11,7 +11,8 @@ pub(super) struct EncodedDelivery {
     pub body: Vec<u8>,
 }
 
-/// Returns the headers that state the attempt and the call of a delivery, for every listener.
+/// Returns the headers that a delivery has whatever listener receives it. They state the call, the
+/// attempt and the thread of the delivery, among others.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {

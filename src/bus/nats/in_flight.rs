@@ -262,9 +262,9 @@ impl InFlightTable {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery a permission error may have stopped. Such a delivery was
-    /// published with only its new messages, within the period `published`, and no replica has
-    /// acknowledged it.
+    /// Returns the attempts whose delivery a permission error may have stopped. These are all
+    /// attempts that were published within the period `published`, that no replica has
+    /// acknowledged, and whose delivery left out the messages that the replica remembers.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)

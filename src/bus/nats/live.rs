@@ -178,9 +178,10 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has requested texts recently. Returns the time of the end, or
-    /// `None` if the relay continues. States after this time are reported without a relay, or by
-    /// the next relay.
+    /// Ends the relay if no pump has requested texts recently. Returns the time at which the relay
+    /// ended, or `None` if the relay continues. The caller must still report the queued model
+    /// states up to this time. All later states are reported by the next relay or, while no relay
+    /// runs, directly.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();

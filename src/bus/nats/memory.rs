@@ -155,8 +155,9 @@ impl NatsShared {
         }
     }
 
-    /// Handles a replica that reports missing messages. Returns a failure if all messages of the
-    /// delivery had been sent to the replica.
+    /// Handles the report of a replica that it lacks messages of a delivery: publishes the delivery
+    /// again with all its messages, and returns `None`. If the delivery was already published with
+    /// all its messages, the report is wrong, and the returned failure states so.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })

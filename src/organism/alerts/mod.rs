@@ -36,7 +36,7 @@ pub(super) use unrecorded::report_failed_start;
 #[derive(Clone)]
 pub(super) struct AlertSource {
     pub pump: Handle,
-    /// Runtime that runs the commands.
+    /// Runtime on which the alert commands run.
     pub runtime: runtime::Handle,
     pub data: PathBuf,
     pub state: PathBuf,

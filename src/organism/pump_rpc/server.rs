@@ -75,7 +75,7 @@ impl PumpRpc {
 }
 
 impl PartitionSubscription {
-    /// Stops accepting requests. Requests in progress still get all their responses.
+    /// Stops accepting requests. A request in progress still gets all its responses.
     pub fn stop(&mut self) {
         self.receiving.abort();
     }

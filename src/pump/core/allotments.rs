@@ -144,9 +144,10 @@ impl Core {
         }
     }
 
-    /// Returns the time at which `call` times out because the time limit of its thread, or of a
-    /// thread above it, is over. Returns `None` if no time limit runs, or if the call was opened
-    /// from its own thread. Such a call ends with its opener.
+    /// Returns the time at which `call` times out because its thread, or a thread above that
+    /// thread, reaches its time limit. Returns `None` if no time limit of these threads runs. Also
+    /// returns `None` if `call` was opened by a call in the same thread, because `call` then ends
+    /// together with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);

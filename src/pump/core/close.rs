@@ -224,9 +224,9 @@ impl Core {
         Some(ClosingCall { id: call, callee, thread, opening: open.opening.clone() })
     }
 
-    /// Cancels the open calls that `call` has opened in its own thread, with all calls beneath
-    /// them, deepest first. Spawned threads continue, except those that are bound to one of these
-    /// calls.
+    /// Cancels the open calls that `call` has opened in the thread of `call`, and all open calls
+    /// beneath these. Begins with the deepest calls. Spawned threads continue, except those that
+    /// are bound to one of these calls.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
         let falling = self.calls_beneath(call);
         self.closing.extend(&falling);
@@ -237,8 +237,8 @@ impl Core {
         }
     }
 
-    /// Returns the open calls that `call` has opened in its own thread, with all calls beneath
-    /// them. Each call comes after the call that opened it.
+    /// Returns the open calls that `call` has opened in the thread of `call`, and all open calls
+    /// beneath these. Each call comes after the call that opened it.
     fn calls_beneath(&self, call: CallId) -> Vec<CallId> {
         let mut next = vec![call];
         let mut found = Vec::new();

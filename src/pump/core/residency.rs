@@ -85,8 +85,9 @@ impl Core {
         }
     }
 
-    /// Whether `event` starts or reloads with a config by which some listener gives previews. The
-    /// step may then hand over requests for previews of any held call.
+    /// Whether `event` is the boot of a pump or the reload of a config, and at least one listener
+    /// gives previews according to that config. If so, the step for `event` may request the preview
+    /// of any held call.
     pub fn may_request_previews(&self, event: &Event) -> bool {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -96,8 +97,8 @@ impl Core {
         contracts.iter().any(|contract| contract.previews.is_some())
     }
 
-    /// Returns the trees of the calls that a record hands over. They may be other trees than that
-    /// of the record.
+    /// Returns the trees that contain calls whose hand-over is recorded in `record`, except the
+    /// tree to which `record` belongs.
     pub fn trees_of_hand_overs(&self, record: &Record) -> Vec<ThreadId> {
         let calls = record.facts.iter().filter_map(|fact| match fact {
             Fact::HandedOver { call, .. } => Some(*call),

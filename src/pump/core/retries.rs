@@ -43,8 +43,8 @@ pub enum RetryRuling {
     },
     /// The message was retried before; this is the message of that retry. Nothing is recorded.
     AlreadyRetried(MessageId),
-    /// The retry may repeat work, and the operator has not confirmed that it may. Nothing is
-    /// recorded.
+    /// The retry could repeat work that was already done, and the operator has not accepted this
+    /// risk. Nothing is recorded.
     Unconfirmed(String),
     Refused(Refusal),
 }
@@ -112,8 +112,9 @@ impl Core {
         Some(RetryRuling::AlreadyRetried(*retry))
     }
 
-    /// Returns the ruling on a retry that may repeat work and that the operator has not confirmed.
-    /// Returns `None` if the retry needs no confirmation.
+    /// Returns [`RetryRuling::Unconfirmed`] for a retry that could repeat work that was already
+    /// done, unless the operator has accepted this risk. Returns `None` if the retry needs no
+    /// confirmation.
     fn unconfirmed(
         &self,
         action: &RetryAction,

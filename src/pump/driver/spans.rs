@@ -75,8 +75,8 @@ impl PumpSpans {
         self.deliveries_ended(record);
     }
 
-    /// Ends the spans of deliveries that the record ends. Must be called after the record's
-    /// refusals are assigned to these spans.
+    /// Ends the spans of the deliveries whose end is in the record. Must be called after the
+    /// record's refusals are assigned to these spans.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.end_delivery(*call, *attempt, Some("timeout"));

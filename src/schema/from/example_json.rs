@@ -8,7 +8,7 @@ use super::declaration::{ContentType, ElementDeclaration, FieldsType, UNKNOWN, V
 use super::example_xml::{merge, value_of};
 use super::{ConversionError, DEPTH_MAX, Losses, check_count, element_name};
 
-/// Declares the payload `name` for this example.
+/// Derives the declaration of a payload from `example`. `name` becomes the name of the payload.
 pub(super) fn read(
     example: &Json,
     name: &str,

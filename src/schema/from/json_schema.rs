@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
 use super::{ConversionError, DEPTH_MAX, Losses, check_count, element_name, pattern};
 
-/// Declares the payload `name` for this schema.
+/// Derives the declaration of a payload from `schema`. `name` becomes the name of the payload.
 pub(super) fn read(
     schema: &Json,
     name: &str,

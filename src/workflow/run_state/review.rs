@@ -1,4 +1,5 @@
-//! Reviews an output before it becomes a result: first by a verifier, then by a supervisor.
+//! Reviews of an output before it becomes a result: a verifier judges the output first, and then a
+//! supervisor.
 
 use super::super::definition::{GoalForm, ItemVerification};
 use super::super::verdicts::SupervisorVerdict;

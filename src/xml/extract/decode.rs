@@ -7,12 +7,13 @@ use memchr::{memchr2, memmem};
 use crate::xml::escape::{self, is_xml_char};
 
 /// Decodes the content of a text-only element if the content is strict XML: text with CDATA, with
-/// the five named entities and with legal character references. Returns other content as written.
+/// the five named entities and with legal character references. Otherwise returns the content
+/// unchanged.
 pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
     decode(raw, true).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// Decodes an attribute value if it is strict XML. Returns another value as written.
+/// Decodes an attribute value if the value is strict XML, and otherwise returns it unchanged.
 pub(super) fn attribute(raw: &str) -> Cow<'_, str> {
     decode(raw, false).unwrap_or(Cow::Borrowed(raw))
 }

@@ -136,8 +136,9 @@ fn the_listener_in_bash_is_the_one_that_ships() {
     assert_eq!(block(PAGE, "#!/usr/bin/env bash"), shipped.replacen(&comment, "", 1));
 }
 
-/// The Rust program of the page compiles, and answers the delivery of the page. This test starts
-/// its own executable again to run that program.
+/// The page's Rust program compiles, and answers the example of a delivery on the page. The program
+/// is compiled into this test executable. To run the program, the test starts the executable again,
+/// as a child process.
 #[test]
 fn the_calculator_in_rust_runs() {
     if std::env::var_os(CHILD).is_some() {

@@ -62,7 +62,8 @@ impl Projects {
         assert!(checked.out.starts_with("new is good"), "{checked:?}");
     }
 
-    /// Replaces the recording by one of the models that the config contains as comments.
+    /// Switches the config from the recorded model to the model of `provider`: comments out the
+    /// line of the recorded model, and uncomments the line of `provider`.
     fn use_model(&self, provider: &str) {
         let config = self.read("new/organism.toml");
         let of_provider = format!("# voice = {{ provider = \"{provider}\",");

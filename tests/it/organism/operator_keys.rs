@@ -1,4 +1,4 @@
-//! Operators' keys that open fast, because the tests open many of them.
+//! Writes operators' keys that are cheap to decrypt, because the tests decrypt many of them.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

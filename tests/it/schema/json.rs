@@ -1,5 +1,5 @@
-//! Payloads as JSON and back: both forms contain the same payload, for every schema of the
-//! repository.
+//! Payloads of every schema in the repository, converted to JSON and back. Both forms contain the
+//! same payload.
 
 mod made;
 mod wrong;

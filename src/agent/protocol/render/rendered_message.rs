@@ -175,9 +175,10 @@ fn shown<'a>(
     }
 }
 
-/// Renders a message from another sender, such as the request. A goal that is addressed to `viewer`
-/// is shown as its bare document, which is safe because the gate lets only workflows send goals. A
-/// goal for another agent is shown like any message.
+/// Renders a message that a client or another listener sent, and that answers no call of `viewer`.
+/// An example is the client's request. A goal that is addressed to `viewer` is shown as its bare
+/// document, which is safe because the gate lets only workflows send goals. A goal for another
+/// agent is shown like any message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own

@@ -1,5 +1,6 @@
-//! No pump becomes leader of a stream that has lost its last records. For this refusal, it is
-//! enough that one source knows of the lost records.
+//! Streams that have lost their last records. No pump becomes leader of such a stream if at least
+//! one source shows that the lost records existed: the projection, the state directory, the lease,
+//! or the projection of another host.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,8 @@ fn signing_config() -> String {
 }
 
 /// Records failed requests. For each way to use the pages, there is one request that can be retried
-/// and one whose work may be done twice. Two further requests follow.
+/// without a confirmation, and one whose work could be done twice because of a retry. Two further
+/// requests follow.
 fn prepare_failures(house: &House) {
     let clients = ["desk", "till"].repeat(WAYS).into_iter().chain(["desk", "desk"]);
     for (number, client) in clients.enumerate() {

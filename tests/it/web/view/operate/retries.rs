@@ -1,5 +1,5 @@
-//! Retries in the web view: of one message, of all messages that a filter selects, and of work that
-//! may be done twice.
+//! Retries in the web view: of one message, of all messages that a filter selects, and of a message
+//! whose work could be done twice because of the retry.
 
 use std::io::Write as _;
 use std::process::Stdio;
