@@ -588,6 +588,15 @@ pub const WEB_LINE_FINDINGS: usize = 20;
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
+/// Maximum open calls that the web view counts before a pause, a cancellation or a resume.
+pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
+/// Maximum failures at the top of the page of refusals and failures.
+pub const WEB_LAST_FAILURES: usize = 20;
+/// Maximum characters of the reason of a failure in a list of the web view.
+pub const WEB_REASON_CHARS: usize = 300;
+/// Maximum records at the end of a journal in which the web view looks for the record of an action
+/// that it has just sent.
+pub const WEB_RECEIPT_RECORDS: u64 = 200;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
 /// Maximum branches of a tree that are open on a page of the web view.
@@ -606,6 +615,10 @@ pub const WEB_DIFF_LINES: usize = 200;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
+/// Maximum calls that wait for a person that the frame of a page counts, plus one.
+pub const WEB_WAITING_COUNTED: u64 = 100;
+/// Shortest interval in which the web view looks for an organism on its host.
+pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree for which the web view computes how the tree looked at an earlier
 /// time.
 pub const WEB_PAST_RECORDS: u64 = 20_000;

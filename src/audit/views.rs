@@ -155,9 +155,17 @@ pub struct RefusalView {
     /// The beginning of the refused text.
     #[serde(rename = "head")]
     pub head: String,
+    /// Local name of the refused payload; `None` if the refused text is no payload.
+    #[serde(skip)]
+    pub payload: Option<String>,
 }
 
 impl RefusalView {
+    /// Whether the organism refused a person's action, and not the gate a payload.
+    pub fn is_of_action(&self) -> bool {
+        self.sender == ListenerName::operator()
+    }
+
     pub fn new(
         position: Position,
         time: crate::clock::Time,
@@ -176,6 +184,42 @@ impl RefusalView {
             length: refusal.length,
             digest: refusal.digest,
             head: refusal.head.clone(),
+            payload: match &refusal.name {
+                Some(name) => Some(name.local.to_string()),
+                None => name_in(&refusal.head).map(str::to_owned),
+            },
+        }
+    }
+}
+
+/// Returns the local name of the element with which a text begins. The rest of the text may be
+/// malformed.
+fn name_in(text: &str) -> Option<&str> {
+    let tag = text.trim_start().strip_prefix('<')?;
+    let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '/'))?;
+    let name = tag.get(..end)?;
+    let local = name.rsplit_once(':').map_or(name, |(_, local)| local);
+    let is_name = local.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    is_name.then_some(local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_in;
+
+    #[test]
+    fn a_refused_text_names_its_payload_if_it_begins_with_an_element() {
+        let cases = [
+            ("<order xmlns=\"urn:example\"><m/></order>", Some("order")),
+            ("  <t:order/>", Some("order")),
+            ("<order><m>", Some("order")),
+            ("<order", None),
+            ("<!-- x --><order/>", None),
+            ("order a book", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(name_in(text), expected, "{text}");
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Args {
     /// Only trees that wait for a person.
     #[arg(long)]
     needs_you: bool,
-    /// Show refusals, tokens, cost and first words as well.
+    /// Show refusals, tokens, cost, first words and the reasons of failures as well.
     #[arg(long)]
     wide: bool,
     /// Maximum number of trees; those with the newest records are listed, newest last.
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let mut headers = vec!["thread", "status", "opened", ">took", ">messages", "asked"];
     if args.wide {
-        headers.extend([">refused", ">tokens", ">cost", "first words"]);
+        headers.extend([">refused", ">tokens", ">cost", "first words", "failed because"]);
     }
     let rows: Vec<_> = trees.iter().map(|tree| row(tree, args.wide)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
@@ -144,9 +144,13 @@ pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
 fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
     let opened = tree.opened.to_string();
     let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
-    let messages = match tree.messages.saturating_sub(tree.settled) {
-        0 => tree.messages.to_string(),
-        open => format!("{} ({open} in flight)", tree.messages),
+    let open = tree.messages.saturating_sub(tree.settled);
+    let held = tree.waits.calls;
+    let messages = match (held, open.saturating_sub(held)) {
+        (0, 0) => tree.messages.to_string(),
+        (0, in_flight) => format!("{} ({in_flight} in flight)", tree.messages),
+        (held, 0) => format!("{} ({held} held)", tree.messages),
+        (held, in_flight) => format!("{} ({held} held, {in_flight} in flight)", tree.messages),
     };
     let mut row = vec![
         tree.thread.clone(),
@@ -161,6 +165,7 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
         row.push((tree.tokens_in + tree.tokens_out + tree.tokens_charged).to_string());
         row.push(tree.cost.to_string());
         row.push(clean(tree.first_words.as_deref().unwrap_or_default()));
+        row.push(clean(tree.fault.as_deref().unwrap_or_default()));
     }
     row
 }
@@ -182,6 +187,7 @@ fn json_line(tree: &ListedTree) -> Value {
         "asked_by": tree.requested_by,
         "asked": tree.request,
         "first_words": tree.first_words,
+        "fault": tree.fault,
         "errors": tree.errors,
         "waiting": tree.waits.calls,
         "turns": tree.turns,

@@ -6,6 +6,7 @@ use crate::ids::{MessageId, Position, ThreadId};
 use crate::limits;
 use crate::thread::Hold;
 
+use super::listener_load::IS_QUEUED;
 use super::lookup::id;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
@@ -39,6 +40,18 @@ pub struct CallWork {
     pub failovers: u64,
     /// The decision that the call waits for now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,
+    /// Time since which the call is ready for its listener and not handed over; `None` if the call
+    /// is not in this state now. [`super::ListenerLoad`] counts the same calls.
+    pub queued_since: Option<Time>,
+}
+
+impl CallWork {
+    /// Returns the time since which the call is with its listener; `None` if it is not with its
+    /// listener now.
+    pub fn with_listener_since(&self) -> Option<Time> {
+        let open = |span: &&WorkSpan| span.kind == WorkKind::Work && span.end.is_none();
+        self.spans.iter().find(open).map(|span| span.begin)
+    }
 }
 
 /// A model turn, with the time that the model took.
@@ -119,19 +132,22 @@ impl IndexReader {
         let Some(window) = self.message_window(thread, from_seq, end_seq)? else {
             return Ok(Vec::new());
         };
-        let sql = "WITH w(n) AS (SELECT DISTINCT CASE m.call WHEN x'' THEN m.n \
-                   ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END \
-                   FROM message_row m WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3) \
-                   SELECT c.n, c.id, a.text, l.text, p.local, c.how, \
-                   (SELECT local FROM name WHERE n = c.fault), m.position, \
-                   (SELECT CASE o.call WHEN x'' THEN o.id ELSE o.call END \
-                   FROM message_row o WHERE o.n = m.cause) \
-                   FROM w CROSS JOIN call_row c ON c.n = w.n CROSS JOIN message_row m ON m.n = c.n \
-                   CROSS JOIN name a ON a.n = c.caller CROSS JOIN name l ON l.n = c.listener \
-                   CROSS JOIN name p ON p.n = m.name WHERE c.thread = ?1 ORDER BY c.n LIMIT ?4";
+        let sql = format!(
+            "WITH w(n) AS (SELECT DISTINCT CASE m.call WHEN x'' THEN m.n \
+             ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END \
+             FROM message_row m WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3) \
+             SELECT c.n, c.id, a.text, l.text, p.local, c.how, \
+             (SELECT local FROM name WHERE n = c.fault), m.position, \
+             (SELECT CASE o.call WHEN x'' THEN o.id ELSE o.call END \
+             FROM message_row o WHERE o.n = m.cause), \
+             CASE WHEN {IS_QUEUED} THEN c.ready END \
+             FROM w CROSS JOIN call_row c ON c.n = w.n CROSS JOIN message_row m ON m.n = c.n \
+             CROSS JOIN name a ON a.n = c.caller CROSS JOIN name l ON l.n = c.listener \
+             CROSS JOIN name p ON p.n = m.name WHERE c.thread = ?1 ORDER BY c.n LIMIT ?4"
+        );
         let MessageWindow { thread, from_seq, end_seq, .. } = &window;
         let values: [&dyn rusqlite::ToSql; 4] = [thread, from_seq, end_seq, &limits::WEB_ROWS_MAX];
-        let calls = self.rows(sql, &values, |row| {
+        let calls = self.rows(&sql, &values, |row| {
             let work = CallWork {
                 call: id(&row.get::<_, Vec<u8>>(1)?),
                 caller: row.get(2)?,
@@ -147,6 +163,7 @@ impl IndexReader {
                 failed_attempts: 0,
                 failovers: 0,
                 hold: None,
+                queued_since: row.get::<_, Option<i64>>(9)?.map(Time),
             };
             Ok((row.get::<_, i64>(0)?, work))
         })?;
@@ -155,6 +172,9 @@ impl IndexReader {
         for (n, mut work) in calls {
             self.add_attempts(n, &window, &mut work)?;
             self.add_waits(n, &window, &mut work)?;
+            if let Some(begin) = work.queued_since {
+                work.spans.push(WorkSpan { kind: WorkKind::Queue, begin, end: None });
+            }
             all.push(work);
         }
         self.add_turns(&window, &mut all)?;
@@ -187,6 +207,8 @@ impl IndexReader {
         Ok(Some(MessageWindow { thread, from_seq, end_seq, from, end }))
     }
 
+    /// Adds the attempts of a call, each with its time in the queue. Leaves out deliveries that no
+    /// listener accepted, because the call stayed in its queue then.
     fn add_attempts(
         &self,
         call: i64,
@@ -194,7 +216,8 @@ impl IndexReader {
         work: &mut CallWork,
     ) -> Result<(), Error> {
         let sql = "SELECT ready, handed_over, ended, outcome FROM delivery_row \
-                   WHERE call = ?1 AND position >= ?2 AND position < ?3 LIMIT ?4";
+                   WHERE call = ?1 AND position >= ?2 AND position < ?3 \
+                   AND outcome IS NOT 'not-taken' LIMIT ?4";
         let limit = limits::WEB_CALL_SPANS + 1;
         let found = self.rows(sql, &[&call, &window.from, &window.end, &limit], |row| {
             let times = (Time(row.get(0)?), Time(row.get(1)?), row.get(2)?);

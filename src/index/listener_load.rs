@@ -7,6 +7,24 @@ use crate::limits;
 use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
+/// SQL condition: the call `c` is ready for its listener and not handed over. Such a call is open,
+/// does not wait for a person, has an undelivered message, and has no open calls whose answers it
+/// awaits. Only the newest 1,000 messages of the thread are searched for an undelivered message.
+///
+/// A call that waits for all of several subthreads counts as ready as soon as one of them has
+/// ended, because the index does not know for how many subthreads a call waits.
+pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
+     AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
+     AND d.outcome IS NOT 'not-taken'), -1) \
+     AND NOT EXISTS (SELECT 1 FROM hold_row h WHERE h.call = c.n AND h.ended IS NULL) \
+     AND EXISTS (SELECT 1 FROM (SELECT w.n, w.call, w.disposition FROM message_row w \
+     WHERE w.thread = c.thread ORDER BY w.seq DESC LIMIT 1000) u \
+     WHERE u.disposition IS NULL AND (u.n = c.n OR u.call = c.id)) \
+     AND NOT EXISTS (SELECT 1 FROM thread_row t WHERE t.n = c.thread AND t.open_calls > 1 \
+     AND EXISTS (SELECT 1 FROM call_row o CROSS JOIN message_row q ON q.n = o.n \
+     CROSS JOIN message_row s ON s.n = q.cause \
+     WHERE o.thread = c.thread AND o.closed IS NULL AND (s.n = c.n OR s.call = c.id)))";
+
 /// Queue, recent messages and failures of a listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListenerLoad {
@@ -57,12 +75,11 @@ impl IndexReader {
         let mut loads = self.rows(&sql, &[&since.0, &limits::WEB_RATE_MESSAGES], |row| {
             Ok(ListenerLoad { listener: row.get(0)?, messages: row.get(1)?, ..Default::default() })
         })?;
-        let queues = "SELECT l.text, count(*), min(c.ready) FROM call_row c \
-                      JOIN name l ON l.n = c.listener WHERE c.closed IS NULL AND c.ready > \
-                      coalesce((SELECT max(handed_over) FROM delivery_row d WHERE d.call = c.n), -1) \
-                      AND NOT EXISTS (SELECT 1 FROM hold_row h WHERE h.call = c.n AND h.ended IS NULL) \
-                      GROUP BY 1";
-        loads.extend(self.rows(queues, &[], |row| {
+        let queues = format!(
+            "SELECT l.text, count(*), min(c.ready) FROM call_row c \
+             JOIN name l ON l.n = c.listener WHERE {IS_QUEUED} GROUP BY 1"
+        );
+        loads.extend(self.rows(&queues, &[], |row| {
             Ok(ListenerLoad {
                 listener: row.get(0)?,
                 queued: row.get(1)?,

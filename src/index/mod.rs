@@ -22,6 +22,7 @@ mod listener_load;
 mod lookup;
 mod messages;
 mod names;
+mod open_work;
 mod overview;
 mod pauses;
 mod reader;
@@ -52,6 +53,7 @@ pub use lookup::{
     IndexedAttempt, IndexedCall, IndexedError, IndexedHold, IndexedMessage, IndexedTurn,
     MessageSelector,
 };
+pub use open_work::{OpenWorkCounts, WorkFilter};
 pub use overview::{CalledPeer, ErrorCount, ListedAction, ListedError};
 pub use pauses::IndexedPause;
 pub use reader::{IndexReader, read, read_if_current};

@@ -7,6 +7,7 @@ use crate::clock::Time;
 use crate::envelope::{Money, Spending};
 use crate::ids::{MessageId, Position, ThreadId};
 
+use super::overview::IS_FAILURE;
 use super::{Error, IndexReader};
 
 /// Totals of the timeline of one thread.
@@ -62,6 +63,19 @@ impl IndexReader {
         let sql =
             format!("SELECT 1 FROM thread_row t WHERE {BENEATH} AND t.open_calls > 0 LIMIT 1");
         Ok(self.one(&sql, &[&thread.as_str()], |_| Ok(()))?.is_some())
+    }
+
+    /// Returns why the thread failed: the name of the last fault that ended a call into the thread,
+    /// with the beginning of its details. Looks at the newest 100 failed calls.
+    pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
+        let sql = format!(
+            "SELECT k.local || ': ' || substr(e.detail, 1, 300) FROM (SELECT id FROM call_row \
+             WHERE thread = (SELECT n FROM thread_row WHERE id = ?1) AND how = 'failed' \
+             AND outside ORDER BY n DESC LIMIT 100) c \
+             CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
+             CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1"
+        );
+        self.one(&sql, &[&thread.as_str()], |row| row.get(0))
     }
 
     /// Returns the position of the first model turn in the thread that has a price in a currency.

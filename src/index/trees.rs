@@ -1,13 +1,16 @@
 //! Finds trees by their properties, newest first, in pages.
 
+use std::sync::LazyLock;
+
 use rusqlite::types::Value;
-use rusqlite::{Row, params_from_iter};
+use rusqlite::{OptionalExtension as _, Row, params_from_iter};
 
 use crate::clock::Time;
 use crate::envelope::Money;
 use crate::ids::{Position, ThreadId};
 use crate::limits;
 
+use super::overview::IS_FAILURE;
 use super::threads::TreeNameRole;
 use super::waiting::{HoldCount, hold_of};
 use super::words::match_query;
@@ -67,6 +70,9 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
+    /// Reason of the last failed call into the root thread, if the status is `failed`: the name of
+    /// the fault and its details, shortened.
+    pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
     pub head: Position,
@@ -106,7 +112,27 @@ const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_
 /// in the SQLite index `tree_long`.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// Conditions on trees, with their values.
+/// SQL expression for why a failed tree failed. Looks at the first 100 failed calls into its root
+/// thread.
+static FAULT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "CASE WHEN r.status = 'failed' THEN (SELECT k.local || ': ' || substr(e.detail, 1, 160) \
+         FROM (SELECT id FROM call_row WHERE thread = r.n AND how = 'failed' AND outside \
+         LIMIT 100) c CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
+         CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1) END"
+    )
+});
+
+/// Selects the first tree whose number is at least the parameter: its number, the time at which it
+/// was opened, and the position of its first record. Trees are numbered as they are opened.
+const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
+
+/// Selects the first tree whose last record is at the position in the parameter or later: this
+/// position, twice, and its time.
+const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
+                             WHERE head >= ?1 ORDER BY head LIMIT 1";
+
+/// SQL conditions on trees, with the values of their parameters.
 #[derive(Default, Clone)]
 struct TreeConditions {
     text: String,
@@ -174,12 +200,13 @@ impl IndexReader {
     pub fn costliest_trees(&self, limit: usize) -> Result<Vec<CostlyTree>, Error> {
         let currency = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
                         CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
+        let fault = &*FAULT;
         let sql = format!(
-            "{COLUMNS}, {HOLD}, {DENIALS}, ({currency}) FROM tree_row r INDEXED BY tree_cost \
+            "{COLUMNS}, {HOLD}, {DENIALS}, {fault}, ({currency}) FROM tree_row r INDEXED BY tree_cost \
              CROSS JOIN thread_row t ON t.n = r.n WHERE r.cost > 0 ORDER BY r.cost DESC LIMIT ?1"
         );
         self.rows(&sql, &[&limit], |row| {
-            Ok(CostlyTree { tree: read(row)?, currency: row.get(23)? })
+            Ok(CostlyTree { tree: read(row)?, currency: row.get(24)? })
         })
     }
 
@@ -193,8 +220,9 @@ impl IndexReader {
         limit: usize,
     ) -> rusqlite::Result<Vec<ListedTree>> {
         let text = &conditions.text;
+        let fault = &*FAULT;
         let sql = format!(
-            "{COLUMNS}, {HOLD}, {DENIALS} FROM tree_row r {indexed} CROSS JOIN thread_row t ON t.n = r.n \
+            "{COLUMNS}, {HOLD}, {DENIALS}, {fault} FROM tree_row r {indexed} CROSS JOIN thread_row t ON t.n = r.n \
              WHERE 1{text} ORDER BY {sign}r.head DESC LIMIT ?"
         );
         let limit = Value::from(i64::try_from(limit).unwrap_or(i64::MAX));
@@ -223,22 +251,16 @@ impl IndexReader {
 
         let mut conditions = conditions.clone();
         if let Some(since) = filter.since {
-            // A tree that has changed since then has its last record after all earlier messages.
-            let sql = "SELECT max(position) FROM message_row WHERE time = \
-                       (SELECT max(time) FROM message_row WHERE time < ?1)";
-            let earlier: Option<i64> = self.position_of(sql, since)?;
-            if let Some(earlier) = earlier {
-                conditions.add("r.head > ?", vec![earlier.into()]);
-            }
+            let Some([head, _]) = self.first_at(FIRST_CHANGED, since)? else {
+                return Ok(Vec::new());
+            };
+            conditions.add("r.head >= ?", vec![head.into()]);
         }
 
         let is_walked = !filter.needs_person && !filter.has_errors;
-        let Some(until) = filter.until.filter(|_| is_walked) else {
-            return Ok(vec![TreeRange { index, conditions }]);
-        };
-        let sql = "SELECT min(position) FROM message_row WHERE time = \
-                   (SELECT min(time) FROM message_row WHERE time >= ?1)";
-        let Some(later) = self.position_of(sql, until)? else {
+        let until = filter.until.filter(|_| is_walked);
+        let later = until.map(|until| self.first_at(FIRST_OPENED, until)).transpose()?;
+        let Some([_, later]) = later.flatten() else {
             return Ok(vec![TreeRange { index, conditions }]);
         };
 
@@ -251,9 +273,30 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Returns the position that a query by a time finds.
-    fn position_of(&self, sql: &str, time: Time) -> rusqlite::Result<Option<i64>> {
-        self.connection().prepare_cached(sql)?.query_row([time.0], |row| row.get(0))
+    /// Searches for the first tree whose time is not before `time`. `sql` selects the key, the time
+    /// and another number of the first tree from a key on; times rise with keys. Returns the key and
+    /// the number.
+    fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
+        let mut query = self.connection().prepare_cached(sql)?;
+        let mut from_key = |key: i64| {
+            query.query_row([key], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])).optional()
+        };
+
+        let mut found = None;
+        let mut from = 0_i64;
+        let mut to = i64::MAX;
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match from_key(middle)? {
+                Some([key, at, _]) if at < time.0 => from = key + 1,
+                Some([key, _, number]) => {
+                    found = Some([key, number]);
+                    to = middle;
+                }
+                None => to = middle,
+            }
+        }
+        Ok(found)
     }
 
     fn conditions(&self, filter: &TreeFilter) -> rusqlite::Result<TreeConditions> {
@@ -278,11 +321,11 @@ impl IndexReader {
 
         if let Some(cost) = filter.cost_over {
             let cost = Value::from(i64::try_from(cost.0).unwrap_or(i64::MAX));
-            let matching = "tree_row WHERE cost > 0 AND cost > ?";
+            let matching = "tree_row WHERE cost > ? AND cost > 0";
             let values = std::slice::from_ref(&cost);
             all.is_costly = self.is_rare(matching, values, limits::INDEX_RARE_TREES)?;
             all.is_rare |= all.is_costly;
-            all.add("r.cost > 0 AND r.cost > ?", vec![cost]);
+            all.add("r.cost > ? AND r.cost > 0", vec![cost]);
         }
         if filter.has_errors {
             all.add(&format!("r.errors > 0 AND r.errors > {DENIALS}"), Vec::new());
@@ -397,6 +440,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
         request: row.get(17)?,
         request_local: row.get(18)?,
         first_words: row.get(19)?,
+        fault: row.get(23)?,
         head: Position(row.get(20)?),
     })
 }

@@ -71,6 +71,14 @@ impl IndexReader {
         Ok((self.rows(sql, &[&most], waiting)?, all.first().copied().unwrap_or_default()))
     }
 
+    /// Counts the calls that wait for an approval or an answer, up to `most`.
+    pub fn count_waiting(&self, most: u64) -> Result<u64, Error> {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM hold_row INDEXED BY hold_open \
+                   WHERE ended IS NULL LIMIT ?1)";
+        let count = self.rows(sql, &[&most], |row| row.get(0))?;
+        Ok(count.first().copied().unwrap_or_default())
+    }
+
     /// Returns the call with this id if it waits for an approval or an answer.
     pub fn waiting_message(&self, call: MessageId) -> Result<Option<WaitingMessage>, Error> {
         let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold FROM message_row m \

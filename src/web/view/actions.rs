@@ -7,24 +7,29 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{inline, moment, table, wrapped};
-use super::person::ActingPerson;
+use super::payload_text::MessageWithPayload;
+use super::person::{ActingPerson, ActionProof, signing_key};
 use super::{ViewState, message, record_entry, thread};
 use crate::audit::amounts::micros;
-use crate::index::{self, IndexReader, IndexedMessage, ListedAction, MessageSelector};
+use crate::index::{self, IndexReader, ListedAction};
 use crate::limits;
 use crate::thread::ActionDetail;
 
-const PATH: &str = "/actions";
+pub(super) const PATH: &str = "/actions";
 /// Maximum digits of a digest that the page shows.
 const DIGITS: usize = 12;
 
-const HEADERS: [&str; 7] = ["Time", "Person", "Action", "Object", "Thread", "Reason", "Record"];
+const HEADERS: [&str; 8] =
+    ["Time", "Person", "Proof", "Action", "Object", "Thread", "Reason", "Record"];
 
-/// An action of a person, the message that it concerns, and the time for which the message's call
-/// waited for the action.
+/// An action of a person, with what it concerns.
 struct ShownAction {
     action: ListedAction,
-    message: Option<IndexedMessage>,
+    /// Public key of the signature; `None` without a signature.
+    key: Option<String>,
+    /// The message that the action concerns.
+    message: Option<MessageWithPayload>,
+    /// Time for which the message's call waited for the action, in microseconds.
     waited_us: Option<i64>,
 }
 
@@ -43,17 +48,21 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
 
 fn find(index: &IndexReader) -> Result<Vec<ShownAction>, index::Error> {
     let actions = index.newest_actions(limits::WEB_PAGE_ROWS + 1)?;
-    let shown = |action: ListedAction| {
-        let selector = action.message.and_then(|id| MessageSelector::parse(&id.to_string()));
-        let message = match selector {
-            Some(selector) => index.messages_with_id(&selector, 1)?.pop(),
-            None => None,
-        };
-        let holds = message.as_ref().map(|message| index.holds(message)).transpose()?;
-        let waited_us = holds.and_then(|holds| holds.last().and_then(|hold| hold.waited_us));
-        Ok(ShownAction { action, message, waited_us })
+    actions.into_iter().map(|action| shown_action(index, action)).collect()
+}
+
+fn shown_action(index: &IndexReader, action: ListedAction) -> Result<ShownAction, index::Error> {
+    // The index stores no keys, so that the record of a signed action shows its key.
+    let record = if action.is_signed { index.journal().record(action.position)? } else { None };
+    let key = record.and_then(|sealed| signing_key(&sealed.record.input));
+
+    let message = match action.message {
+        Some(id) => MessageWithPayload::find(index, id)?,
+        None => None,
     };
-    actions.into_iter().map(shown).collect()
+    let holds = message.as_ref().map(|found| index.holds(&found.message)).transpose()?;
+    let waited_us = holds.and_then(|holds| holds.last().and_then(|hold| hold.waited_us));
+    Ok(ShownAction { action, key, message, waited_us })
 }
 
 fn content(actions: &[ShownAction]) -> Markup {
@@ -65,8 +74,8 @@ fn content(actions: &[ShownAction]) -> Markup {
         } @else {
             (table("Actions, newest first", &HEADERS, &rows))
             p.hint {
-                "A signed action is proved by the key of its person. Without a signature, the person \
-                 is the user of the command, as the operating system of the host reported it."
+                "The proof of a signed action is the key of its person. The proof of an unsigned \
+                 action is the user of the command, as the operating system of the host reported it."
             }
         }
         @if actions.len() > limits::WEB_PAGE_ROWS {
@@ -85,12 +94,16 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
         uid: None,
         host: action.host.as_deref(),
     };
+    let proof = ActionProof {
+        key: shown.key.clone(),
+        is_accepted: action.is_accepted,
+        login: action.login.clone(),
+    };
     let details = details(action);
     vec![
         moment(action.time),
-        html! {
-            (person.draw()) @if action.is_signed { ", signed" }
-        },
+        person.draw(),
+        proof.draw(),
         html! {
             (inline(&action.action))
             @if !details.is_empty() { " " (wrapped(&details)) }
@@ -105,20 +118,26 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
     ]
 }
 
-/// Draws what an action concerns: the message, the digest of the payload that the person saw, and
-/// the time for which the call waited.
+/// Draws what an action concerns: the message, the beginning and the digest of its payload, and the
+/// time for which the call waited. A cancellation concerns its whole thread.
 fn object(shown: &ShownAction) -> Markup {
-    let digest = shown.action.payload.as_deref();
-    let digest = digest.map(|digest| digest.get(..DIGITS).unwrap_or(digest));
+    let ShownAction { action, message, waited_us, .. } = shown;
+    // What the person saw counts, even if it is not what is on record.
+    let payload = message.as_ref().and_then(|found| found.payload.as_ref());
+    let recorded = payload.map(|payload| payload.digest.to_string());
+    let digest = action.payload.clone().or(recorded);
+    let digest = digest.as_deref().map(|digest| digest.get(..DIGITS).unwrap_or(digest));
     html! {
-        @if let Some(message) = &shown.message {
-            @let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
-            a href=(message::path(message.id)) {
-                (inline(&message.from)) " → " (inline(&message.to)) " " (inline(local))
-            }
-        } @else if let Some(id) = shown.action.message { (message::link(id)) }
+        @if let Some(found) = message {
+            a href=(message::path(found.message.id)) { (found.title()) }
+        } @else if let Some(id) = action.message {
+            (message::link(id))
+        } @else if action.action == "cancel" {
+            "the whole thread"
+        }
+        @if let Some(payload) = payload { ": " (payload.draw()) }
         @if let Some(digest) = digest { ", sha256 " code { (inline(digest)) "…" } }
-        @if let Some(waited) = shown.waited_us { ", waited " (micros(waited)) }
+        @if let Some(waited) = waited_us { ", waited " (micros(*waited)) }
     }
 }
 

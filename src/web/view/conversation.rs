@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 
 use super::fork_history;
-use super::layout::{grouped, inline, took};
+use super::layout::{grouped, inline, label, took};
 use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::person::{self, ActingPerson};
 use super::record_entry;
@@ -353,6 +353,14 @@ fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     }
 }
 
+/// Names the payload that the gate refused, or states that the refused text is no payload.
+pub(super) fn refused_payload(refusal: &RefusalView) -> Markup {
+    match &refusal.payload {
+        Some(name) => html! { code { bdi { (label(name)) } } },
+        None => html! { "a text" },
+    }
+}
+
 /// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn. If the
 /// decision of a person was refused, `person` describes this person.
 pub(super) fn refused(
@@ -365,11 +373,17 @@ pub(super) fn refused(
     let place = refusal.place.as_ref().filter(|place| place.is_known());
     let text_of = if is_in_turn { " of the raw text of the turn" } else { "" };
     let place = place.map(|place| format!(" at {place}{text_of}")).unwrap_or_default();
+    let record = record_entry::path(refusal.position);
     let head = html! {
-        (inline(person.unwrap_or(refusal.sender.as_str()))) " "
-        a.payload data-entry href=(record_entry::path(refusal.position)) {
-            "refused: " code { (refusal.rule) }
+        @if person.is_some() || refusal.is_of_action() {
+            "the organism refused "
+            a.payload data-entry href=(record) { "the action" }
+            " of " (inline(person.unwrap_or(refusal.sender.as_str())))
+        } @else {
+            "the gate refused " a.payload data-entry href=(record) { (refused_payload(refusal)) }
+            " of " (inline(refusal.sender.as_str()))
         }
+        ": " code { (refusal.rule) }
     };
     let text = format!("{}{place}\n{}", refusal.message, refusal.head);
     event("refused", time, &head, &text, room)

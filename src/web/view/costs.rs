@@ -118,7 +118,7 @@ fn threads(costliest: &[CostlyTree]) -> Markup {
     let rows: Vec<_> = costliest.iter().map(row).collect();
     html! {
         @if !rows.is_empty() {
-            h2 { "The costliest threads" }
+            h2 { "The costliest threads of the whole record" }
             (table("The costliest threads of the whole record", &headers, &rows))
             p.hint {
                 "Of the whole record, whatever the sums cover. "

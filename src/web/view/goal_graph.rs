@@ -11,20 +11,20 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::goal_layout::{GoalBox, GoalLayout};
-use super::layout::{grouped, inline, label, length, table};
-use super::thread::path as thread_path;
+use super::layout::{inline, label, length, table, unless_zero};
+use super::thread::{ThreadHeader, cost, path as thread_path};
 use crate::audit::amounts::count;
 use crate::clock::Time;
 use crate::config::{ConfigHistory, StoredConfig};
-use crate::envelope::{Message, MessageKind};
+use crate::envelope::{Message, MessageKind, Spending};
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::journal::HashedRecord;
 use crate::limits;
 use crate::thread::Fact;
 use crate::workflow::{
-    ActivityKind, GoalGraph, GoalId, RowKind, RunRow, RunTree, WorkflowDefinition, called_once,
-    is_free, read_compiled, recorded_definition,
+    ActivityKind, GoalForm, GoalGraph, GoalId, RowKind, RunRow, RunTree, WorkflowDefinition,
+    called_once, read_compiled, recorded_definition,
 };
 
 /// Returns the path of the page with the graph of a run.
@@ -42,13 +42,16 @@ struct RecordedGoals {
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     let Ok(thread) = ThreadId::parse(&id) else { return super::thread::missing(&view, &id) };
-    let find = move |_, index: &mut IndexReader| match index.opened_at(&thread)? {
-        Some(_) => find(index, &thread).map(Some),
+    let find = move |_, index: &mut IndexReader| match ThreadHeader::find(index, &thread)? {
+        Some(header) => Ok(Some(find(index, &thread)?.map(|goals| (header, goals)))),
         None => Ok(None),
     };
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
-            Some(Ok(goals)) => view.page(&id, "/threads", &content(&id, &goals)),
+            Some(Ok((header, goals))) => {
+                let page = html! { (header.draw(view)) (content(&id, &goals, header.currency())) };
+                view.page(&id, "/threads", &page)
+            }
             Some(Err(problem)) => view.failed(StatusCode::NOT_FOUND, "No graph of goals", &problem),
             None => super::thread::missing(view, &id),
         }
@@ -140,19 +143,19 @@ fn progress(
     (tree.rows(last), threads.collect())
 }
 
-fn content(id: &str, goals: &RecordedGoals) -> Markup {
+fn content(id: &str, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
     let workflow = goals.definition.name.value.as_str();
     let (graph, _) = GoalGraph::new(&goals.definition);
     html! {
-        h1 { "Goals of " (inline(workflow)) }
-        p { "The run in " a href=(thread_path(id)) { code { (inline(id)) } } }
         (super::thread_tree::tabs(id, "Goals", true))
+        h2 { "Goals of " (inline(workflow)) }
         @if graph.len() <= limits::WEB_DRAWN_GOALS {
             (drawing(&graph, goals))
         } @else {
             p.note { "The workflow has too many goals for a drawing." }
         }
-        (rows(&graph, goals))
+        (rows(&graph, goals, currency))
+        p.hint { "Each row counts the goal with everything beneath it." }
     }
 }
 
@@ -176,6 +179,11 @@ fn drawing(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
                         (edge(from, to))
                     }
                 }
+                @for (last, first) in &layout.ways_back {
+                    @if let Some((last, first)) = layout.of(*last).zip(layout.of(*first)) {
+                        (way_back(last, first))
+                    }
+                }
             }
         }
     }
@@ -192,7 +200,10 @@ fn goal(
     let owner = judged_goal(graph, place.goal);
     let state = match owner {
         Some(owner) => format!("judges {owner}"),
-        None => row.map(|row| state_of(row)).unwrap_or_default(),
+        None => {
+            let rounds = rounds_of(graph, goals, place.goal);
+            row.map(|row| state_of(row, rounds)).unwrap_or_default()
+        }
     };
     let phase = row.filter(|_| owner.is_none()).map_or("judge", |row| row.phase.as_str());
     let thread = goals.threads.get(place.goal).and_then(|threads| threads.last());
@@ -231,11 +242,74 @@ fn edge(from: &GoalBox, to: &GoalBox) -> Markup {
     }
 }
 
-/// Writes the phase of a row, with its pass, its finished parts and its attempt.
-fn state_of(row: &RunRow) -> String {
+/// Draws the way from the last member of a loop back to the first, at the right side of the boxes.
+fn way_back(last: &GoalBox, first: &GoalBox) -> Markup {
+    let (x, y) = last.right();
+    let (to_x, to_y) = first.right();
+    // The loop's box has this much room beside its members.
+    let outside = x.max(to_x) + 10;
+    let begin = to_x + 6;
+    html! {
+        path.edge.back d=(format!("M{x} {y}C{outside} {y} {outside} {to_y} {begin} {to_y}")) {}
+        path.edge-head d=(format!("M{to_x} {to_y}L{begin} {}L{begin} {}Z", to_y - 4, to_y + 4)) {}
+    }
+}
+
+/// Returns the number of rounds that a loop has begun; 0 for a goal that is no loop.
+fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
+    let is_loop =
+        |of: usize| graph.goal(of).is_some_and(|goal| matches!(goal.form, GoalForm::Loop { .. }));
+    if !is_loop(goal) {
+        return 0;
+    }
+
+    let rows = goal_rows(goals);
+    let passes = graph.members(goal).into_iter().filter_map(|member| rows.get(member));
+    let passes = passes.map(|row| row.passes);
+    // While the loop runs, its row has the number of the round.
+    let present = rows.get(goal).and_then(|row| match &row.kind {
+        RowKind::Goal(status) => Some(status.iteration),
+        _ => None,
+    });
+    u64::from(passes.chain(present).max().unwrap_or_default())
+}
+
+/// Returns what each goal has spent, with the goals beneath it and the tasks that were delegated in
+/// these goals. The order is that of the workflow's file.
+fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> {
+    let mut own: Vec<Spending> = Vec::new();
+    for row in &goals.rows {
+        match &row.kind {
+            RowKind::Goal(_) => own.push(row.spent),
+            // The tasks of a goal follow the goal.
+            RowKind::Delegation { .. } => {
+                if let Some(goal) = own.last_mut() {
+                    *goal = goal.plus(row.spent);
+                }
+            }
+            RowKind::Undo { .. } | RowKind::Elsewhere => {}
+        }
+    }
+
+    let with_beneath = |(goal, spent): (usize, &Spending)| {
+        let beneath = graph.beneath(goal);
+        let beneath = beneath.into_iter().chain(graph.verifier(goal)).chain(graph.fallback(goal));
+        let beneath: HashSet<usize> = beneath.collect();
+        let beneath = beneath.into_iter().filter_map(|of| own.get(of));
+        beneath.fold(*spent, |all, spent| all.plus(*spent))
+    };
+    own.iter().enumerate().map(with_beneath).collect()
+}
+
+/// Writes the phase of a row, with its pass, its finished parts and its attempt. `rounds` is the
+/// number of rounds of a loop, which stands in place of the pass; 0 for other rows.
+fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
+    if rounds > 0 {
+        text.push_str(&format!(", {}", count(rounds, "round")));
+    }
     if let RowKind::Goal(goal) = &row.kind {
-        if goal.iteration > 0 {
+        if goal.iteration > 0 && rounds == 0 {
             text.push_str(&format!(", pass {}", goal.iteration));
         }
         if goal.parts.1 > 0 {
@@ -249,36 +323,39 @@ fn state_of(row: &RunRow) -> String {
 }
 
 /// Draws the graph's content as a table, with the threads of each goal.
-fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
+fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
+    let spent_by_goal = spent_by_goal(graph, goals);
     let mut number = 0;
     let row = |row: &RunRow| {
         let mut threads: Vec<&ThreadId> = row.thread.iter().collect();
         let mut judged = None;
+        let mut spent = row.spent;
+        let mut rounds = 0;
         if matches!(row.kind, RowKind::Goal(_)) {
             judged = judged_goal(graph, number);
+            spent = spent_by_goal.get(number).copied().unwrap_or(spent);
+            rounds = rounds_of(graph, goals, number);
             threads.extend(goals.threads.get(number).into_iter().flatten());
             number += 1;
         }
-        let spent = if is_free(row.spent) { String::new() } else { grouped(row.spent.tokens) };
-        let cost =
-            if row.spent.money.is_zero() { String::new() } else { row.spent.money.to_string() };
         vec![
             inline(&name_of(row)),
             match judged {
                 Some(judged) => html! { "judges " (inline(judged.as_str())) },
                 None => html! {
-                    span.status data-status=(row.phase.as_str()) { (inline(&state_of(row))) }
+                    span.status data-status=(row.phase.as_str()) { (inline(&state_of(row, rounds))) }
                 },
             },
             html! { (row.time.map(length).unwrap_or_default()) },
-            html! { (spent) },
-            html! { (cost) },
+            html! { (unless_zero(spent.tokens)) },
+            html! { (cost(spent)) },
             waits(row),
             links(&threads),
         ]
     };
     let rows: Vec<_> = goals.rows.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
-    let headers = ["Goal", "State", ">Took", ">Tokens", ">Cost", "Waits for", "Threads"];
+    let cost = currency.map_or(">Cost".to_owned(), |currency| format!(">Cost, {currency}"));
+    let headers = ["Goal", "State", ">Took", ">Tokens", &cost, "Waits for", "Threads"];
     table("Goals of the run", &headers, &rows)
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::workflow::GoalGraph;
+use crate::workflow::{GoalForm, GoalGraph};
 
 /// Width of a goal without members, in units of the drawing. `HEIGHT` is the height of such a goal,
 /// and `GAP` is the space around boxes.
@@ -35,6 +35,11 @@ impl GoalBox {
     pub fn bottom(&self) -> (usize, usize) {
         (self.x + self.width / 2, self.y + self.height)
     }
+
+    /// Returns the point where the way back of a loop meets the box.
+    pub fn right(&self) -> (usize, usize) {
+        (self.x + self.width, self.y + self.height / 2)
+    }
 }
 
 /// The boxes of all goals in a drawing, and the edges between goals of the same list. A goal that
@@ -44,6 +49,8 @@ pub(super) struct GoalLayout {
     pub boxes: Vec<GoalBox>,
     /// Pairs of a goal and a goal that depends on it.
     pub edges: Vec<(usize, usize)>,
+    /// Pairs of the last and the first member of a loop.
+    pub ways_back: Vec<(usize, usize)>,
     pub width: usize,
     pub height: usize,
 }
@@ -89,6 +96,9 @@ impl GoalLayout {
         list.extend(graph.verifier(goal));
         list.extend(graph.fallback(goal));
         let mut drawn = Self { width: WIDTH, height: HEIGHT, ..Self::default() };
+        if depth < DEPTH_MAX {
+            drawn.ways_back.extend(way_back(graph, goal));
+        }
         let mut members = Self::default();
         if !list.is_empty() && depth < DEPTH_MAX {
             members = Self::of_list(graph, &list, depth + 1);
@@ -109,7 +119,16 @@ impl GoalLayout {
         let moved = |found: GoalBox| GoalBox { x: found.x + x, y: found.y + y, ..found };
         self.boxes.extend(other.boxes.into_iter().map(moved));
         self.edges.extend(other.edges);
+        self.ways_back.extend(other.ways_back);
     }
+}
+
+/// Returns the last and the first member of a loop; `None` for a goal that is no loop.
+fn way_back(graph: &GoalGraph<'_>, goal: usize) -> Option<(usize, usize)> {
+    let is_loop = matches!(graph.goal(goal)?.form, GoalForm::Loop { .. });
+    let members = graph.members(goal);
+    let last = members.last().filter(|_| is_loop)?;
+    Some((*last, *members.first()?))
 }
 
 /// Arranges the goals of a list in layers, each goal beneath the goals that it depends on. Adds the

@@ -12,11 +12,14 @@ use crate::limits;
 use crate::xml::invisible_characters::visible;
 
 use super::ViewPerson;
+use super::present_facts::PresentFacts;
+
+const WAITING: &str = "/waiting";
 
 /// Pages of the navigation, with their paths.
 const SECTIONS: [(&str, &str); 10] = [
     ("Threads", "/threads"),
-    ("Waiting", "/waiting"),
+    ("Waiting", WAITING),
     ("Search", "/search"),
     ("Refused and failed", "/refused"),
     ("Costs", "/costs"),
@@ -49,6 +52,8 @@ pub(super) struct PageFrame<'p> {
     pub person: Option<&'p ViewPerson>,
     /// Whether the person of the session may act in this view, not only read.
     pub may_act: bool,
+    /// `None` before the token is known.
+    pub present: Option<&'p PresentFacts>,
 }
 
 /// Draws a whole page.
@@ -75,6 +80,7 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                             @for (name, path) in SECTIONS {
                                 a href=(path) aria-current=[(path == frame.section).then_some("page")] {
                                     (name)
+                                    @if path == WAITING { (waiting_count(frame.present)) }
                                 }
                             }
                         }
@@ -89,9 +95,27 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                         }
                     }
                 }
+                @if let Some(present) = frame.present {
+                    p #stopped role="status" hidden[!present.is_stopped()] {
+                        "No organism runs on this host: nothing moves, and decisions wait, until one \
+                         starts."
+                    }
+                }
                 main #content tabindex="-1" { (content) }
                 @if frame.person.is_some() { (footer()) }
             }
+        }
+    }
+}
+
+/// Draws the number of calls that wait for a person.
+fn waiting_count(present: Option<&PresentFacts>) -> Markup {
+    let waiting = present.map_or(0, PresentFacts::waiting);
+    html! {
+        @match waiting {
+            0 => {}
+            limits::WEB_WAITING_COUNTED => { " " span.count { (waiting - 1) "+" } }
+            _ => { " " span.count { (waiting) } }
         }
     }
 }

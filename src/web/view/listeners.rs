@@ -190,7 +190,7 @@ impl ListenersPage {
                 p.hint {
                     "Per minute: messages to it in the last "
                     (duration(Duration::from_secs_f64(self.minutes() * 60.0)))
-                    ". Errors: failed attempts, and calls that ended with a fault; a denial by a person \
+                    ". Errors: failed attempts, and calls that ended with a fault; a refusal by a person \
                      is none. Queue: calls that are ready and not handed over, and since when the first is."
                 }
             }

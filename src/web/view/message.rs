@@ -19,12 +19,14 @@ use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageView,
     RefusalView, TurnText, message_report, message_state,
 };
-use crate::envelope::Money;
 use crate::ids::MessageId;
 use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
 use crate::thread::Hold;
 use crate::xml::invisible_characters::visible;
+
+/// Id of the part of the page with the text of the model's turn.
+pub(super) const TURN_TEXT: &str = "turn-text";
 
 /// Returns the path of the page of a message.
 pub(super) fn path(id: MessageId) -> String {
@@ -171,7 +173,7 @@ fn content(found: &MessageOnPage, may_act: bool) -> Markup {
         (payload(report))
         (call(report))
         (turn(report))
-        @if let Some(text) = text { (turn_text::sections(text)) }
+        @if let Some(text) = text { div id=(TURN_TEXT) { (turn_text::sections(text)) } }
         (people(report))
         (neighbours("causes", "Because of", &report.causes, calls))
         (effects(report, calls))
@@ -297,7 +299,6 @@ fn turn(report: &MessageReport) -> Markup {
     let provider = turn.provider.as_deref().unwrap_or("?");
     let model = format!("{provider}/{}", turn.model.as_deref().unwrap_or("?"));
     let answered = turn.answered_by.as_ref().filter(|by| Some(*by) != turn.model.as_ref());
-    let currency = turn.currency.as_deref().unwrap_or_default();
     html! {
         h2 { "Written by a model" }
         dl.facts {
@@ -307,11 +308,7 @@ fn turn(report: &MessageReport) -> Markup {
             @if turn.failovers > 0 {
                 div { dt { "Failed requests before" } dd { (turn.failovers) } }
             }
-            div { dt { "Tokens" } dd { (grouped(turn.tokens_in)) " in, " (grouped(turn.tokens_out)) " out" } }
-            @if turn.cost_nano > 0 {
-                div { dt { "Cost" } dd { (Money(turn.cost_nano)) " " (inline(currency)) } }
-            }
-            div { dt { "Latency" } dd { (micros(turn.latency_us)) } }
+            (super::prompt::usage(turn))
             @if let Some(prompt) = turn.prompt {
                 div {
                     dt { "Prompt" }
@@ -521,8 +518,11 @@ fn chain(report: &MessageReport) -> Markup {
             div { dt { "Record" } dd.digest { (record_entry::link(record.position)) ", hash " (record.hash) } }
             @if record.previous.0 > 0 {
                 div {
-                    dt { "After" }
-                    dd.digest { (record_entry::link(record.previous)) ", hash " (record.previous_hash) }
+                    dt { "Follows" }
+                    dd.digest {
+                        (record_entry::link(record.previous)) " of this thread, hash "
+                        (record.previous_hash)
+                    }
                 }
             }
             div { dt { "Head" } dd.digest { (record_entry::link(record.head)) ", hash " (record.head_hash) } }

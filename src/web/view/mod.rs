@@ -27,6 +27,7 @@ mod operate;
 mod pauses;
 mod payload_text;
 mod person;
+mod present_facts;
 mod prompt;
 mod record;
 mod record_entry;
@@ -53,6 +54,7 @@ mod waiting;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
@@ -77,6 +79,7 @@ use layout::{PageFrame, page};
 use live::{GrowthFollower, SharedPages};
 use operate::OperateAccess;
 pub use operate::OperateOptions;
+use present_facts::PresentFacts;
 use record::RecordProver;
 use tls::TlsFileError;
 pub use tls::TlsFiles;
@@ -184,6 +187,7 @@ struct ViewState {
     organism: Option<String>,
     person: ViewPerson,
     growth: GrowthFollower,
+    present: PresentFacts,
     shared_pages: SharedPages,
     /// Access of the person to actions; `None` if the view is read-only.
     operate: Option<OperateAccess>,
@@ -224,6 +228,7 @@ impl WebView {
             organism,
             operate: OperateAccess::of(operate, &person),
             person,
+            present: PresentFacts::new(data.clone()),
             growth: GrowthFollower::start(data),
             shared_pages: SharedPages::default(),
         });
@@ -280,6 +285,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/messages/{id}/prompt", get(prompt::show))
         .merge(operate::router(&state))
         .fallback(missing)
+        .layer(from_fn_with_state(Arc::clone(&state), present_facts::look))
         .layer(from_fn_with_state(Arc::clone(&state), require_session));
 
     let files = FILES.into_iter().fold(Router::new(), |router, (path, kind, text)| {
@@ -357,13 +363,20 @@ impl ViewState {
         let organism = self.organism.as_deref();
         let person = Some(&self.person);
         let may_act = self.operate.is_some();
-        written(page(&PageFrame { title, section, organism, person, may_act }, content))
+        let present = Some(&self.present);
+        written(page(&PageFrame { title, section, organism, person, may_act, present }, content))
     }
 
     /// Draws a page without a session. The page names neither the organism nor a person.
     fn page_without_person(&self, content: &Markup) -> Response {
-        let frame =
-            PageFrame { title: "Token", section: "", organism: None, person: None, may_act: false };
+        let frame = PageFrame {
+            title: "Token",
+            section: "",
+            organism: None,
+            person: None,
+            may_act: false,
+            present: None,
+        };
         written(page(&frame, content))
     }
 
@@ -379,11 +392,22 @@ impl ViewState {
     /// thread that serves other requests too, slow drawing would delay these requests.
     async fn respond<T: Send + 'static>(
         self: Arc<Self>,
-        query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
+        mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
         draw: impl FnOnce(&Self, Vec<PartitionAnswer<T>>) -> Response + Send + 'static,
     ) -> Response {
+        let waiting = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&waiting);
+        let counted = move |partition, index: &mut IndexReader| {
+            let calls = index.count_waiting(limits::WEB_WAITING_COUNTED)?;
+            count.fetch_add(calls, Ordering::Relaxed);
+            query(partition, index)
+        };
+
         let view = Arc::clone(&self);
-        let drawn = self.journals.query(query, move |answers| draw(&view, answers));
+        let drawn = self.journals.query(counted, move |answers| {
+            view.present.set_waiting(waiting.load(Ordering::Relaxed));
+            draw(&view, answers)
+        });
         drawn.await.unwrap_or_else(|error| self.unanswered(&error))
     }
 

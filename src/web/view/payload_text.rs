@@ -2,14 +2,20 @@
 
 use std::cell::Cell;
 
-use maud::Markup;
+use maud::{Markup, html};
 
-use super::layout::shown;
+use super::layout::{inline, shown};
 use crate::audit::{core_words, payload_lines};
+use crate::envelope::Payload;
+use crate::ids::{Digest, MessageId};
+use crate::index::{self, IndexReader, IndexedMessage, MessageSelector};
 use crate::limits;
+use crate::thread::{Fact, Record};
 
 /// Beginning of the line in which a payload of the core names the person of a decision.
 const PERSON_LINE: &str = "by: ";
+/// Maximum characters of the beginning of a payload in a row of a table.
+const LINE_CHARS: usize = 100;
 
 /// The number of bytes that one page may still use for recorded texts. When no bytes are left, the
 /// page omits further texts.
@@ -133,9 +139,95 @@ impl Excerpt {
     }
 }
 
+/// The beginning of a recorded payload on one line, and the digest of the whole payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PayloadLine {
+    /// The beginning; `None` if the payload was redacted.
+    text: Option<String>,
+    pub digest: Digest,
+}
+
+impl PayloadLine {
+    /// Returns the beginning of the payload of the message `id`; `None` if the record does not
+    /// contain this message.
+    pub fn in_record(record: &Record, id: MessageId) -> Option<Self> {
+        record.facts.iter().find_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.id == id => Some(Self::of(&message.payload)),
+            _ => None,
+        })
+    }
+
+    fn of(payload: &Payload) -> Self {
+        let text = (!payload.is_redacted()).then(|| payload_line(payload.as_str()));
+        Self { text, digest: payload.digest }
+    }
+
+    pub fn draw(&self) -> Markup {
+        match &self.text {
+            Some(text) => html! { span.wraps { (inline(text)) } },
+            None => html! { span.hint { "the payload was redacted" } },
+        }
+    }
+}
+
+/// A message on record, with the beginning of its payload.
+#[derive(Debug, Clone)]
+pub(super) struct MessageWithPayload {
+    pub message: IndexedMessage,
+    /// `None` if the journal has no record of the message.
+    pub payload: Option<PayloadLine>,
+}
+
+impl MessageWithPayload {
+    /// Reads the message with this id; returns `None` if the index has no such message.
+    pub fn find(index: &IndexReader, id: MessageId) -> Result<Option<Self>, index::Error> {
+        let Some(selector) = MessageSelector::parse(&id.to_string()) else { return Ok(None) };
+        let Some(message) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(None) };
+        let sealed = index.journal().record(message.position)?;
+        let payload = sealed.and_then(|sealed| PayloadLine::in_record(&sealed.record, id));
+        Ok(Some(Self { message, payload }))
+    }
+
+    /// Draws the sender, the addressee and the payload name.
+    pub fn title(&self) -> Markup {
+        let message = &self.message;
+        html! {
+            (inline(&message.from)) " → " (inline(&message.to)) " " (inline(self.local_name()))
+        }
+    }
+
+    pub fn local_name(&self) -> &str {
+        let name = &*self.message.name;
+        name.rsplit_once('}').map_or(name, |(_, local)| local)
+    }
+
+    /// Draws the beginning of the payload; draws nothing if the journal has no record of it.
+    pub fn payload(&self) -> Markup {
+        html! { @if let Some(payload) = &self.payload { (payload.draw()) } }
+    }
+}
+
+/// Returns the beginning of a payload on one line.
+pub(super) fn payload_line(payload: &str) -> String {
+    let excerpt = Excerpt::of_payload(payload, None);
+    let lines: Vec<_> = excerpt.lines.iter().map(|line| line.trim()).collect();
+    let line = lines.join("; ");
+    let end = line.char_indices().nth(LINE_CHARS).map(|(at, _)| at);
+    let Some(end) = end else { return line };
+    format!("{}…", line.get(..end).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_beginning_of_a_payload_is_one_short_line() {
+        assert_eq!(payload_line("<a><b>1</b><c>2</c></a>"), "b: 1; c: 2");
+        let long = payload_line(&format!("<a>{}</a>", "漢".repeat(10 * LINE_CHARS)));
+        assert_eq!(long.chars().count(), LINE_CHARS + 1);
+        assert!(!payload_line("<a>one\ntwo</a>").contains('\n'));
+    }
 
     #[test]
     fn a_page_has_room_for_texts_until_it_is_full() {

@@ -1,12 +1,15 @@
 //! The one form in which the pages name the person of an action: the person's own name, with the
 //! role of an operator and the user of the command.
 
-use maud::Markup;
+use maud::{Markup, html};
 
 use super::layout::inline;
 use crate::audit::{SignedBy, ThreadTimeline, TimelineEvent};
 use crate::ids::{ListenerName, Position};
-use crate::thread::DecisionOrigin;
+use crate::thread::{DecisionOrigin, Input, PauseAction};
+
+/// Number of characters that a page shows of the key of a signature.
+const KEY_CHARS: usize = 12;
 
 /// The person of an action, as recorded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,6 +83,51 @@ impl<'a> ActingPerson<'a> {
     }
 }
 
+/// Proof of the person of an action: a signature, or the user of the operating system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ActionProof {
+    /// Public key of the signature, as the config writes it; `None` without a signature.
+    pub key: Option<String>,
+    /// Whether the organism accepted the action, and so the signature.
+    pub is_accepted: bool,
+    /// Login name of the user who ran the command.
+    pub login: Option<String>,
+}
+
+impl ActionProof {
+    pub fn draw(&self) -> Markup {
+        let Some(key) = &self.key else {
+            return html! {
+                "unsigned"
+                @if let Some(login) = &self.login { ", operating system user " (inline(login)) }
+            };
+        };
+        let digits = key.rsplit(':').next().unwrap_or(key);
+        let digits: String = digits.chars().take(KEY_CHARS).collect();
+        html! {
+            @if self.is_accepted { "signed, key " } @else { "signature unproved, key " }
+            code title=(key) { (inline(&digits)) "…" }
+        }
+    }
+}
+
+/// Returns the origin of the action that a record records; `None` if the record has no origin.
+pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
+    match input {
+        Input::Decided { origin, .. } | Input::Cancel { origin, .. } => origin.as_ref(),
+        Input::Pause(PauseAction { origin, .. }) => origin.as_ref(),
+        Input::Fork(fork) => fork.origin.as_ref(),
+        Input::OperatorRetry(retry) => retry.origin.as_ref(),
+        _ => None,
+    }
+}
+
+/// Returns the key with which the action of a record is signed, as the config writes it.
+pub(super) fn signing_key(input: &Input) -> Option<String> {
+    let signature = origin_of(input)?.signature.as_ref()?;
+    Some(signature.key.to_string())
+}
+
 /// Whether the record at `position` refuses the decision that it contains. A refused payload of an
 /// agent in the same record does not count.
 pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool {
@@ -92,6 +140,21 @@ pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proof_names_the_key_or_the_user() {
+        let unsigned = ActionProof { login: Some("ana1".to_owned()), ..ActionProof::default() };
+        let drawn = unsigned.draw().into_string();
+        assert_eq!(drawn, "unsigned, operating system user <bdi>ana1</bdi>");
+
+        let key = Some(format!("ed25519:{}", "R2UG".repeat(10)));
+        let signed = ActionProof { key, is_accepted: true, ..unsigned };
+        let drawn = signed.draw().into_string();
+        assert!(drawn.starts_with("signed, key <code title=\"ed25519:R2UGR2UG"), "{drawn}");
+        assert!(drawn.ends_with("<bdi>R2UGR2UGR2UG</bdi>…</code>"), "{drawn}");
+        let refused = ActionProof { is_accepted: false, ..signed };
+        assert!(refused.draw().into_string().starts_with("signature unproved, key "));
+    }
 
     #[test]
     fn a_person_has_one_form_with_what_is_known_of_them() {

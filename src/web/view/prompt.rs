@@ -9,17 +9,22 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::ViewState;
-use super::layout::inline;
-use super::message;
+use super::conversation::refused_payload;
+use super::layout::{grouped, inline};
 use super::payload_text::{Excerpt, PageRoom};
 use super::unseen::UnseenMessages;
-use crate::audit::amounts::count;
-use crate::audit::{FoundMessage, MessageReport, message_report};
+use super::{message, record_entry};
+use crate::audit::amounts::{count, micros};
+use crate::audit::{FoundMessage, MessageReport, RefusalView, message_report, message_state};
+use crate::envelope::{Message, MessageKind, Money};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
-use crate::index::{self, IndexReader, IndexedTurn, MessageSelector};
+use crate::index::{self, IndexReader, IndexedMessage, IndexedTurn, MessageSelector};
+use crate::journal::HashedRecord;
 use crate::journal::sqlite::JournalReader;
+use crate::limits;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
+use crate::thread::Fact;
 use crate::xml::invisible_characters::visible;
 
 /// Returns the path of the page that shows the prompt from which a model wrote a message.
@@ -31,6 +36,7 @@ pub(super) fn path(id: MessageId) -> String {
 struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,
+    payloads: TurnPayloads,
     prompt: Result<PromptPreview, String>,
     unseen: UnseenMessages,
 }
@@ -61,11 +67,101 @@ fn find(
 ) -> Result<Option<RebuiltTurn>, index::Error> {
     let FoundMessage::One(report) = message_report(index, selector, 0)? else { return Ok(None) };
     let Some(turn) = report.turn.clone() else { return Ok(None) };
+    let payloads = TurnPayloads::of(index, &turn, report.record.position)?;
     let found = on_record(index, &turn, report.record.position);
     let unseen = UnseenMessages::of(index, found.as_ref().ok(), &report.message.thread)?;
     let prompt =
         found.and_then(|found| found.preview_from_journal().map_err(|error| error.to_string()));
-    Ok(Some(RebuiltTurn { report, turn, prompt, unseen }))
+    Ok(Some(RebuiltTurn { report, turn, payloads, prompt, unseen }))
+}
+
+/// The payloads that a model wrote in one turn.
+struct TurnPayloads {
+    /// The messages with the accepted payloads, at most [`limits::WEB_PAGE_ROWS`].
+    accepted: Vec<IndexedMessage>,
+    /// The refused payloads, at most [`limits::WEB_PAGE_ROWS`].
+    refused: Vec<RefusalView>,
+    /// Number of payloads that the two lists leave out.
+    left: u64,
+}
+
+impl TurnPayloads {
+    /// Reads the payloads from the record of the turn.
+    fn of(
+        index: &IndexReader,
+        turn: &IndexedTurn,
+        position: Position,
+    ) -> Result<Self, index::Error> {
+        let sealed = index.journal().existing_record(position)?;
+        let written = |message: &&Message| {
+            message.from.as_str() == turn.agent && message.kind != MessageKind::Note
+        };
+        let messages: Vec<_> = accepted_in(&sealed).filter(written).collect();
+        let refused: Vec<_> = refused_in(&sealed, &turn.agent).collect();
+        let most = limits::WEB_PAGE_ROWS;
+        let left = messages.len().saturating_sub(most) + refused.len().saturating_sub(most);
+
+        let mut accepted = Vec::new();
+        for message in messages.into_iter().take(most) {
+            let selector = MessageSelector::parse(&message.id.to_string());
+            let Some(selector) = selector else { continue };
+            accepted.extend(index.messages_with_id(&selector, 1)?);
+        }
+        let refused = refused.into_iter().take(most).collect();
+        Ok(Self { accepted, refused, left: left as u64 })
+    }
+
+    fn draw(&self) -> Markup {
+        html! {
+            @if self.accepted.is_empty() && self.refused.is_empty() {
+                "no payload"
+            } @else {
+                ul.led-to {
+                    @for message in &self.accepted { (accepted(message)) }
+                    @for refusal in &self.refused {
+                        li {
+                            (refused_payload(refusal)) ": the gate refused it, "
+                            code { (refusal.rule) } ", " (record_entry::link(refusal.position))
+                        }
+                    }
+                    @if self.left > 0 { li { (count(self.left, "more payload")) } }
+                }
+            }
+        }
+    }
+}
+
+fn accepted(message: &IndexedMessage) -> Markup {
+    let local = message.name.rsplit_once('}').map_or(&*message.name, |(_, local)| local);
+    html! {
+        li {
+            "#" (grouped(message.seq)) " "
+            a data-entry href=(message::path(message.id)) { (inline(local)) }
+            " to " (inline(&message.to)) ": " (message_state(message.disposition, message.hold))
+        }
+    }
+}
+
+fn accepted_in(sealed: &HashedRecord) -> impl Iterator<Item = &Message> {
+    sealed.record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(&**message),
+        _ => None,
+    })
+}
+
+/// Returns the refusals of payloads of an agent in a record.
+fn refused_in<'r>(
+    sealed: &'r HashedRecord,
+    agent: &'r str,
+) -> impl Iterator<Item = RefusalView> + 'r {
+    let record = &sealed.record;
+    record.facts.iter().filter_map(move |fact| match fact {
+        Fact::Refused { sender, thread, refusal, .. } if sender.as_str() == agent => {
+            let thread = thread.as_ref();
+            Some(RefusalView::new(record.position, record.time, sender, thread, refusal))
+        }
+        _ => None,
+    })
 }
 
 fn on_record(
@@ -80,7 +176,7 @@ fn on_record(
 }
 
 fn content(rebuilt: &RebuiltTurn) -> Markup {
-    let RebuiltTurn { report, turn, prompt, unseen } = rebuilt;
+    let RebuiltTurn { report, turn, payloads, prompt, unseen } = rebuilt;
     let message = &report.message;
     html! {
         h1 { "Prompt of turn " (turn.turn) " of " (inline(&turn.agent)) }
@@ -92,16 +188,42 @@ fn content(rebuilt: &RebuiltTurn) -> Markup {
         dl.facts {
             div { dt { "Agent" } dd { (inline(&turn.agent)) ", turn " (turn.turn) } }
             div { dt { "Model" } dd { (inline(turn.model.as_deref().unwrap_or("?"))) } }
+            (usage(turn))
+            div { dt { "Time" } dd { time datetime=(message.time) { (message.time) } } }
             div {
-                dt { "Led to" }
-                dd { a data-entry href=(message::path(message.id)) { (inline(&message.name.local)) } }
+                dt { "Output" }
+                dd {
+                    a href=(format!("{}#{}", message::path(turn.note), message::TURN_TEXT)) {
+                        "The raw text of the turn"
+                    }
+                }
             }
         }
+        dl.facts.long { div { dt { "Led to" } dd { (payloads.draw()) } } }
         (unseen.section())
         @match prompt {
             Ok(prompt) => (request(prompt, &command(report, turn))),
             Err(problem) => p.problem { (inline(problem)) },
         }
+    }
+}
+
+/// Draws the facts about what a turn took: tokens, cost and time.
+pub(super) fn usage(turn: &IndexedTurn) -> Markup {
+    let currency = turn.currency.as_deref().unwrap_or_default();
+    let has_tokens = turn.tokens_in + turn.tokens_out > 0;
+    html! {
+        div {
+            dt { "Tokens" }
+            dd { (grouped(turn.tokens_in)) " in, " (grouped(turn.tokens_out)) " out" }
+        }
+        @if turn.cost_nano > 0 {
+            div { dt { "Cost" } dd { (Money(turn.cost_nano)) " " (inline(currency)) } }
+        } @else if has_tokens {
+            div { dt { "Cost" } dd { "no price" } }
+        }
+        div { dt { "Latency" } dd { (micros(turn.latency_us)) } }
+        @if let Some(stop) = &turn.stop { div { dt { "Ended with" } dd { (inline(stop)) } } }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Checkpoint, partitions_in};
+use crate::journal::{Checkpoint, KeyId, partitions_in};
 use crate::limits;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
 use crate::thread_priority;
@@ -24,7 +24,7 @@ use crate::thread_priority;
 const PATH: &str = "/record";
 /// Maximum number of checkpoints that the page lists.
 const CHECKPOINTS_SHOWN: usize = 20;
-/// Maximum digits of a key that the page shows.
+/// Number of digits of a key in the list of checkpoints; the page shows the whole key above.
 const KEY_DIGITS: usize = 16;
 
 /// Proves the journals of a view, one proof at a time.
@@ -186,7 +186,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
             }
             Some(last) => {
                 p { "Proved at " (moment(last.at)) "." }
-                @for journal in &last.journals { (self::journal(journal)) }
+                @for journal in &last.journals { (self::journal(journal, &view.prover.options)) }
                 p.hint {
                     "The same proof at the terminal: " code { "organism verify" } " and "
                     code { "organism replay" } "."
@@ -197,7 +197,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     view.page("Record", PATH, &content)
 }
 
-fn journal(journal: &ProvedJournal) -> Markup {
+fn journal(journal: &ProvedJournal, options: &VerifyOptions) -> Markup {
     html! {
         @if let Some(partition) = journal.partition { h2 { "Partition " (partition) } }
         @if let Ok(proof) = &journal.proof && proof.verdict == ProofVerdict::Proved {
@@ -230,7 +230,60 @@ fn journal(journal: &ProvedJournal) -> Markup {
             }
             div { dt { "Decided again" } dd { (replayed(&journal.replay)) } }
         }
+        @if let Ok(proof) = &journal.proof { (keys(proof, options)) }
         @if let Some(evidence) = &journal.evidence { (checkpoints(&evidence.checkpoints)) }
+    }
+}
+
+/// Draws each key that signed checkpoints, with the reason to trust it and the command that checks
+/// the record against this key alone.
+fn keys(proof: &ProofReport, options: &VerifyOptions) -> Markup {
+    html! {
+        @if !proof.keys.is_empty() {
+            h2 { "Keys" }
+            p.hint {
+                "Whoever has the private half of a key can sign another record with it. Compare the \
+                 key with one that you got on another way."
+            }
+        }
+        @for key in &proof.keys {
+            dl.facts.long {
+                div { dt { "Public key" } dd.digest { (key) } }
+                div { dt { "Signed" } dd { (signed_range(proof, key)) } }
+                div { dt { "Trusted" } dd { (trust(proof, options, key)) } }
+                div {
+                    dt { "Check elsewhere" }
+                    dd { "with a copy of the record: " code { "organism verify DIR --key " (key) } }
+                }
+            }
+        }
+    }
+}
+
+/// Draws which checkpoints a key signed.
+fn signed_range(proof: &ProofReport, key: &str) -> Markup {
+    let since = proof.key_changes.iter().find(|(_, changed)| changed == key);
+    html! {
+        @if proof.keys.len() == 1 { "every checkpoint" } @else { "some of the checkpoints" }
+        @if let Some((position, _)) = since {
+            ", the first of them up to " (record_entry::link(*position))
+        }
+    }
+}
+
+/// Draws why the proof trusts a key, or that it does not.
+fn trust(proof: &ProofReport, options: &VerifyOptions, key: &str) -> Markup {
+    let is_named = |keys: &[String]| keys.iter().any(|known| known == key);
+    html! {
+        @if proof.unknown_keys.contains(&KeyId::of(key).to_string()) {
+            b.broken { "no" } ": neither the config nor the state of this organism knows this key"
+        } @else if is_named(&options.keys) {
+            "yes: the only key that this view accepts"
+        } @else if is_named(&options.known_keys) {
+            "yes: the config names it in " code { "known_keys" }
+        } @else {
+            "yes: the state of this organism has it, or a record signed by a known key trusts it"
+        }
     }
 }
 

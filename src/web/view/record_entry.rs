@@ -108,8 +108,10 @@ fn record(found: &FoundRecord) -> Markup {
             div { dt { "Hash" } dd.digest { (sealed.hash) } }
             @if record.previous.0 > 0 {
                 div {
-                    dt { "After" }
-                    dd.digest { (link(record.previous)) ", hash " (record.previous_hash) }
+                    dt { "Follows" }
+                    dd.digest {
+                        (link(record.previous)) " of this thread, hash " (record.previous_hash)
+                    }
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! The page with refusals and failures: retryable messages, counts by reason, and the newest
-//! failures.
+//! The page with refusals and failures: the newest failures, the messages that can be retried, and
+//! counts by reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, table};
-use super::retry_list::{self, RetryList, RetryPage};
+use super::operate::{RetryJudge, retry_judge};
+use super::payload_text::MessageWithPayload;
+use super::retry_list::{self, FoundRetries, RetryList, RetryPage};
 use super::url_query::UrlQuery;
-use super::{ViewState, message, thread};
-use crate::audit::{RetryMessage, Stats, StatsKey, StatsQuery, stats};
+use super::{ViewState, actions, message, thread};
+use crate::audit::{Stats, StatsKey, StatsQuery, stats};
 use crate::index::{ErrorCount, IndexReader, ListedError};
 use crate::limits;
 
@@ -22,17 +24,14 @@ pub(super) const PATH: &str = "/refused";
 /// Keys by which refusals are counted.
 const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 
-/// Maximum characters of a failure's detail.
-const DETAIL_CHARS: usize = 300;
-
 /// Refusals and failures of all journals.
 #[derive(Default)]
 struct Faults {
     refusals: Stats,
     counts: BTreeMap<(String, Option<String>), u64>,
-    /// Calls that people denied, by kind and listener.
+    /// Calls that people refused, by kind and listener.
     denials: BTreeMap<(String, Option<String>), u64>,
-    errors: Vec<ListedError>,
+    errors: Vec<FoundError>,
     retries: RetryList,
     unretriable: RetryList,
 }
@@ -40,8 +39,9 @@ struct Faults {
 pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
     let page = RetryPage::read(&UrlQuery::parse(uri.query().unwrap_or_default()));
     let wanted = page.clone();
+    let judge = retry_judge(&view).await;
     view.respond(
-        move |_, index| find(index, &wanted),
+        move |_, index| find(index, &wanted, &judge),
         move |view, answers| {
             let mut faults = Faults::default();
             let mut retries = Vec::new();
@@ -60,8 +60,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
                 }
                 faults.errors.extend(errors);
             }
-            faults.errors.sort_by_key(|error| std::cmp::Reverse(error.time));
-            faults.errors.truncate(limits::WEB_PAGE_ROWS);
+            faults.errors.sort_by_key(|found| std::cmp::Reverse(found.error.time));
+            faults.errors.truncate(limits::WEB_LAST_FAILURES);
             faults.retries = RetryList::of(retries, &page);
             faults.unretriable = RetryList::first(unretriable);
             let may_act = view.operate.is_some();
@@ -76,62 +76,109 @@ struct FoundFaults {
     refusals: Stats,
     counts: Vec<ErrorCount>,
     denials: Vec<ErrorCount>,
-    errors: Vec<ListedError>,
-    messages: Vec<RetryMessage>,
+    errors: Vec<FoundError>,
+    messages: FoundRetries,
     /// Messages whose retry cannot succeed.
-    unretriable: Vec<RetryMessage>,
+    unretriable: FoundRetries,
 }
 
-fn find(index: &IndexReader, page: &RetryPage) -> Result<FoundFaults, crate::index::Error> {
+fn find(
+    index: &IndexReader,
+    page: &RetryPage,
+    judge: &RetryJudge,
+) -> Result<FoundFaults, crate::index::Error> {
     let query = StatsQuery { by: KEYS.to_vec(), since: None, until: None };
     Ok(FoundFaults {
         refusals: stats(index, &query)?,
         counts: index.error_counts()?,
         denials: index.denial_counts()?,
-        errors: index.newest_errors(limits::WEB_PAGE_ROWS)?,
-        messages: page.find(index)?,
-        unretriable: page.find_unretriable(index)?,
+        errors: newest_errors(index)?,
+        messages: page.find(index, judge)?,
+        unretriable: page.find_unretriable(index, judge)?,
     })
 }
 
+/// A failure, with the message that opened the failed call.
+struct FoundError {
+    error: ListedError,
+    message: Option<MessageWithPayload>,
+}
+
+fn newest_errors(index: &IndexReader) -> Result<Vec<FoundError>, crate::index::Error> {
+    let with_message = |error: ListedError| {
+        let message = match error.message {
+            Some(id) => MessageWithPayload::find(index, id)?,
+            None => None,
+        };
+        Ok(FoundError { error, message })
+    };
+    index.newest_errors(limits::WEB_LAST_FAILURES)?.into_iter().map(with_message).collect()
+}
+
 fn content(faults: &Faults, page: &RetryPage, may_act: bool) -> Markup {
-    let refusals: Vec<_> = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX).collect();
+    html! {
+        h1 { "Refused and failed" }
+        p.pages {
+            a href="#failures" { "Newest failures" }
+            a href="#retry" { "What can be sent again" }
+            a href="#refused" { "Refused by the gate" }
+            a href="#denied" { "Refused by a person" }
+            a href="#failed" { "Failed" }
+        }
+        (newest_failures(faults))
+        (retry_list::section(&faults.retries, &faults.unretriable, page, may_act))
+        (counts(faults))
+    }
+}
+
+fn newest_failures(faults: &Faults) -> Markup {
+    let errors: Vec<_> = faults.errors.iter().map(error_row).collect();
+    let headers = ["Time", "Kind", "Listener", "Thread", "Message", "Detail"];
+    html! {
+        h2 #failures { "The newest failures" }
+        @if errors.is_empty() { p.empty { "Nothing failed." } } @else {
+            (table("The newest failures", &headers, &errors))
+        }
+        @if errors.len() == limits::WEB_LAST_FAILURES {
+            p.hint {
+                "There may be more; " code { "organism sql" } " lists them: the view "
+                code { "error" } "."
+            }
+        }
+    }
+}
+
+/// Draws how much was refused and failed, by reason.
+fn counts(faults: &Faults) -> Markup {
+    let refusals = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX);
     let refusals: Vec<_> =
-        refusals.into_iter().map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
-    let counts = faults.counts.iter().take(limits::WEB_ROWS_MAX);
-    let counts: Vec<_> = counts.map(|(keys, errors)| count_row(keys, *errors)).collect();
+        refusals.map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
     let denials = faults.denials.iter().take(limits::WEB_ROWS_MAX);
     let denials: Vec<_> =
         denials.map(|((_, listener), calls)| denial_row(listener, *calls)).collect();
-    let errors: Vec<_> = faults.errors.iter().map(error_row).collect();
+    let counts = faults.counts.iter().take(limits::WEB_ROWS_MAX);
+    let counts: Vec<_> = counts.map(|(keys, errors)| count_row(keys, *errors)).collect();
     html! {
-        h1 { "Refused and failed" }
-        (retry_list::section(&faults.retries, &faults.unretriable, page, may_act))
-        h2 { "Refused by the gate" }
+        h2 #refused { "Refused by the gate" }
         @if refusals.is_empty() { p.empty { "Nothing was refused." } } @else {
             (table("Refusals by rule, sender and day",
                 &["Rule", "Sender", "Day", ">Refusals"], &refusals))
         }
-        h2 #denied { "Denied by a person" }
-        @if denials.is_empty() { p.empty { "No person denied a call." } } @else {
-            (table("Denials by listener", &["Listener", ">Denials"], &denials))
-            p.hint { "Each denial is a decision, with its reason among the " a href="/actions" { "actions" } "." }
+        h2 #denied { "Refused by a person" }
+        @if denials.is_empty() { p.empty { "No person refused a call." } } @else {
+            (table("Refusals of people by listener", &["Listener", ">Refusals"], &denials))
+            p.hint {
+                "Each of them is a decision, with its person and its reason among the "
+                a href=(actions::PATH) { "actions" } "."
+            }
         }
         h2 #failed { "Failed" }
         @if counts.is_empty() { p.empty { "Nothing failed." } } @else {
             (table("Failures by kind and listener", &["Kind", "Listener", ">Failures"], &counts))
             p.hint {
                 "A failure is a failed attempt, or a call that ended with a fault. An attempt and the \
-                 call that ended with it are one failure."
-            }
-            h2 { "The newest failures" }
-            (table("The newest failures",
-                &["Time", "Kind", "Listener", "Thread", "Message", "Detail"], &errors))
-            @if faults.errors.len() == limits::WEB_PAGE_ROWS {
-                p.hint {
-                    "There may be more; " code { "organism sql" } " lists them: the view "
-                    code { "error" } "."
-                }
+                 call that ended with it are one failure. A later attempt, or a retry, may have \
+                 succeeded."
             }
         }
     }
@@ -160,16 +207,28 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
     ]
 }
 
+/// Draws a number of failures, with a link to the threads with failures in which the listener was
+/// called.
 fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
-    vec![inline(kind), inline(listener.as_deref().unwrap_or_default()), html! { (grouped(errors)) }]
+    let listener = listener.as_deref();
+    let path = UrlQuery::default().with("errors", Some("on")).with("listener", listener);
+    vec![
+        inline(kind),
+        inline(listener.unwrap_or_default()),
+        html! { a href=(path.link("/threads")) { (grouped(errors)) } },
+    ]
 }
 
 fn denial_row(listener: &Option<String>, denials: u64) -> Vec<Markup> {
-    vec![inline(listener.as_deref().unwrap_or_default()), html! { (grouped(denials)) }]
+    vec![
+        inline(listener.as_deref().unwrap_or_default()),
+        html! { a href=(actions::PATH) { (grouped(denials)) } },
+    ]
 }
 
-fn error_row(error: &ListedError) -> Vec<Markup> {
-    let end = error.detail.char_indices().nth(DETAIL_CHARS).map(|(at, _)| at);
+fn error_row(found: &FoundError) -> Vec<Markup> {
+    let FoundError { error, message } = found;
+    let end = error.detail.char_indices().nth(limits::WEB_REASON_CHARS).map(|(at, _)| at);
     let detail = error.detail.get(..end.unwrap_or(error.detail.len())).unwrap_or_default();
     vec![
         moment(error.time),
@@ -177,7 +236,10 @@ fn error_row(error: &ListedError) -> Vec<Markup> {
         inline(error.listener.as_deref().unwrap_or_default()),
         html! { @if let Some(id) = &error.thread { a href=(thread::path(id)) { (inline(id)) } } },
         html! {
-            @if let Some(id) = error.message { (message::link(id)) }
+            @if let Some(found) = message {
+                a href=(message::path(found.message.id)) { (inline(found.local_name())) } " "
+                (found.payload())
+            } @else if let Some(id) = error.message { (message::link(id)) }
         },
         html! { span.wraps { (inline(detail)) @if end.is_some() { "…" } } },
     ]

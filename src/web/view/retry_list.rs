@@ -3,19 +3,25 @@
 use maud::{Markup, html};
 
 use super::layout::{inline, shown, table};
+use super::operate::{RetryFacts, RetryJudge, RetryOutlook};
 use super::url_query::UrlQuery;
-use super::{message, operate, record_entry, refused};
+use super::{message, operate, record_entry, refused, thread};
+use crate::audit::amounts::count;
 use crate::audit::{RetryMessage, retry_messages};
 use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
-/// A message that may be retried, with the partition of its journal.
+/// A message that may be retried, with the partition of its journal and what its row shows.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,
     pub message: RetryMessage,
+    pub facts: RetryFacts,
 }
+
+/// Messages of one journal that may be retried.
+pub(super) type FoundRetries = Vec<(RetryMessage, RetryFacts)>;
 
 /// Name of the URL parameter with the number of messages to skip.
 const SKIPPED: &str = "skip";
@@ -56,15 +62,32 @@ impl RetryPage {
 
     /// Finds the messages of one journal up to the end of the page, and one further message if
     /// there is a next page.
-    pub fn find(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
-        retry_messages(index, &self.filter, self.skipped + limits::WEB_PAGE_ROWS + 1)
+    pub fn find(&self, index: &IndexReader, judge: &RetryJudge) -> Result<FoundRetries, Error> {
+        let most = self.skipped + limits::WEB_PAGE_ROWS + 1;
+        with_facts(index, judge, retry_messages(index, &self.filter, most)?)
     }
 
     /// Finds, in one journal, the first messages whose retry can never succeed.
-    pub fn find_unretriable(&self, index: &IndexReader) -> Result<Vec<RetryMessage>, Error> {
+    pub fn find_unretriable(
+        &self,
+        index: &IndexReader,
+        judge: &RetryJudge,
+    ) -> Result<FoundRetries, Error> {
         let filter = RetryFilter { is_unretriable: true, ..self.filter.clone() };
-        retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)
+        with_facts(index, judge, retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)?)
     }
+}
+
+fn with_facts(
+    index: &IndexReader,
+    judge: &RetryJudge,
+    messages: Vec<RetryMessage>,
+) -> Result<FoundRetries, Error> {
+    let with_facts = |message: RetryMessage| {
+        let facts = judge.facts(index, &message)?;
+        Ok((message, facts))
+    };
+    messages.into_iter().map(with_facts).collect()
 }
 
 /// The messages on one page of a list, oldest first.
@@ -77,18 +100,19 @@ pub(super) struct RetryList {
 
 impl RetryList {
     /// Creates the list for `page` from the messages of each partition.
-    pub fn of(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>, page: &RetryPage) -> Self {
+    pub fn of(found: impl IntoIterator<Item = (u32, FoundRetries)>, page: &RetryPage) -> Self {
         Self::after(found, page.skipped)
     }
 
     /// Creates the list for the first page from the messages of each partition.
-    pub fn first(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>) -> Self {
+    pub fn first(found: impl IntoIterator<Item = (u32, FoundRetries)>) -> Self {
         Self::after(found, 0)
     }
 
-    fn after(found: impl IntoIterator<Item = (u32, Vec<RetryMessage>)>, skipped: usize) -> Self {
+    fn after(found: impl IntoIterator<Item = (u32, FoundRetries)>, skipped: usize) -> Self {
         let listed = found.into_iter().flat_map(|(partition, messages)| {
-            messages.into_iter().map(move |message| ListedRetry { partition, message })
+            let listed = move |(message, facts)| ListedRetry { partition, message, facts };
+            messages.into_iter().map(listed)
         });
         let mut listed: Vec<_> = listed.collect();
         listed.sort_by(|one, other| one.message.time.cmp(&other.message.time));
@@ -98,17 +122,27 @@ impl RetryList {
         Self { listed, is_more }
     }
 
+    /// Returns the messages that a retry of all sends again.
+    pub fn sent(&self) -> impl Iterator<Item = &ListedRetry> {
+        self.listed.iter().filter(|listed| listed.facts.outlook == RetryOutlook::Sent)
+    }
+
+    /// Returns the messages that a retry of all leaves out.
+    pub fn left_out(&self) -> impl Iterator<Item = &ListedRetry> {
+        self.listed.iter().filter(|listed| listed.facts.outlook != RetryOutlook::Sent)
+    }
+
     /// Draws the messages as a table. If the person may act, the second column links to the retry,
     /// so that the link is visible even in a narrow window. Otherwise, the last column shows the
     /// command for the retry.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
-            ["Message", "Action", "Reason", "From", "To", "Time"]
+            ["Message", "Action", "Reason", "Thread", "From", "To", "Time"]
         } else {
-            ["Message", "Reason", "From", "To", "Time", "At the terminal"]
+            ["Message", "Reason", "Thread", "From", "To", "Time", "At the terminal"]
         };
         let rows = self.listed.iter().map(|listed| {
-            let mut row = facts(&listed.message);
+            let mut row = row(listed);
             let place = if may_act { 1 } else { row.len() };
             row.insert(place, action(&listed.message, may_act));
             row
@@ -119,44 +153,48 @@ impl RetryList {
     /// Draws a table of messages, each with the reason why its retry cannot succeed.
     fn unretriable_table(&self) -> Markup {
         let row = |listed: &ListedRetry| {
-            let mut row = facts(&listed.message);
+            let mut row = row(listed);
             let obstacle = listed.message.obstacle.as_ref().map(ToString::to_string);
             row.push(html! { (shown(&obstacle.unwrap_or_default())) });
             row
         };
-        let headers = ["Message", "Reason", "From", "To", "Time", "Why no retry can succeed"];
+        let headers =
+            ["Message", "Reason", "Thread", "From", "To", "Time", "Why no retry can succeed"];
         let rows: Vec<_> = self.listed.iter().map(row).collect();
         table("Messages whose retry cannot succeed", &headers, &rows)
     }
-
-    /// Draws the messages as a table without actions.
-    pub fn plain_table(&self) -> Markup {
-        let rows: Vec<_> = self.listed.iter().map(|listed| facts(&listed.message)).collect();
-        let headers = ["Message", "Reason", "From", "To", "Time"];
-        table("Messages that are retried", &headers, &rows)
-    }
 }
 
-fn facts(message: &RetryMessage) -> Vec<Markup> {
-    let id = message.id.to_string();
-    let last = id.get(id.len().saturating_sub(8)..).unwrap_or_default();
+/// Draws messages as a table without actions.
+pub(super) fn plain_table<'l>(
+    caption: &str,
+    messages: impl Iterator<Item = &'l ListedRetry>,
+) -> Markup {
+    let rows: Vec<_> = messages.map(row).collect();
+    table(caption, &["Message", "Reason", "Thread", "From", "To", "Time"], &rows)
+}
+
+fn row(listed: &ListedRetry) -> Vec<Markup> {
+    let ListedRetry { message, facts, .. } = listed;
     let is_refused = message.listener.is_none();
+    // A refused submission is no recorded message, so its record shows it.
+    let path =
+        if is_refused { record_entry::path(message.record) } else { message::path(message.id) };
     let filtered = |name: &str, value: &str| {
         let path = UrlQuery::default().with(name, Some(value)).link(refused::PATH);
         html! { a href=(path) { (inline(value)) } }
     };
     vec![
         html! {
-            // A refused submission is no recorded message, so its record shows it.
-            @if is_refused {
-                a data-entry href=(record_entry::path(message.record)) { "…" (last) }
-            } @else { (message::link(message.id)) }
+            a data-entry href=(path) title=(message.id) {
+                @if facts.name.is_empty() { "what was sent" } @else { (inline(&facts.name)) }
+            }
+            @if !facts.payload.is_empty() { " " span.wraps { (inline(&facts.payload)) } }
         },
+        reason(listed, &filtered("reason", &message.reason)),
         html! {
-            (filtered("reason", &message.reason))
-            @if is_refused { " (refused)" }
-            @if message.reason == "budget-spent" {
-                span.hint { ", fails again unless the budget is raised" }
+            @if let Some(id) = &facts.thread {
+                a href=(thread::path(id.as_str())) { (inline(id.as_str())) }
             }
         },
         inline(&message.sender),
@@ -166,6 +204,36 @@ fn facts(message: &RetryMessage) -> Vec<Markup> {
         },
         seconds(&message.time),
     ]
+}
+
+/// Draws why a message failed, and what a retry is expected to lead to.
+fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
+    let ListedRetry { message, facts, .. } = listed;
+    let detail = &facts.detail;
+    let end = detail.char_indices().nth(limits::WEB_REASON_CHARS).map(|(at, _)| at);
+    let cut = detail.get(..end.unwrap_or(detail.len())).unwrap_or_default();
+    html! {
+        (link)
+        @if message.listener.is_none() { " (refused)" }
+        @if !cut.is_empty() { ": " span.wraps { (inline(cut)) @if end.is_some() { "…" } } }
+        @if message.reason == "budget-spent" {
+            span.hint { ", fails again unless the budget is raised" }
+        }
+        @if message.obstacle.is_none() { (outlook(&facts.outlook)) }
+    }
+}
+
+/// Draws the expected result of a retry if it is not simply sent again.
+pub(super) fn outlook(outlook: &RetryOutlook) -> Markup {
+    html! {
+        @match outlook {
+            RetryOutlook::Sent => {}
+            RetryOutlook::NeedsConfirmation(why) => {
+                " " span.outlook { "needs a confirmation of its own: " (inline(why)) }
+            }
+            RetryOutlook::RefusedAgain(why) => { " " span.outlook { (inline(why)) } }
+        }
+    }
 }
 
 /// Draws a time in RFC 3339, shown in whole seconds.
@@ -261,22 +329,49 @@ fn filter_form(filter: &RetryFilter, is_filtered: bool) -> Markup {
 }
 
 fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
+    let all = list.listed.len();
+    let sent = list.sent().count();
     html! {
-        @if may_act {
-            p.buttons {
-                a.button data-entry href=(operate::retry_all_path(page)) {
-                    "Retry these " (list.listed.len())
-                }
-            }
-        } @else {
+        @if !may_act {
             p {
                 "To retry all that the filter selects, type "
                 code { (command(&page.filter)) } ". A view with " code { "--operate" } " does it here."
             }
+        } @else if sent > 0 {
+            p.buttons {
+                a.button data-entry href=(operate::retry_all_path(page)) {
+                    @if sent == all { "Retry these " (all) }
+                    @else { "Retry " (sent) " of these " (all) }
+                }
+            }
         }
+        (left_out(list))
         p.hint {
-            "Left out: calls of listeners, whose callers deal with failures, and what was retried \
-             before. What may have been done already needs a confirmation of its own."
+            "Not in the list: calls of listeners, whose callers deal with failures, and what was \
+             retried before."
+        }
+    }
+}
+
+/// Draws how many messages a retry of all leaves out, and why.
+pub(super) fn left_out(list: &RetryList) -> Markup {
+    let counted = |is_kind: fn(&RetryOutlook) -> bool| {
+        list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64
+    };
+    let unconfirmed = counted(|outlook| matches!(outlook, RetryOutlook::NeedsConfirmation(_)));
+    let refused = counted(|outlook| matches!(outlook, RetryOutlook::RefusedAgain(_)));
+    html! {
+        @if unconfirmed > 0 {
+            p.note {
+                "Left out: " (count(unconfirmed, "message")) " whose work may be done a second time. \
+                 Each needs a confirmation of its own: retry it alone."
+            }
+        }
+        @if refused > 0 {
+            p.note {
+                "Left out: " (count(refused, "message")) " that the gate would refuse again. Change \
+                 the config first."
+            }
         }
     }
 }

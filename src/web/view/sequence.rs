@@ -427,14 +427,25 @@ impl DrawnRow<'_> {
 
     fn refused(&self, refusal: &RefusalView) -> Markup {
         let place = self.lanes.place(refusal.sender.as_str());
-        let text = format!("refused: {}", refusal.rule);
+        let by = if refusal.is_of_action() { "organism" } else { "gate" };
+        let payload = match &refusal.payload {
+            _ if refusal.is_of_action() => "an action",
+            Some(payload) => payload,
+            None => "a text",
+        };
+        let text = html! {
+            tspan.long { (by) " " } "refused " (label(payload)) ": " (refusal.rule)
+        };
         html! {
             g data-kind="failed" {
                 a data-entry href=(record_entry::path(refusal.position)) {
-                    title.hint { (shown(&format!("{} {text}", refusal.sender))) }
+                    title.hint {
+                        "the " (by) " refused " (label(payload)) " of " (shown(refusal.sender.as_str()))
+                        ": " (refusal.rule)
+                    }
                     (self.hit(place, place))
                     (at(&percent(place), self.y, &cross()))
-                    (self.beside(place, &label(&text)))
+                    (self.beside(place, &text))
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! The page of one thread, which shows some of its messages in one of several views.
 
+mod header;
+
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -8,24 +10,20 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::conversation::conversation;
-use super::fork_history;
-use super::layout::{grouped, inline, is_open, length, moment};
+use super::layout::inline;
 use super::live;
-use super::operate::{self, ThreadActions};
 use super::payload_text::PageRoom;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{ViewState, pauses, sequence, thread_status, timeline_chart, waiting as waiting_page};
+use super::{ViewState, sequence, timeline_chart};
 use crate::audit::amounts::count;
 use crate::audit::{
-    ForkOrigin, HeldCall, RecordedMoment, ThreadPage, earlier_decisions, held_of, thread_page,
-    thread_timeline,
+    ForkOrigin, RecordedMoment, ThreadPage, earlier_decisions, thread_page, thread_timeline,
 };
-use crate::clock::Time;
-use crate::contract::run_definition_name;
 use crate::ids::{Position, ThreadId};
-use crate::index::{self, CallWork, IndexReader, IndexedPause, WaitingMessage};
+use crate::index::{self, CallWork, IndexReader};
 use crate::limits;
+pub(super) use header::{ThreadHeader, cost};
 
 /// Which messages of a thread are shown, and how.
 struct PageRequest {
@@ -67,20 +65,9 @@ impl PageRequest {
 
 /// A page, with the data that only some views show.
 struct FoundPage {
+    header: ThreadHeader,
     page: ThreadPage,
     work: Vec<CallWork>,
-    /// Calls in the thread or beneath it that wait for a person now.
-    waiting: Vec<WaitingMessage>,
-    /// The calls in `waiting`, with the data for the decisions about them. Empty if the records of
-    /// these calls are too far back in the journal to be read for a page.
-    held: Vec<HeldCall>,
-    /// Whether the thread contains a workflow run.
-    has_run: bool,
-    /// Pauses in force that keep back calls of the thread.
-    pauses: Vec<IndexedPause>,
-    /// The actions that have an effect now; `None` if the page shows an earlier state of the
-    /// thread.
-    actions: Option<ThreadActions>,
 }
 
 pub(super) async fn show(
@@ -99,11 +86,7 @@ pub(super) async fn show(
     let find = move |_, index: &mut IndexReader| find(index, &thread, &request);
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
-            Some(found) => {
-                let bar = found.actions.map(|actions| operate::thread_bar(view, &id, actions));
-                let content = content(&query, &found, shown_view, view.operate.is_some());
-                view.page(&id, "/threads", &html! { @if let Some(bar) = bar { (bar) } (content) })
-            }
+            Some(found) => view.page(&id, "/threads", &content(view, &query, &found, shown_view)),
             None => match query.get("at") {
                 Some(at) => {
                     let text = format!("Thread `{id}` has no record up to record {at}.");
@@ -131,27 +114,11 @@ fn find(
         ThreadView::Timeline => index.call_work(thread, page.from_seq, page.next_seq)?,
         _ => Vec::new(),
     };
-    let waiting = match at {
-        Some(_) => Vec::new(),
-        None => index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?,
+    let header = match at {
+        Some(_) => ThreadHeader::of_past(index, &page)?,
+        None => ThreadHeader::of(index, &page)?,
     };
-    let first = waiting.iter().map(|call| call.position).min();
-    let last = index.journal().last().unwrap_or_default();
-    let is_near =
-        first.is_some_and(|first| last.0 - first.0.min(last.0) <= limits::WEB_HELD_RECORDS);
-    let held = if is_near { held_of(index, &waiting)? } else { Vec::new() };
-    let has_run = index.has_payload(thread, &run_definition_name())?;
-    let mut pauses = index.pauses()?;
-    pauses.retain(|pause| pauses::holds(pause, thread));
-    let actions = match at {
-        Some(_) => None,
-        None => Some(ThreadActions {
-            has_open_calls: index.has_open_calls(thread)?,
-            may_continue: thread.parent().is_none(),
-            is_paused: pauses.iter().any(|pause| pauses::is_of(pause, thread)),
-        }),
-    };
-    Ok(Some(FoundPage { page, work, waiting, held, has_run, pauses, actions }))
+    Ok(Some(FoundPage { header, page, work }))
 }
 
 /// Reads the thread as it was after a record. A thread with too many records is refused, because
@@ -211,9 +178,15 @@ fn drawing(view: &Markup) -> Markup {
     }
 }
 
-fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act: bool) -> Markup {
-    let FoundPage { page, work, waiting, held, has_run, pauses, actions } = found;
+fn content(
+    view: &ViewState,
+    query: &UrlQuery,
+    found: &FoundPage,
+    shown_view: ThreadView,
+) -> Markup {
+    let FoundPage { header, page, work } = found;
     let timeline = &page.timeline;
+    let waiting = &header.waiting;
     let room = &PageRoom::new();
     let messages = match shown_view {
         ThreadView::Conversation => conversation(page, waiting, room),
@@ -222,23 +195,12 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
     };
     let id = timeline.thread.as_str();
     let mut others = vec![("Tree", super::thread_tree::path(id))];
-    if *has_run {
+    if header.has_run {
         others.push(("Goals", super::goal_graph::path(id)));
     }
-    let parent = timeline.thread.parent();
     let own = query.link(&path(id));
     html! {
-        h1 { code { (inline(timeline.thread.as_str())) } }
-        @if actions.is_some() {
-            div #pauses {
-                @for pause in pauses { p.note role="status" { (inline(&pauses::describe(pause))) } }
-            }
-        }
-        (waiting_page::needs_you(waiting, held, may_act))
-        (totals(page, waiting, query.get("at").is_some()))
-        @if let Some(parent) = parent {
-            p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
-        }
+        (header.draw(view))
         @if let Some(at) = query.get("at") {
             p.note {
                 "As it was after record " (inline(at)) ". "
@@ -266,41 +228,6 @@ fn content(query: &UrlQuery, found: &FoundPage, shown_view: ThreadView, may_act:
             }
         }
         (pages(query, page))
-    }
-}
-
-fn totals(page: &ThreadPage, waiting: &[WaitingMessage], is_past: bool) -> Markup {
-    let ThreadPage { timeline, fork, .. } = page;
-    let spent = timeline.spent;
-    let is_open = is_open(timeline.status.as_str()) && !is_past;
-    html! {
-        dl.facts {
-            div { dt { "Status" } dd { (thread_status::of_thread(timeline, waiting)) } }
-            div { dt { "Opened" } dd { (moment(timeline.opened)) } }
-            div { dt { "By" } dd { (inline(timeline.opened_by.as_str())) } }
-            @if is_open {
-                div { dt { "Open for" } dd { (length(Time::now().since(timeline.opened))) } }
-            } @else {
-                div { dt { "Took" } dd { (length(timeline.updated.since(timeline.opened))) } }
-            }
-            div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
-            div {
-                dt { "Config" }
-                dd { a href=(super::config::path(timeline.thread.as_str())) { "at its beginning" } }
-            }
-            div {
-                dt { "Compare" }
-                dd { a href=(super::compare::path(timeline.thread.as_str())) { "with another thread" } }
-            }
-            @if let Some(fork) = fork { div { dt { "Fork of" } dd { (fork_history::source_link(fork)) } } }
-            @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
-            @if !spent.money.is_zero() {
-                div {
-                    dt { "Cost" }
-                    dd { (spent.money) " " (inline(timeline.currency.as_deref().unwrap_or(""))) }
-                }
-            }
-        }
     }
 }
 

@@ -11,11 +11,11 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::layout::{grouped, inline, is_open, took, unless_zero};
-use super::thread::path as thread_path;
+use super::thread::{self, ThreadHeader, path as thread_path};
 use super::thread_status::{self, waits_in};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use crate::contract::run_definition_name;
+use crate::envelope::Spending;
 use crate::ids::ThreadId;
 use crate::index::{self, HoldCount, IndexReader, ThreadBranch, WaitingMessage};
 use crate::limits;
@@ -114,7 +114,7 @@ pub(super) async fn show(
     uri: Uri,
 ) -> Response {
     let query = UrlQuery::parse(uri.query().unwrap_or_default());
-    let Ok(thread) = ThreadId::parse(&id) else { return super::thread::missing(&view, &id) };
+    let Ok(thread) = ThreadId::parse(&id) else { return thread::missing(&view, &id) };
     let skip = match query.get("from").map(str::parse::<u64>).transpose() {
         Ok(skip) => skip.unwrap_or_default(),
         Err(_) => {
@@ -129,17 +129,17 @@ pub(super) async fn show(
         let mut reader = BranchReader { index, open: open.clone(), rows: Vec::new() };
         reader.add(branch, 0, skip)?;
         let rows = reader.rows;
-        let waiting = index.waiting_beneath(&thread, limits::WEB_NEEDS_YOU_MAX)?;
-        let has_run = index.has_payload(&thread, &run_definition_name())?;
-        Ok(Some((rows, waiting, has_run)))
+        let header = ThreadHeader::find(index, &thread)?;
+        Ok(header.map(|header| (header, rows)))
     };
     view.respond(find, move |view, answers| {
         match answers.into_iter().find_map(|found| found.answer) {
-            Some((rows, waiting, has_run)) => {
-                let content = content(&query, &id, skip, &rows, &waiting, has_run);
-                view.page(&id, "/threads", &content)
+            Some((header, rows)) => {
+                let content = content(&query, &id, skip, &rows, &header);
+                let page = html! { (header.draw(view)) (content) };
+                view.page(&id, "/threads", &page)
             }
-            None => super::thread::missing(view, &id),
+            None => thread::missing(view, &id),
         }
     })
     .await
@@ -150,19 +150,15 @@ fn content(
     id: &str,
     skip: u64,
     rows: &[BranchRow],
-    waiting: &[WaitingMessage],
-    has_run: bool,
+    header: &ThreadHeader,
 ) -> Markup {
     let open = OpenBranches::read(query);
     let parent = ThreadId::parse(id).ok().and_then(|thread| thread.parent());
+    let cost = header.currency().map_or("Cost".to_owned(), |currency| format!("Cost, {currency}"));
     let left = rows.first().map_or(0, |row| row.left);
     let next = skip.saturating_add(limits::WEB_PAGE_ROWS as u64);
     html! {
-        h1 { code { (inline(id)) } }
-        @if let Some(row) = rows.first() {
-            dl.facts { div { dt { "Status" } dd { (status(&row.branch, waiting)) } } }
-        }
-        (tabs(id, "Tree", has_run))
+        (tabs(id, "Tree", header.has_run))
         p {
             @if let Some(parent) = parent {
                 "Beneath " a href=(path(parent.as_str())) { (inline(parent.as_str())) }
@@ -183,12 +179,12 @@ fn content(
                         th.number scope="col" { "Refused" }
                         th.number scope="col" { "Errors" }
                         th.number scope="col" { "Tokens" }
-                        th.number scope="col" { "Cost" }
+                        th.number scope="col" { (inline(&cost)) }
                     }
                 }
                 tbody {
                     @for row in rows {
-                        (self::row(query, &open, id, waiting, row))
+                        (self::row(query, &open, id, header, row))
                         @if row.left > 0 && row.depth > 0 { (more(row)) }
                     }
                 }
@@ -219,7 +215,7 @@ fn row(
     query: &UrlQuery,
     open: &OpenBranches,
     id: &str,
-    waiting: &[WaitingMessage],
+    header: &ThreadHeader,
     row: &BranchRow,
 ) -> Markup {
     let branch = &row.branch;
@@ -227,7 +223,10 @@ fn row(
     let toggle = query.with("open", open.toggled(&branch.thread).as_deref()).link(&path(id));
     let own = branch.thread.rsplit_once('.').map_or(&*branch.thread, |(_, own)| own);
     let name = if row.depth == 0 { &*branch.thread } else { own };
-    let cost = if branch.cost.is_zero() { String::new() } else { branch.cost.to_string() };
+    let cost = thread::cost(Spending { tokens: branch.tokens, money: branch.cost });
+    // The index names no opener of a root thread.
+    let is_unnamed = row.depth == 0 && branch.opened_by.is_empty();
+    let opened_by = if is_unnamed { header.opened_by() } else { &*branch.opened_by };
     html! {
         tr {
             th.(indent) scope="row" {
@@ -239,8 +238,8 @@ fn row(
                 } @else { span.toggle {} }
                 a data-entry href=(thread_path(&branch.thread)) { (inline(name)) }
             }
-            td { (status(branch, waiting)) }
-            td data-label="Opened by" { (inline(&branch.opened_by)) }
+            td { (status(branch, &header.waiting)) }
+            td data-label="Opened by" { (inline(opened_by)) }
             td.number data-label="Took" { (took(branch.opened, branch.updated, is_open(&branch.status))) }
             td.number data-label="Threads" { (unless_zero(branch.beneath)) }
             td.number data-label="Messages" { (grouped(branch.messages)) }

@@ -314,12 +314,16 @@ fn row(tree: &ListedTree) -> Markup {
             }
             td data-label="Status" {
                 (thread_status::of_tree(tree))
+                @if let Some(fault) = &tree.fault { div.reason { (inline(fault)) } }
             }
             td data-label="Changed" { (moment(tree.updated)) }
             td.number data-label="Took" { (took(tree.opened, tree.updated, is_open(&tree.status))) }
             td.number data-label="Messages" {
                 (grouped(tree.messages))
-                @if open > 0 { span.open { ", " (grouped(open)) " in flight" } }
+                @if tree.waits.calls > 0 { span.open { ", " (grouped(tree.waits.calls)) " held" } }
+                @if open > tree.waits.calls {
+                    span.open { ", " (grouped(open - tree.waits.calls)) " in flight" }
+                }
             }
             td.number data-label="Refused" { (unless_zero(tree.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(tree.errors.saturating_sub(tree.denials))) }

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::layout::length;
 use super::time_scale::TimeScale;
 use crate::clock::Time;
 
@@ -13,7 +14,7 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of the bar.
 const SPACE_MIN: f64 = 0.01;
-/// Distance from an end of the bar within which a label is aligned with that end.
+/// Distance from an end of the bar within which the label of a tick is aligned with the tick.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -30,8 +31,11 @@ const LONG_STEPS: [i64; 20] = [
 pub(super) struct AxisTick {
     /// Place of the tick, from 0 to 1.
     pub place: f64,
-    /// Time since the beginning of the thread, with its unit.
+    /// Time since the beginning of the thread, with its unit; for a break, the time that is left
+    /// out.
     pub label: String,
+    /// Distance from an end of the bar within which the label is aligned with the place.
+    margin: f64,
 }
 
 impl AxisTick {
@@ -39,8 +43,8 @@ impl AxisTick {
     /// the tick.
     fn anchor(&self) -> &'static str {
         match self.place {
-            place if place < END => "start",
-            place if place > 1.0 - END => "end",
+            place if place < self.margin => "start",
+            place if place > 1.0 - self.margin => "end",
             _ => "middle",
         }
     }
@@ -71,7 +75,7 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     let end = scale.ends().map_or(0, |(_, end)| end.0.saturating_sub(origin.0));
     let mut ticks: Vec<AxisTick> = Vec::new();
     let mut add = |time: i64, label: String| {
-        let tick = AxisTick { place: scale.place(Time(time)), label };
+        let tick = AxisTick { place: scale.place(Time(time)), label, margin: END };
         if ticks.iter().all(|other| tick.is_apart_from(other)) {
             ticks.push(tick);
         }
@@ -101,6 +105,26 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     }
     ticks.sort_by(|one, other| one.place.total_cmp(&other.place));
     ticks
+}
+
+/// Returns the breaks of a scale, which state how much time is left out. A long thread has hundreds
+/// of breaks, so only the longest that have room beside each other get a mark.
+pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
+    let mut cuts: Vec<_> = scale.cuts().collect();
+    cuts.sort_by_key(|cut| std::cmp::Reverse(cut.left_out));
+    let mut breaks: Vec<AxisTick> = Vec::new();
+    for cut in cuts {
+        let place = f64::midpoint(cut.from, cut.to);
+        let label = format!("{} left out", length(cut.left_out));
+        // A long label does not reach beyond the bar.
+        let margin = label.chars().count() as f64 * CHARACTER / 2.0;
+        let mark = AxisTick { place, label, margin };
+        if breaks.iter().all(|other| mark.is_apart_from(other)) {
+            breaks.push(mark);
+        }
+    }
+    breaks.sort_by(|one, other| one.place.total_cmp(&other.place));
+    breaks
 }
 
 /// Returns the shortest round step that is at least as long as `least`. Both are in microseconds.
@@ -145,21 +169,33 @@ fn label(since: i64, precision: i64, end: i64) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(" ") }
 }
 
-/// Draws the axis. The text of the labels has the same size for every width of the bar. `shared` is
-/// an invisible definition that other drawings of the page use.
-pub(super) fn axis(ticks: &[AxisTick], shared: Option<&Markup>) -> Markup {
+/// Draws the axis, with its breaks beneath its ticks. The text of the labels has the same size for
+/// every width of the bar. `shared` is an invisible definition that other drawings of the page use.
+pub(super) fn axis(ticks: &[AxisTick], breaks: &[AxisTick], shared: Option<&Markup>) -> Markup {
     let last = ticks.last().map_or("0", |tick| &*tick.label);
+    let height = if breaks.is_empty() { 20 } else { 38 };
     html! {
-        svg.axis width="100%" height="20" role="img"
+        svg.axis width="100%" height=(height) role="img"
             aria-label=(format!("Time since the beginning of the thread, up to {last}")) {
             @if let Some(shared) = shared { defs { (shared) } }
             @for tick in ticks {
-                @let x = format!("{:.2}%", tick.place * 100.0);
+                @let x = percent(tick.place);
                 text x=(x) y="11" text-anchor=(tick.anchor()) { (tick.label) }
                 line x1=(x) y1="14" x2=(x) y2="20" {}
             }
+            @for mark in breaks {
+                @let x = percent(mark.place);
+                svg.point x=(x) y="17" width="1" height="1" {
+                    path.break d="M-6 5l4 -10M2 5l4 -10" {}
+                }
+                text.left-out x=(x) y="33" text-anchor=(mark.anchor()) { (mark.label) }
+            }
         }
     }
+}
+
+fn percent(place: f64) -> String {
+    format!("{:.2}%", place * 100.0)
 }
 
 #[cfg(test)]
@@ -197,6 +233,24 @@ mod tests {
         assert_eq!(drawn(&spans), "0.00 0, 0.24 5 s, 0.52 1 h 1 s, 0.71 1 h 5 s, 0.95 1 h 10 s");
         assert_eq!(drawn(&[]), "");
         assert_eq!(drawn(&[(5, 5)]), "0.00 5 us");
+    }
+
+    #[test]
+    fn a_break_states_the_time_that_is_left_out() {
+        let [s, hour] = [1_000_000, 3_600_000_000];
+        // The second gap is too short to be cut.
+        let later = hour + 11 * s + s / 2;
+        let spans = [(0, 10 * s), (hour + s, hour + 11 * s), (later, later + s)];
+        let spans = spans.map(|(begin, end)| (Time(begin), Time(end)));
+        let breaks = breaks(&TimeScale::new(spans.to_vec(), Vec::new(), Time(0)));
+        let [only] = breaks.as_slice() else { panic!("{breaks:?}") };
+        assert_eq!(only.label, "59 min 50 s left out");
+        assert!((only.place - 0.466).abs() < 0.005, "{only:?}");
+
+        let drawn = axis(&[], &breaks, None).into_string();
+        assert!(drawn.contains("class=\"break\""), "{drawn}");
+        let spans = vec![(Time(0), Time(10)), (Time(10), Time(20))];
+        assert_eq!(super::breaks(&TimeScale::new(spans, Vec::new(), Time(0))), []);
     }
 
     #[test]

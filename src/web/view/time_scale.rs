@@ -1,6 +1,8 @@
 //! Maps times to places on a bar. Periods without open work are drawn shorter, so that a thread
-//! that rested for a day still shows its work. If people let calls wait longer than the work took,
-//! these waits are also drawn shorter.
+//! that rested for a day still shows its work. If calls waited longer for people or in queues than
+//! the work took, these waits are also drawn shorter.
+
+use std::time::Duration;
 
 use crate::clock::Time;
 
@@ -31,6 +33,17 @@ impl BusyStretch {
     }
 }
 
+/// A part of the bar that is drawn shorter than it lasted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct TimeCut {
+    /// Place at which the part begins, from 0 to 1.
+    pub from: f64,
+    /// Place at which the part ends, from 0 to 1.
+    pub to: f64,
+    /// Time by which the part lasted longer than it is drawn.
+    pub left_out: Duration,
+}
+
 /// Maps times to places from 0 to 1.
 #[derive(Debug)]
 pub(super) struct TimeScale {
@@ -42,7 +55,7 @@ pub(super) struct TimeScale {
 }
 
 impl TimeScale {
-    /// Creates a scale from periods of work and from periods of waits for people. `last` is the
+    /// Creates a scale from periods of work and from periods of waits. `last` is the
     /// time of the last event. Waits during which no work ran take at most as much of the bar as
     /// the work.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
@@ -104,22 +117,30 @@ impl TimeScale {
         self.length
     }
 
-    /// Returns the gaps and the waits that are drawn shorter than they lasted. Each pair holds the
-    /// places of the beginning and the end.
-    pub fn cuts(&self) -> impl Iterator<Item = (f64, f64)> {
-        let pairs = self.stretches.windows(2);
+    /// Returns the gaps and the waits that are drawn shorter than they lasted.
+    pub fn cuts(&self) -> impl Iterator<Item = TimeCut> {
+        let cut = |begin: i64, drawn: i64, lasted: i64| {
+            let [from, to] = [begin, begin.saturating_add(drawn)]
+                .map(|place| place as f64 / self.length.max(1) as f64);
+            let left_out = Duration::from_micros(lasted.saturating_sub(drawn).unsigned_abs());
+            TimeCut { from, to, left_out }
+        };
         let waits = self.stretches.iter().filter(|stretch| stretch.is_shortened());
-        let waits = waits.map(|wait| {
-            let [begin, end] = [wait.place, wait.place.saturating_add(wait.drawn)];
-            [begin, end].map(|place| place as f64 / self.length.max(1) as f64).into()
-        });
-        let gaps = pairs.filter_map(|pair| match pair {
+        let waits = waits.map(move |wait| cut(wait.place, wait.drawn, wait.duration()));
+        let gaps = self.stretches.windows(2).filter_map(move |pair| match pair {
             [before, after] if after.is_after_cut => {
-                Some((self.place(Time(before.end)), self.place(Time(after.begin))))
+                let begin = before.place.saturating_add(before.drawn);
+                let lasted = after.begin.saturating_sub(before.end);
+                Some(cut(begin, after.place.saturating_sub(begin), lasted))
             }
             _ => None,
         });
         gaps.chain(waits)
+    }
+
+    /// Returns the sum of the times that the bar leaves out.
+    pub fn left_out(&self) -> Duration {
+        self.cuts().map(|cut| cut.left_out).sum()
     }
 
     /// Whether any gap or wait is drawn shorter than its real duration.
@@ -196,7 +217,13 @@ mod tests {
         assert_eq!((places[0], places[3]), (0.0, 1.0));
         assert!((places[1] - 200.0 / 416.0).abs() < 1e-9, "{places:?}");
         assert!((places[2] - 216.0 / 416.0).abs() < 1e-9, "{places:?}");
-        assert_eq!(scale.cuts().collect::<Vec<_>>(), [(places[1], places[2])]);
+        let cut = TimeCut {
+            from: places[1],
+            to: places[2],
+            left_out: Duration::from_micros(day.unsigned_abs() - 200 - 16),
+        };
+        assert_eq!(scale.cuts().collect::<Vec<_>>(), [cut]);
+        assert_eq!(scale.left_out(), cut.left_out);
     }
 
     #[test]
@@ -226,7 +253,9 @@ mod tests {
         for (place, expected) in places.into_iter().zip([0.0, 0.25, 0.75, 1.0]) {
             assert!((place - expected).abs() < 1e-9, "{places:?}");
         }
-        assert_eq!(scale.cuts().collect::<Vec<_>>(), [(0.25, 0.75)]);
+        let left_out = Duration::from_micros(1_000_050 - 100 - 200);
+        let cuts: Vec<_> = scale.cuts().collect();
+        assert_eq!(cuts, [TimeCut { from: 0.25, to: 0.75, left_out }]);
 
         let short = TimeScale::new(spans(&[(0, 100)]), spans(&[(100, 150)]), Time(150));
         assert!(!short.is_shortened());

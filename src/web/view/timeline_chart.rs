@@ -1,16 +1,18 @@
 //! The timeline of a thread's page, which shows how the time was spent: a bar for each call, with
-//! its wait in the queue, its work, the model's time, and its waits for people.
+//! its wait in the queue, its work, the model's time, and its waits for people. Messages that are
+//! not handed over have rows of their own.
 
 use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::conversation::refused_payload;
 use super::layout::{grouped, inline, length, unless_zero};
 use super::message::path as message_path;
 use super::thread::path as thread_path;
 use super::time_axis::{self, AxisTick};
-use super::time_scale::TimeScale;
-use super::timeline_rows::{self, RowContent, TimelineRow};
+use super::time_scale::{TimeCut, TimeScale};
+use super::timeline_rows::{self, RowContent, TimelineRow, UndeliveredMessage};
 use super::{record_entry, thread_status};
 use crate::audit::amounts::count;
 use crate::audit::{RefusalView, ThreadPage, ThreadTimeline};
@@ -35,6 +37,11 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
+/// State of an open call of which nothing more is known.
+const OPEN: &str = "open";
+/// State of a call that is ready for its listener.
+const NOT_HANDED_OVER: &str = "ready, not handed over";
+
 /// Maximum levels with distinct indents.
 const INDENTS: usize = 12;
 /// Minimum number of rows for a second axis beneath the rows.
@@ -58,7 +65,8 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMess
     let timeline = &page.timeline;
     let children = timeline_rows::subthreads(timeline);
     let children: Vec<&ThreadTimeline> = children.into_iter().map(|(_, child)| child).collect();
-    let times = scale_of(timeline, work, &children);
+    let undelivered = timeline_rows::undelivered(timeline, work);
+    let times = scale_of(timeline, work, &children, &undelivered);
     if times.ends().is_none() {
         return html! { p.empty { "No call was worked on between these messages." } };
     }
@@ -66,13 +74,20 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMess
     let ticks = time_axis::ticks(&times, timeline.opened);
     let scale = ChartScale { times, ticks };
     let rows = timeline_rows::rows(timeline, work);
+    let legend = ChartLegend {
+        work,
+        subthreads: children.len() as u64,
+        undelivered: undelivered.len() as u64,
+        scale: &scale,
+    };
     html! {
-        (sums(work, children.len() as u64, scale.last()))
+        (legend.draw())
         p.hint {
             "Times are since the beginning of the thread. Calls and subthreads stand beneath the turn \
-            or the call that opened them."
+            or the call that opened them. Queued: ready for its listener, and not handed over."
             @if scale.times.is_shortened() {
-                " Times in which nothing was at work are drawn shorter, as grey bands."
+                " Times in which nothing was at work are drawn shorter: a break on the axis states \
+                 the time that is left out, and the band behind the rows is grey there."
             }
         }
         (table(&rows, &scale, work, waiting))
@@ -84,20 +99,23 @@ fn scale_of(
     timeline: &ThreadTimeline,
     work: &[CallWork],
     children: &[&ThreadTimeline],
+    undelivered: &[UndeliveredMessage<'_>],
 ) -> TimeScale {
     let spans = || work.iter().flat_map(|call| &call.spans);
     let ends = spans().map(|span| span.end.unwrap_or(span.begin));
     let ends = ends.chain(children.iter().map(|child| child.updated));
     let last = timeline.items.last().map(|item| item.at);
     let last = ends.chain(last).max().unwrap_or(Time(0));
-    let has_open = spans().any(|span| span.end.is_none());
+    let has_open = !undelivered.is_empty() || spans().any(|span| span.end.is_none());
     let last = if has_open { last.max(Time::now()) } else { last };
-    let of_kind = |is_wait: bool| {
-        let spans = spans().filter(move |span| (span.kind == WorkKind::Person) == is_wait);
-        spans.map(|span| (span.begin, span.end.unwrap_or(last)))
-    };
-    let bars = of_kind(false).chain(children.iter().map(|child| (child.opened, child.updated)));
-    TimeScale::new(bars.collect(), of_kind(true).collect(), last)
+    // During these spans, nothing is at work for the call.
+    let is_wait = |span: &WorkSpan| matches!(span.kind, WorkKind::Person | WorkKind::Queue);
+    let with_ends = |span: &WorkSpan| (span.begin, span.end.unwrap_or(last));
+    let bars = spans().filter(|span| !is_wait(span)).map(with_ends);
+    let bars = bars.chain(children.iter().map(|child| (child.opened, child.updated)));
+    let waits = spans().filter(|span| is_wait(span)).map(with_ends);
+    let waits = waits.chain(undelivered.iter().map(|found| (found.message.at, last)));
+    TimeScale::new(bars.collect(), waits.collect(), last)
 }
 
 fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
@@ -105,23 +123,48 @@ fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
     spans.map(|span| span.end.unwrap_or(last).since(span.begin)).sum()
 }
 
-fn sums(work: &[CallWork], subthreads: u64, last: Time) -> Markup {
-    let retries: u64 = work.iter().map(|call| call.failed_attempts + call.failovers).sum();
-    html! {
-        dl.facts.legend {
-            @for kind in WorkKind::ALL {
-                @let sum: Duration = work.iter().map(|call| time_of(call, kind, last)).sum();
-                @if !sum.is_zero() {
-                    div {
-                        dt { (swatch(kind.as_str())) " " (name_of(kind)) }
-                        dd { (length(sum)) }
+/// The marks of a chart with their sums.
+struct ChartLegend<'c> {
+    work: &'c [CallWork],
+    subthreads: u64,
+    undelivered: u64,
+    scale: &'c ChartScale,
+}
+
+impl ChartLegend<'_> {
+    fn draw(&self) -> Markup {
+        let Self { work, subthreads, undelivered, scale } = self;
+        let retries: u64 = work.iter().map(|call| call.failed_attempts + call.failovers).sum();
+        let open = work.iter().filter(|call| is_open(call)).count() as u64;
+        html! {
+            dl.facts.legend {
+                @for kind in WorkKind::ALL {
+                    @let sum: Duration = work.iter().map(|call| time_of(call, kind, scale.last())).sum();
+                    @if !sum.is_zero() {
+                        div {
+                            dt { (swatch(kind.as_str())) " " (name_of(kind)) }
+                            dd { (length(sum)) }
+                        }
                     }
                 }
+                @if *undelivered > 0 {
+                    div {
+                        dt { (swatch("undelivered")) " Not handed over" }
+                        dd { (count(*undelivered, "message")) }
+                    }
+                }
+                @if open > 0 { div { dt { (swatch("open")) " Open" } dd { (count(open, "call")) } } }
+                @if *subthreads > 0 {
+                    div { dt { (swatch("subthread")) " Subthreads" } dd { (subthreads) } }
+                }
+                @if scale.times.is_shortened() {
+                    div {
+                        dt { (swatch("cut")) " Drawn shorter" }
+                        dd { (length(scale.times.left_out())) " left out" }
+                    }
+                }
+                @if retries > 0 { div { dt { "Retries" } dd { (retries) } } }
             }
-            @if subthreads > 0 {
-                div { dt { (swatch("subthread")) " Subthreads" } dd { (subthreads) } }
-            }
-            @if retries > 0 { div { dt { "Retries" } dd { (retries) } } }
         }
     }
 }
@@ -163,13 +206,18 @@ fn table(
                     @for row in rows {
                         @let indent = format!("depth-{}", row.depth.min(INDENTS));
                         @match row.content {
-                            RowContent::Call(call) => (call_row(call, work, &indent, scale)),
+                            RowContent::Call(call) => {
+                                (call_row(call, work, undelivered_in(rows, call), &indent, scale))
+                            }
                             RowContent::Turn(turn) => (turn_row(turn, &indent, scale)),
                             RowContent::Subthread(child) => {
                                 (subthread_row(child, waiting, &indent, scale))
                             }
                             RowContent::Refusal(refusal, at) => {
                                 (refusal_row(refusal, at, &indent, scale))
+                            }
+                            RowContent::Undelivered(found) => {
+                                (undelivered_row(&found, work, &indent, scale))
                             }
                         }
                     }
@@ -185,13 +233,28 @@ fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
             td {}
-            td.bar { (time_axis::axis(&scale.ticks, grid)) }
+            td.bar { (time_axis::axis(&scale.ticks, &time_axis::breaks(&scale.times), grid)) }
             td colspan="6" {}
         }
     }
 }
 
-fn call_row(call: &CallWork, work: &[CallWork], indent: &str, scale: &ChartScale) -> Markup {
+/// Counts the messages for a call that are not handed over.
+fn undelivered_in(rows: &[TimelineRow<'_>], call: &CallWork) -> u64 {
+    let is_for = |row: &&TimelineRow<'_>| match &row.content {
+        RowContent::Undelivered(found) => found.call.is_some_and(|of| of.call == call.call),
+        _ => false,
+    };
+    rows.iter().filter(is_for).count() as u64
+}
+
+fn call_row(
+    call: &CallWork,
+    work: &[CallWork],
+    undelivered: u64,
+    indent: &str,
+    scale: &ChartScale,
+) -> Markup {
     let outcome = call.outcome.as_deref().unwrap_or_else(|| open_state(call, work));
     let retries = call.failed_attempts + call.failovers;
     html! {
@@ -215,6 +278,9 @@ fn call_row(call: &CallWork, work: &[CallWork], indent: &str, scale: &ChartScale
             td.number.errors data-label="Retries" { (unless_zero(retries)) }
             td {
                 (outcome)
+                @if undelivered > 0 && call.queued_since.is_none() {
+                    ", " (count(undelivered, "message")) " not handed over"
+                }
                 @if let Some(fault) = &call.fault { " (" (inline(fault)) ")" }
                 @if call.is_cut { ", " (count(call.spans.len() as u64, "span")) " shown" }
             }
@@ -231,11 +297,11 @@ fn open_state(call: &CallWork, work: &[CallWork]) -> &'static str {
     match open.map(|span| span.kind) {
         Some(WorkKind::Person) => "waits for a person",
         Some(WorkKind::Work | WorkKind::Model) => "at work",
-        Some(WorkKind::Queue) => "queued",
+        Some(WorkKind::Queue) => NOT_HANDED_OVER,
         None if work.iter().any(|other| other.opener == Some(call.call) && is_open(other)) => {
             "waits for its calls"
         }
-        None => "open",
+        None => OPEN,
     }
 }
 
@@ -256,7 +322,12 @@ fn refusal_row(refusal: &RefusalView, at: Time, indent: &str, scale: &ChartScale
         tr {
             th.(indent) scope="row" {
                 a data-entry href=(record_entry::path(refusal.position)) {
-                    "refused: " (refusal.rule)
+                    @if refusal.is_of_action() {
+                        "the organism refused an action"
+                    } @else {
+                        "the gate refused " (refused_payload(refusal))
+                    }
+                    ": " (refusal.rule)
                 }
             }
             td.bar {
@@ -272,7 +343,43 @@ fn refusal_row(refusal: &RefusalView, at: Time, indent: &str, scale: &ChartScale
             }
             @for _ in WorkKind::ALL { td.number {} }
             td.number {}
-            td { "refused by the gate" }
+            td {
+                "refused by the " (if refusal.is_of_action() { "organism" } else { "gate" })
+            }
+        }
+    }
+}
+
+fn undelivered_row(
+    found: &UndeliveredMessage<'_>,
+    work: &[CallWork],
+    indent: &str,
+    scale: &ChartScale,
+) -> Markup {
+    let UndeliveredMessage { message, call } = found;
+    let span = WorkSpan { kind: WorkKind::Queue, begin: message.at, end: None };
+    let state = match call {
+        Some(call) if call.queued_since.is_some() => NOT_HANDED_OVER.to_owned(),
+        Some(call) if call.with_listener_since().is_some() => {
+            "not handed over: its listener is at work".to_owned()
+        }
+        Some(call) if open_state(call, work) != OPEN => {
+            format!("not handed over: its call {}", open_state(call, work))
+        }
+        _ => "not handed over".to_owned(),
+    };
+    html! {
+        tr {
+            th.(indent) scope="row" {
+                a data-entry href=(message_path(message.id)) {
+                    (inline(message.from.as_str())) " → " (inline(message.to.as_str())) " "
+                    b { (inline(&message.name.local)) }
+                }
+            }
+            td.bar { (bar([("undelivered", &span)].into_iter(), scale)) }
+            @for _ in WorkKind::ALL { td.number {} }
+            td.number {}
+            td { (state) }
         }
     }
 }
@@ -331,8 +438,10 @@ fn units(place: f64) -> String {
 /// path, and the rows share both paths.
 fn grid(scale: &ChartScale) -> Markup {
     let cuts = scale.times.cuts();
-    let cuts = cuts
-        .map(|(from, to)| format!("M{} 0h{}v14H{}z", units(from), units(to - from), units(from)));
+    let cuts = cuts.map(|cut| {
+        let TimeCut { from, to, .. } = cut;
+        format!("M{} 0h{}v14H{}z", units(from), units(to - from), units(from))
+    });
     let ticks = scale.ticks.iter().map(|tick| format!("M{} 0v14", units(tick.place)));
     html! {
         g id=(GRID) {

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::audit::{RefusalView, ThreadTimeline, TimelineEvent};
+use crate::audit::{MessageView, RefusalView, ThreadTimeline, TimelineEvent};
 use crate::clock::Time;
+use crate::envelope::MessageKind;
 use crate::ids::{MessageId, Position};
 use crate::index::{CallWork, TurnWork};
 use crate::system;
@@ -17,6 +18,15 @@ pub(super) enum RowContent<'p> {
     Subthread(&'p ThreadTimeline),
     /// A payload that the gate refused, and the time of the refusal.
     Refusal(&'p RefusalView, Time),
+    Undelivered(UndeliveredMessage<'p>),
+}
+
+/// A message to a listener in one of its open calls that is not handed over yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UndeliveredMessage<'p> {
+    pub message: &'p MessageView,
+    /// The call in which the message will be delivered; `None` if the page does not have this call.
+    pub call: Option<&'p CallWork>,
 }
 
 /// A row of the timeline.
@@ -39,6 +49,32 @@ pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTim
         _ => None,
     });
     children.collect()
+}
+
+/// Returns the messages on a page that are not handed over. Leaves out the messages that open calls,
+/// because the rows of the calls show their state.
+pub(super) fn undelivered<'p>(
+    timeline: &'p ThreadTimeline,
+    work: &'p [CallWork],
+) -> Vec<UndeliveredMessage<'p>> {
+    let messages = timeline.items.iter().filter_map(|item| match &item.what {
+        TimelineEvent::Message(message) => Some(message),
+        _ => None,
+    });
+    let open = messages.filter_map(|message| {
+        let id = message.call?.0;
+        let is_open = message.disposition.is_none() && message.kind != MessageKind::Note;
+        if !is_open || id == message.id {
+            return None;
+        }
+
+        let call = work.iter().find(|call| call.call == id);
+        // The listener already has the messages that came before its delivery began.
+        let since = call.and_then(CallWork::with_listener_since);
+        let is_delivered = since.is_some_and(|since| message.at <= since);
+        (!is_delivered).then_some(UndeliveredMessage { message, call })
+    });
+    open.collect()
 }
 
 /// Returns the rows of a page. Rows with the same parent are in the order of their beginnings.
@@ -67,6 +103,11 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
         }
     }
 
+    for found in undelivered(timeline, work) {
+        let parent = found.call.map(|call| call.call);
+        add(parent, found.message.at, RowContent::Undelivered(found));
+    }
+
     for rows in beneath.values_mut() {
         // The row that begins first is taken first, from the end of the list. Rows that begin at
         // the same time keep the order of their records.
@@ -84,7 +125,7 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
         let within = match content {
             RowContent::Call(call) => beneath.remove(&Some(call.call)),
             RowContent::Turn(turn) => beneath.remove(&Some(turn.note)),
-            RowContent::Subthread(_) | RowContent::Refusal(..) => None,
+            RowContent::Subthread(_) | RowContent::Refusal(..) | RowContent::Undelivered(_) => None,
         };
         open.extend(within);
     }
@@ -150,6 +191,7 @@ mod tests {
             failed_attempts: 0,
             failovers: 0,
             hold: None,
+            queued_since: None,
         }
     }
 
@@ -175,6 +217,7 @@ mod tests {
             RowContent::Turn(_) => (row.depth, "turn"),
             RowContent::Subthread(_) => (row.depth, "subthread"),
             RowContent::Refusal(..) => (row.depth, "refusal"),
+            RowContent::Undelivered(_) => (row.depth, "undelivered"),
         });
         let expected = [(0, "call-1"), (1, "turn"), (2, "call-4"), (2, "call-2"), (2, "call-3")];
         assert_eq!(rows.collect::<Vec<_>>(), expected);

@@ -42,6 +42,11 @@ impl UrlQuery {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns all parameters with their values, in their order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Returns the same parameters with another value of `name`, or without `name`.
     #[must_use]
     pub fn with(&self, name: &str, value: Option<&str>) -> Self {

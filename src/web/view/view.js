@@ -83,10 +83,10 @@ function live(line) {
 
   function describe() {
     pause.hidden = !isRunning && !isPaused;
-    line.toggleAttribute("data-stopped", hasState && !isRunning);
+    if (hasState) document.getElementById("stopped").hidden = isRunning;
     if (isPaused) show("This page does not update.");
     else if (isRunning) show("Live.");
-    else show("No organism runs: nothing moves, and decisions wait, until one starts.");
+    else show("Not live.");
   }
 
   function open() {

@@ -59,7 +59,7 @@ impl CallToDecide {
 }
 
 /// Whether the call was written by a turn of the sender's model.
-fn has_prompt(index: &IndexReader, call: &HeldCall) -> Result<bool, index::Error> {
+pub(super) fn has_prompt(index: &IndexReader, call: &HeldCall) -> Result<bool, index::Error> {
     let selector = MessageSelector::parse(&call.message.to_string());
     let Some(selector) = selector else { return Ok(false) };
     let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(false) };

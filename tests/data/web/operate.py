@@ -106,7 +106,7 @@ def act(person, taken):
     person.page.locator("main a[href^='/threads/']").first.click()
     person.picture("thread", taken)
 
-    for link, button in (("Pause all", "Pause"), ("Kill switch", "Pause and cancel")):
+    for link, button in (("Pause all", "Pause"), ("Pause and cancel all", "Pause and cancel")):
         person.open("/operate")
         person.picture("operate", taken)
         person.use("link", link)
@@ -129,7 +129,8 @@ def retry(person, taken, is_last):
 
     def first():
         person.open("/refused")
-        return person.page.locator("main tbody th").first.inner_text()
+        rows = "[aria-label='Messages that can be retried'] tbody th"
+        return person.page.locator(rows).first.inner_text()
 
     before = first()
     person.picture("refused", taken)

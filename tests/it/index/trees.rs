@@ -97,6 +97,22 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
     assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
 }
 
+/// A failed tree states its fault, so that a list need not be opened row by row.
+#[test]
+fn a_failed_tree_states_why() {
+    let place = several();
+    let output = organism(&place, &["threads", "--json"]);
+    let lines = text(&output.stdout);
+    let trees: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for tree in &trees {
+        let fault = tree["fault"].as_str();
+        assert_eq!(fault.is_some(), tree["status"] == "failed", "{tree}");
+        assert!(fault.is_none_or(|fault| fault.starts_with("failed: ")), "{tree}");
+    }
+    assert!(trees.iter().any(|tree| tree["status"] == "failed"), "{lines}");
+}
+
 /// Issue 17, 4.1: a filter that most trees match is searched from the newest tree on, and finds the
 /// same trees as any other filter. A tree with records far apart is found by the time at which it was
 /// opened, too.

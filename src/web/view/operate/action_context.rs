@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, StatusCode};
 
 use super::super::ViewState;
-use super::super::waiting::CallToDecide;
+use super::super::waiting::{CallToDecide, has_prompt};
 use super::{OperateAccess, OperateFailure};
 use crate::audit::{HeldCall, starting_request};
 use crate::config::{self, Config, ConfigEnvironment};
@@ -115,12 +115,30 @@ impl ActionContext {
 /// this request is not known.
 pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
     let message = call.message;
+    let held = call.clone();
     let found = view.journals.query(
-        move |_, index| starting_request(index, message, &mut HashMap::new()),
-        |answers| answers.into_iter().find_map(|found| found.answer),
+        move |_, index| {
+            let request = starting_request(index, message, &mut HashMap::new())?;
+            Ok((request, has_prompt(index, &held)?))
+        },
+        |answers| {
+            let mut request = None;
+            let mut has_prompt = false;
+            for found in answers {
+                let (own_request, own_prompt) = found.answer;
+                request = request.or(own_request);
+                has_prompt |= own_prompt;
+            }
+            (request, has_prompt)
+        },
     );
-    let request = found.await.map_err(|error| error.to_string());
-    CallToDecide { call, request, has_prompt: false }
+    match found.await {
+        Ok((request, has_prompt)) => CallToDecide { call, request: Ok(request), has_prompt },
+        Err(error) => {
+            let request = Err(error.to_string());
+            CallToDecide { call, request, has_prompt: false }
+        }
+    }
 }
 
 /// Returns why the person of a view is no operator in the present config; `None` if the person is

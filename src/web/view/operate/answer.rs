@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::super::layout::shown;
+use super::super::layout::{inline, shown, table};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, waiting};
 use super::action_context::{ActionContext, with_request};
@@ -24,6 +24,9 @@ use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
+
+/// Name of the parameter with which the check page goes back to the form.
+const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
 pub(in super::super) fn answer_path(message: MessageId) -> String {
@@ -43,8 +46,8 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the answer that the entered values give, and requests its confirmation. If the values
-/// contain a mistake, shows the form again, with the mistake.
+/// Shows the answer that the entered values give, and requests its confirmation. Shows the form
+/// again if the values contain a mistake, or if the person wants to change them.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -53,6 +56,9 @@ pub(super) async fn prepare(
     let page = async {
         let typed = read_form(body).await?;
         let (context, call) = question(&view, &headers, &typed).await?;
+        if typed.get(CHANGE).is_some() {
+            return form_page(&context, &call, &typed, None).await;
+        }
         match payload(&context.config, &call, &typed) {
             Ok(payload) => confirm(context, &call, typed, payload).await,
             Err(problem) => {
@@ -93,16 +99,49 @@ async fn confirm(
 ) -> Result<Response, OperateFailure> {
     let question = with_request(&context.view, call.clone()).await;
     let details = html! {
-        (waiting::whole_call(&question))
         h2 { "Your answer" }
+        (entered_fields(&context.config, call, &typed))
+        h3 { "The exact text" }
         pre.body.written { (shown(&payload)) }
+        (change_form(&typed))
+        h2 { "The question" }
+        (waiting::whole_call(&question))
     };
     let listener = call.to.clone();
     let answer = SubmittedAnswer { listener, payload: payload.into_bytes() };
     let request = decision(&context, call.message, Decision::Answer(answer));
-    let back = answer_path(call.message);
+    let back = waiting::PATH.to_owned();
     let action = PreparedAction::new("Send this answer?", back, [request]).of_form(PATH, typed);
     context.confirm(action, &details).await
+}
+
+/// Draws each field with its value. Draws no fields if the person wrote the XML.
+fn entered_fields(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Markup {
+    if !typed.written("xml").trim().is_empty() {
+        return html! { p.hint { "You wrote the XML: no field counts." } };
+    }
+    let names = replies(config, call);
+    let Some(name) = chosen(&names, typed) else { return html! {} };
+    let description = config.schemas.describe(name);
+    let fields = answer_fields::entered(&description, typed);
+    let rows: Vec<_> = fields
+        .iter()
+        .map(|field| vec![inline(&field.path), html! { span.wraps { (shown(&field.value)) } }])
+        .collect();
+    table("The fields of the answer", &["Field", "Value"], &rows)
+}
+
+/// Draws the button that leads back to the form, with everything that was entered.
+fn change_form(typed: &UrlQuery) -> Markup {
+    html! {
+        form method="post" action=(PATH) {
+            @for (name, value) in typed.pairs() {
+                input name=(name) type="hidden" value=(value);
+            }
+            input name=(CHANGE) type="hidden" value="yes";
+            p.buttons { button type="submit" { "Change the answer" } }
+        }
+    }
 }
 
 /// Returns the names of the replies that answer a question.

@@ -30,7 +30,7 @@ pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option
     }
     let drawing = FieldDrawing { typed, next: Cell::new(0) };
     let path = description.name.local.to_string();
-    Some(drawing.element(&path, description.text.as_ref(), &description.parameters))
+    Some(drawing.element(&path, description.text.as_ref(), &description.parameters, None))
 }
 
 fn count(parameters: &[PayloadParameter]) -> usize {
@@ -49,6 +49,8 @@ struct FieldText<'a> {
     doc: Option<&'a str>,
     default: Option<&'a str>,
     is_required: bool,
+    /// The optional part that contains the field; `None` if the field is in no optional part.
+    part: Option<&'a str>,
     is_repeated: bool,
     /// Whether a value is limited to one line.
     is_short: bool,
@@ -62,6 +64,7 @@ impl<'a> FieldText<'a> {
             doc: None,
             default: None,
             is_required: false,
+            part: None,
             is_repeated: false,
             is_short: false,
         }
@@ -74,9 +77,10 @@ impl FieldDrawing<'_> {
         path: &str,
         text: Option<&TextContent>,
         parameters: &[PayloadParameter],
+        part: Option<&str>,
     ) -> Markup {
         let label = path.rsplit(" / ").next().unwrap_or(path);
-        let own = FieldText { is_required: true, ..FieldText::labelled(label) };
+        let own = FieldText { is_required: true, part, ..FieldText::labelled(label) };
         let alternatives = parameters.iter().filter(|parameter| is_alternative(parameter));
         let alternatives: Vec<_> = alternatives.map(|parameter| parameter.name.clone()).collect();
         html! {
@@ -84,7 +88,7 @@ impl FieldDrawing<'_> {
                 @if is_alternative(parameter) && alternatives.first() == Some(&parameter.name) {
                     (self.choice(path, &alternatives))
                 }
-                @if parameter.name != "*" { (self.parameter(path, parameter)) }
+                @if parameter.name != "*" { (self.parameter(path, parameter, part)) }
             }
             @if let Some(text) = text { (self.value(path, text, &own)) }
         }
@@ -103,13 +107,14 @@ impl FieldDrawing<'_> {
         self.value(path, &content, &text)
     }
 
-    fn parameter(&self, parent: &str, parameter: &PayloadParameter) -> Markup {
+    fn parameter(&self, parent: &str, parameter: &PayloadParameter, part: Option<&str>) -> Markup {
         let path = format!("{parent} / {}", parameter.name);
         let text = FieldText {
             label: &parameter.name,
             doc: parameter.doc.as_deref(),
             default: parameter.default.as_deref(),
             is_required: parameter.required,
+            part,
             is_repeated: parameter.repeated,
             is_short: parameter.attribute,
         };
@@ -119,13 +124,18 @@ impl FieldDrawing<'_> {
         }
 
         let content = is_text(&parameter.content).then_some(&parameter.content);
+        let part = if parameter.required { part } else { Some(&*parameter.name) };
+        let kind = if parameter.required { "" } else { "optional" };
         html! {
-            fieldset {
+            fieldset.(kind) {
                 legend { (shown(&parameter.name)) }
                 @if let Some(doc) = &parameter.doc { p.hint { (shown(doc)) } }
                 @if parameter.repeated { p.hint { "For more than one, write the XML." } }
-                @if !parameter.required { (self.question(&path)) }
-                (self.element(&path, content, &parameter.parameters))
+                @if !parameter.required {
+                    div.part { (self.question(&path)) }
+                    p.hint.off { "The fields of this part count only if it is part of the answer." }
+                }
+                (self.element(&path, content, &parameter.parameters, part))
             }
         }
     }
@@ -149,7 +159,13 @@ impl FieldDrawing<'_> {
         html! {
             div.field {
                 label for=(id) {
-                    (shown(text.label)) @if text.is_required && !text.is_repeated { " (required)" }
+                    (shown(text.label))
+                    @if text.is_required && !text.is_repeated {
+                        @match text.part {
+                            Some(part) => { " (required if " (shown(part)) " is part of the answer)" }
+                            None => { " (required)" }
+                        }
+                    }
                 }
                 (input(&id, &name, &hint, content, &typed, text))
                 p.hint id=(hint) { (explain(content, text)) }
@@ -239,6 +255,82 @@ pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result
     };
     let filled = fill_in(description, &mut answer)?;
     Ok(filled.to_xml())
+}
+
+/// A field of a payload, with its value as a check page shows it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EnteredField {
+    /// Path of the field within the payload.
+    pub path: String,
+    pub value: String,
+}
+
+/// Returns every field of the form with its value. A part that is not included has one entry.
+pub(super) fn entered(description: &PayloadDescription, typed: &UrlQuery) -> Vec<EnteredField> {
+    let root = &*description.name.local;
+    let mut fields = Vec::new();
+    add_entered(root, root, &description.parameters, typed, &mut fields);
+    if let Some(text) = &description.text {
+        fields.push(entered_value(root, root, text, None, typed));
+    }
+    fields
+}
+
+fn add_entered(
+    root: &str,
+    parent: &str,
+    parameters: &[PayloadParameter],
+    typed: &UrlQuery,
+    fields: &mut Vec<EnteredField>,
+) {
+    let chosen = typed.written(&field_name(parent, ONE_OF));
+    for parameter in parameters.iter().filter(|parameter| parameter.name != "*") {
+        // The fields of an alternative that was not chosen do not count.
+        if is_alternative(parameter) && parameter.name != chosen.trim() {
+            continue;
+        }
+        let path = format!("{parent} / {}", parameter.name);
+        let is_field =
+            parameter.attribute || (parameter.parameters.is_empty() && is_text(&parameter.content));
+        if is_field {
+            let default = parameter.default.as_deref();
+            fields.push(entered_value(root, &path, &parameter.content, default, typed));
+            continue;
+        }
+
+        let is_included = typed.written(&field_name(&path, ADD_IT)).trim() == "yes";
+        if !parameter.required && !is_included {
+            let value = "not part of the answer".to_owned();
+            fields.push(EnteredField { path: shown_path(root, &path), value });
+            continue;
+        }
+        add_entered(root, &path, &parameter.parameters, typed, fields);
+        if is_text(&parameter.content) {
+            fields.push(entered_value(root, &path, &parameter.content, None, typed));
+        }
+    }
+}
+
+fn entered_value(
+    root: &str,
+    path: &str,
+    content: &TextContent,
+    default: Option<&str>,
+    typed: &UrlQuery,
+) -> EnteredField {
+    let written = typed.written(&field_name(path, &content.kind));
+    let value = match (written.trim(), default) {
+        ("", Some(default)) => format!("left out, which means {default}"),
+        ("", None) => "left out".to_owned(),
+        (value, _) => value.to_owned(),
+    };
+    EnteredField { path: shown_path(root, path), value }
+}
+
+/// Returns the path of a field without the name of the payload.
+fn shown_path(root: &str, path: &str) -> String {
+    let within = path.strip_prefix(root).and_then(|rest| rest.strip_prefix(" / "));
+    within.unwrap_or(path).to_owned()
 }
 
 /// Collects the names of the fields with one value on each line.

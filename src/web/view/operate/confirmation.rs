@@ -13,13 +13,12 @@ use maud::{Markup, html};
 
 use super::super::layout::{inline, shown};
 use super::super::url_query::UrlQuery;
-use super::super::{ViewState, thread};
+use super::super::{ViewState, actions, message as message_page, refused, thread, waiting};
 use super::action_context::{ActionContext, unreachable_organism};
 use super::pending::{PreparedAction, PreparedRequest};
-use super::sending::{self, ActionResult};
-use super::{OperateFailure, answer, fork, read_form, respond, retry};
+use super::sending::{self, ActionResult, DoneAction};
+use super::{OperateFailure, answer, fork, read_form, receipt, respond, retry, signing_hint};
 use crate::envelope::Refusal;
-use crate::ids::ThreadId;
 use crate::limits;
 use crate::mutant::mutant;
 use crate::service::ServiceRequest;
@@ -43,11 +42,17 @@ impl ActionContext {
         let hash = approved_hash(&action).map(str::to_owned);
         let note = typed_note(&action);
         let kind = if is_kill(&action) { "danger" } else { "" };
+        let signing = if must_sign {
+            signing_hint::draw(&self, &action)
+        } else {
+            html! {}
+        };
         let token = self.access()?.pending.add(self.session, action);
         let content = html! {
             h1 { (title) }
             (details)
             (to_sign.note())
+            (signing)
             form.confirm #confirm method="post" action="/operate/confirm"
                 data-operator=(self.person) {
                 input name="token" type="hidden" value=(token.reveal());
@@ -70,7 +75,7 @@ impl ActionContext {
                 }
                 p.hint { "This goes on record as an action of " (inline(self.person.as_str())) "." }
             }
-            @if must_sign { (signing_hint()) }
+            @if must_sign { script src="/operate.js" defer {} }
         };
         Ok(self.view.page(title, SECTION, &content))
     }
@@ -135,25 +140,6 @@ impl ToSign {
     }
 }
 
-/// Draws hints about the key of the browser, for a decision that must be signed.
-fn signing_hint() -> Markup {
-    let minutes = limits::SIGNATURE_VALIDITY.as_secs() / 60;
-    html! {
-        p.hint #signing role="status" {
-            noscript {
-                "This organism accepts only signed decisions, and a key in a browser needs the \
-                 script. Without it, decide at the terminal, with "
-                code { "--sign FILE" } "."
-            }
-        }
-        p.hint {
-            "The signature counts for " (minutes) " minutes from when this page was opened; after \
-             that, open the page again. " a href="/operate/key" { "The key of this browser" }
-        }
-        script src="/operate.js" defer {}
-    }
-}
-
 /// Returns the label of the confirmation button, and whether the caller of the held call receives
 /// the reason that the person enters.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
@@ -163,7 +149,7 @@ fn button_of(action: &PreparedAction) -> (&'static str, bool) {
             Decision::Refuse { .. } => ("Refuse it", true),
             Decision::Answer(_) => ("Send this answer", false),
         },
-        Some(ServiceRequest::Cancel { .. }) => ("Cancel it", true),
+        Some(ServiceRequest::Cancel { .. }) => ("Cancel its calls", true),
         Some(ServiceRequest::Pause(pause)) => match pause.verb {
             PauseVerb::Pause => ("Pause", false),
             PauseVerb::PauseAndCancel => ("Pause and cancel", false),
@@ -237,6 +223,7 @@ async fn confirmed(
 
     let PreparedAction { title, requests, back, typed } = action;
     let requests = signed_requests(&context, requests, &form)?;
+    let first = requests.first().cloned();
     let client = context.client().await?;
     // The task is separate, so that the action continues if the browser does not wait for the
     // result.
@@ -247,13 +234,18 @@ async fn confirmed(
     })?;
 
     match sent? {
-        ActionResult::Done { text, thread } => {
-            Ok(view.page(title, SECTION, &done(title, &text, thread.as_ref(), &back)))
+        ActionResult::Done(done) => {
+            let receipt = match first.filter(|_| !done.is_unrecorded) {
+                Some(request) => receipt::draw(&context, request).await,
+                None => html! {},
+            };
+            Ok(view.page(title, SECTION, &self::done(title, &done, &receipt, &back)))
         }
         ActionResult::Summary { status, content } => {
             let content = html! {
                 h1 { (title.trim_end_matches('?')) }
                 (content)
+                p.hint { "Sent in the name of " (inline(context.person.as_str())) "." }
                 (ways_on(&back))
             };
             Ok((status, view.page(title, SECTION, &content)).into_response())
@@ -344,13 +336,17 @@ fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
     origin.get_or_insert_default().note = text("note");
 }
 
-fn done(title: &str, text: &str, thread: Option<&(&'static str, ThreadId)>, back: &str) -> Markup {
+fn done(title: &str, done: &DoneAction, receipt: &Markup, back: &str) -> Markup {
     html! {
         h1 { (title.trim_end_matches('?')) }
-        p.done role="status" { "Done. " (text) }
-        @if let Some((what, id)) = thread {
+        p.done role="status" { "Done. " (done.text) }
+        @if let Some((what, id)) = &done.thread {
             p { (what) ": " a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
         }
+        @for message in &done.messages {
+            p { "The new message: " (message_page::link(*message)) }
+        }
+        (receipt)
         (ways_on(back))
     }
 }
@@ -375,12 +371,21 @@ fn refused(title: &str, refusal: &Refusal, back: &str) -> Markup {
     }
 }
 
+/// Draws links to the page that led to the action, and to the pages with all decisions.
 fn ways_on(back: &str) -> Markup {
+    let named = [
+        ("/threads/", "Back to the thread"),
+        ("/messages/", "Back to the message"),
+        (refused::PATH, "Refused and failed"),
+        (answer::PATH, "Back to the question"),
+        (SECTION, "Operate"),
+    ];
+    let name = named.into_iter().find(|(path, _)| back.starts_with(path));
     html! {
         p.pages {
-            a href=(back) { "Back" }
-            a href="/waiting" { "Waiting" }
-            a href="/actions" { "Actions" }
+            @if let Some((_, name)) = name { a href=(back) { (name) } }
+            a href=(waiting::PATH) { "Waiting" }
+            a href=(actions::PATH) { "Actions" }
         }
     }
 }

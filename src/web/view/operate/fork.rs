@@ -171,7 +171,11 @@ impl ForkDraft {
                 }
             }
             fieldset {
-                legend { "Listeners that get the calls that the source does not have" }
+                legend { "Called for real, without an approval" }
+                p.hint {
+                    "A ticked listener gets the calls that the source does not have, and does real \
+                     work. Such a call to any other listener waits for an approval."
+                }
                 @for (at, name) in answered_listeners(&self.context.config.contracts).enumerate() {
                     @let id = format!("live-{at}");
                     div.check {
@@ -249,20 +253,45 @@ impl ForkDraft {
         let is_edited = request.payload.as_deref() != self.recorded();
         let details = html! {
             (self.place())
-            dl.facts {
+            dl.facts.long {
                 div { dt { "Results go to" } dd { (inline(request.client.as_str())) } }
-                @if !live.is_empty() {
-                    div { dt { "Called anew" } dd { (inline(&live.join(", "))) } }
+                div {
+                    dt { "Called for real, without an approval" }
+                    dd {
+                        @if live.is_empty() { "none: every call that the source does not have waits" }
+                        @else { (inline(&live.join(", "))) }
+                    }
                 }
-                @if let Some(tokens) = request.allotment.tokens {
-                    div { dt { "Tokens" } dd { (tokens) } }
+                div {
+                    dt { "Maximum tokens" }
+                    dd {
+                        @match request.allotment.tokens {
+                            Some(tokens) => (tokens),
+                            None => "none, beside the budgets of the config",
+                        }
+                    }
                 }
-                @if let Some(money) = request.allotment.money {
-                    div { dt { "Money" } dd { (money) } }
+                div {
+                    dt { "Maximum money" }
+                    dd {
+                        @match request.allotment.money {
+                            Some(money) => (money),
+                            None => "none, beside the budgets of the config",
+                        }
+                    }
                 }
             }
             @if let Some(payload) = &request.payload {
-                h2 { @if is_edited { "It begins with this, which is changed" } @else { "It begins with this" } }
+                @if is_edited {
+                    h2 { "The request of the source" }
+                    @match self.recorded() {
+                        Some(recorded) => pre.body.written { (shown(recorded)) },
+                        None => p.empty { "The payload was redacted." },
+                    }
+                    h2 { "It begins with this, which is changed" }
+                } @else {
+                    h2 { "It begins with this, as in the source" }
+                }
                 pre.body.written { (shown(payload)) }
             }
         };

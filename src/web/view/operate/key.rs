@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::super::ViewState;
 use super::super::layout::inline;
 use super::action_context::ActionContext;
-use super::respond;
+use super::{respond, signing_hint};
 use crate::config::in_shell;
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
@@ -24,13 +24,13 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, headers: HeaderMap)
 
 fn content(context: &ActionContext) -> Markup {
     let person = context.person.as_str();
-    let own = context.config.operators.iter().filter(|(name, _)| name.as_str() == person);
-    let own: Vec<_> = own.map(|(_, key)| key.to_string()).collect();
+    let keys = signing_hint::browser_keys(context);
+    let own = keys.split_whitespace().count();
     let config = std::path::absolute(&context.config.file);
     let config = config.unwrap_or_else(|_| context.config.file.clone());
     let command = format!("organism operator enroll {person} KEY");
     // An operator has one key for the terminal, and at most one for a browser.
-    let replace = if own.len() > 1 { " --replace" } else { "" };
+    let replace = if own > 1 { " --replace" } else { "" };
     let command = format!("{command} {}{replace}", in_shell(&config.display().to_string()));
     html! {
         h1 { "The key of this browser" }
@@ -46,7 +46,7 @@ fn content(context: &ActionContext) -> Markup {
                 code { "[operators]" } "."
             }
         }
-        div #browser-key data-operator=(person) data-keys=(own.join(" ")) data-command=(command) {
+        div #browser-key data-operator=(person) data-keys=(keys) data-command=(command) {
             noscript {
                 p.note {
                     "A key in a browser needs the script. Without it, decide at the terminal, with "
@@ -58,8 +58,9 @@ fn content(context: &ActionContext) -> Markup {
             pre.body.written #key-line hidden {}
             p.hint #key-hint hidden {
                 "Type this command once, at the terminal of the organism's host: it writes the key \
-                into the config. The key counts from the next start of the organism."
-                @if own.len() > 1 {
+                into the config. Then restart the organism: the key counts from its next start, and a \
+                reload takes no keys."
+                @if own > 1 {
                     " The key of another browser, which the config has now, counts no more then."
                 }
             }

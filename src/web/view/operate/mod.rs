@@ -14,8 +14,11 @@ mod held_call;
 mod key;
 mod pause;
 mod pending;
+mod receipt;
 mod retry;
+mod retry_outlook;
 mod sending;
+mod signing_hint;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +43,7 @@ pub(super) use answer::answer_path;
 pub(super) use held_call::{approve_path, refuse_path};
 use pending::PendingActions;
 pub(super) use retry::{retry_all_path, retry_path};
+pub(super) use retry_outlook::{RetryFacts, RetryJudge, RetryOutlook, retry_judge};
 
 /// Options of a view in which a person may act.
 #[derive(Debug)]
@@ -121,8 +125,12 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
                 a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause thread" }
             }
             @if has_open_calls {
-                a.button href=(pause::cancel_path(thread)) { "Cancel" }
-                a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread)) { "Kill" }
+                a.button href=(pause::cancel_path(thread))
+                    title="Ends its open calls. It may get further requests." { "Cancel its calls" }
+                a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread))
+                    title="Ends its open calls, and hands nothing over until it is resumed." {
+                    "Pause and cancel"
+                }
             }
         }
     }

@@ -52,16 +52,19 @@ function signedText(form, text) {
 async function prepareSigning(form) {
   const state = document.getElementById("signing");
   const pair = await keyOf(form.dataset.operator);
-  if (!pair) {
-    state.textContent = "This organism accepts only signed decisions, and this browser has no key " +
-      "for " + form.dataset.operator + " yet: the link below makes one.";
+  const text = pair && (await publicText(pair));
+  if (!pair || !state.dataset.keys.split(" ").includes(text)) {
+    state.textContent = "This organism accepts only signed decisions, and " + (pair ?
+      "the config does not have the key of this browser yet." :
+      "this browser has no key for " + form.dataset.operator + " yet.");
+    document.getElementById("signing-steps").hidden = false;
     return;
   }
-  state.textContent = "The button signs with the key of this browser, " + (await publicText(pair)) + ".";
+  state.textContent = "The button signs with the key of this browser, " + text + ".";
   form.querySelector("button[type=submit]").disabled = false;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    form.elements.key.value = await publicText(pair);
+    form.elements.key.value = text;
     // There is a signature for each partition, and for each message.
     for (const field of form.querySelectorAll("[data-statement]")) {
       const bytes = new TextEncoder().encode(signedText(form, field.dataset.statement));

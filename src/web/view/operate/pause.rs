@@ -7,15 +7,17 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::super::layout::{inline, moment};
+use super::super::layout::{grouped, inline, moment, table};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, pauses, thread};
 use super::action_context::ActionContext;
 use super::pending::PreparedAction;
 use super::{OperateFailure, respond};
+use crate::audit::amounts::count;
 use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
-use crate::index::IndexedPause;
+use crate::index::{IndexReader, IndexedPause, OpenWorkCounts, WorkFilter};
+use crate::limits;
 use crate::service::ServiceRequest;
 use crate::thread::{PauseTarget, PauseVerb};
 
@@ -30,6 +32,38 @@ pub(super) fn cancel_path(thread: &str) -> String {
     UrlQuery::default().with("thread", Some(thread)).link("/operate/cancel")
 }
 
+/// The facts of the indexes about a pause: the pauses in force, and the open work that it concerns.
+#[derive(Default)]
+struct PauseFacts {
+    in_force: Vec<IndexedPause>,
+    work: OpenWorkCounts,
+}
+
+impl PauseFacts {
+    /// Reads the facts for a filter; returns `None` if an index cannot be read at present.
+    async fn read(view: &ViewState, filter: WorkFilter) -> Option<Self> {
+        let find = move |_, index: &mut IndexReader| {
+            let work = index.open_work(&filter, limits::WEB_OPEN_CALLS_COUNTED)?;
+            Ok((index.pauses()?, work))
+        };
+        let found = view.journals.query(find, |answers| {
+            let mut facts = Self::default();
+            for found in answers {
+                let (pauses, work) = found.answer;
+                facts.in_force.extend(pauses);
+                facts.work.add(work);
+            }
+            facts
+        });
+        found.await.ok()
+    }
+
+    fn pause_of(&self, target: &PauseTarget) -> Option<&IndexedPause> {
+        let target = target.to_string();
+        self.in_force.iter().find(|pause| pause.target == target)
+    }
+}
+
 /// Shows what can be paused, and what is paused.
 pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
     let context = match ActionContext::open(&view, &headers).await {
@@ -39,72 +73,131 @@ pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: Header
     let contracts = context.config.contracts.iter();
     let listeners = contracts.filter(|contract| contract.role != Role::Client);
     let listeners: Vec<_> = listeners.map(|contract| contract.name.clone()).collect();
-    let must_sign = context.must_sign();
-    let organism = context.client().await.map(|_| ()).map_err(|failure| failure.text);
-    view.respond(
-        |_, index| index.pauses(),
-        move |view, answers| {
-            let pauses: Vec<_> = answers.into_iter().flat_map(|found| found.answer).collect();
-            let content = content(&listeners, &pauses, must_sign, organism.as_ref().err());
-            view.page("Operate", "/operate", &content)
-        },
-    )
-    .await
+    let problem = context.client().await.err().map(|failure| failure.text);
+    let facts = PauseFacts::read(&view, WorkFilter::All).await;
+    let overview = PauseOverview { listeners, facts, must_sign: context.must_sign(), problem };
+    view.page("Operate", "/operate", &overview.content())
 }
 
-fn content(
-    listeners: &[ListenerName],
-    in_force: &[IndexedPause],
+/// The page with everything that can be paused or resumed.
+struct PauseOverview {
+    listeners: Vec<ListenerName>,
+    /// `None` if an index cannot be read at present.
+    facts: Option<PauseFacts>,
     must_sign: bool,
-    problem: Option<&String>,
-) -> Markup {
-    html! {
-        h1 { "Operate" }
-        @if let Some(problem) = problem { p.problem role="alert" { (problem) } }
-        @if must_sign {
-            p.hint {
-                "This organism accepts only signed decisions: "
-                a href="/operate/key" { "the key of this browser" } "."
-            }
-        }
-        h2 { "Paused" }
-        @if in_force.is_empty() { p.empty { "Nothing is paused." } } @else { (list(in_force)) }
-        h2 { "Everything" }
-        p.buttons {
-            a.button data-entry href=(pause_path(PauseVerb::Pause, "all")) { "Pause all" }
-            a.button.danger data-entry href=(pause_path(PauseVerb::PauseAndCancel, "all")) {
-                "Kill switch"
-            }
-        }
-        p.hint {
-            "A pause lets work in flight end. The kill switch cancels it, too. Every page of a thread \
-             pauses and cancels that thread."
-        }
-        h2 { "One agent or listener" }
-        form.filters method="get" action=(PATH) {
-            div {
-                label for="target" { "Name" }
-                select #target name="target" {
-                    @for name in listeners { option value=(name) { (name) } }
+    /// Why no action is possible at present.
+    problem: Option<String>,
+}
+
+impl PauseOverview {
+    fn content(&self) -> Markup {
+        let in_force = self.facts.iter().flat_map(|facts| &facts.in_force);
+        let in_force = pauses::distinct(in_force);
+        let is_all_paused = in_force.iter().any(|pause| pause.target == "all");
+        html! {
+            h1 { "Operate" }
+            @if let Some(problem) = &self.problem { p.problem role="alert" { (problem) } }
+            @if self.must_sign {
+                p.hint {
+                    "This organism accepts only signed decisions: "
+                    a href="/operate/key" { "the key of this browser" } "."
                 }
             }
-            button name="verb" value=(PauseVerb::Pause.as_str()) { "Pause" }
-            button.danger name="verb" value=(PauseVerb::PauseAndCancel.as_str()) { "Pause and cancel" }
-            button name="verb" value=(PauseVerb::Resume.as_str()) { "Resume" }
+            h2 { "Paused" }
+            @if self.facts.is_none() {
+                p.problem { "The pauses in force are not known at present: load this page again." }
+            } @else if in_force.is_empty() {
+                p.empty { "Nothing is paused." }
+            } @else {
+                (list(&in_force))
+            }
+            h2 { "Everything" }
+            @if let Some(facts) = &self.facts { (work(&facts.work)) }
+            p.buttons {
+                @if !is_all_paused {
+                    a.button data-entry href=(pause_path(PauseVerb::Pause, "all")) { "Pause all" }
+                }
+                a.button.danger data-entry href=(pause_path(PauseVerb::PauseAndCancel, "all")) {
+                    "Pause and cancel all"
+                }
+            }
+            p.hint {
+                "A pause lets work in flight end. With a cancellation, this is the kill switch: work \
+                 in flight is lost. To pause or cancel one thread, use the buttons on its page."
+            }
+            h2 { "One agent or listener" }
+            (self.listener_table(&in_force))
         }
+    }
+
+    fn listener_table(&self, in_force: &[&IndexedPause]) -> Markup {
+        let row = |name: &ListenerName| {
+            let target = PauseTarget::Listener(name.clone()).to_string();
+            let pause = in_force.iter().find(|pause| pause.target == target);
+            let path = |verb| pause_path(verb, name.as_str());
+            vec![
+                inline(name.as_str()),
+                html! { @if let Some(pause) = pause { "paused since " (moment(pause.since)) } },
+                html! {
+                    span.buttons {
+                        @if pause.is_some() {
+                            a.button href=(path(PauseVerb::Resume)) { "Resume" }
+                        } @else {
+                            a.button href=(path(PauseVerb::Pause)) { "Pause" }
+                        }
+                        a.button.danger href=(path(PauseVerb::PauseAndCancel)) { "Pause and cancel" }
+                    }
+                },
+            ]
+        };
+        let rows: Vec<_> = self.listeners.iter().map(row).collect();
+        table("Agents and listeners", &["Name", "State", "Actions"], &rows)
     }
 }
 
-fn list(in_force: &[IndexedPause]) -> Markup {
+fn list(in_force: &[&IndexedPause]) -> Markup {
     html! {
         ul.pauses {
             @for pause in in_force {
                 @let target = pause.target.rsplit(' ').next().unwrap_or_default();
                 li {
-                    b { (inline(&pause.target)) } " since " (moment(pause.since)) " by "
-                    (pauses::person(pause).draw()) " " (inline(&pause.note)) " "
+                    (line(pause)) " "
                     a.button data-entry href=(pause_path(PauseVerb::Resume, target)) { "Resume" }
                 }
+            }
+        }
+    }
+}
+
+/// Draws what is paused, since when, by whom and why.
+fn line(pause: &IndexedPause) -> Markup {
+    html! {
+        b { (inline(&pause.target)) } " since " (moment(pause.since)) " by "
+        (pauses::person(pause).draw())
+        @if !pause.note.is_empty() { ": " (inline(&pause.note)) }
+    }
+}
+
+/// Draws the open work that an action concerns.
+fn work(work: &OpenWorkCounts) -> Markup {
+    let states = [
+        (work.at_work, "at work with a listener"),
+        (work.queued, "ready and not handed over"),
+        (work.waiting, "waiting for calls of their own"),
+        (work.held, "waiting for a person"),
+    ];
+    html! {
+        p.work {
+            @if work.calls() == 0 { "At present, no call is open there." } @else {
+                "At present" @if work.is_more { ", at least" } ": "
+                (count(work.calls(), "open call")) " in "
+                (count(work.roots.len() as u64, "thread")) ". Of these calls: "
+                @for (at, (calls, state)) in
+                    states.iter().filter(|(calls, _)| *calls > 0).enumerate() {
+                    @if at > 0 { "; " }
+                    (grouped(*calls)) " " (state)
+                }
+                "."
             }
         }
     }
@@ -138,19 +231,31 @@ async fn pause(
     let title = match (verb, &target) {
         (PauseVerb::Pause, PauseTarget::All) => "Pause everything?",
         (PauseVerb::Pause, _) => "Pause this?",
-        (PauseVerb::PauseAndCancel, PauseTarget::All) => {
-            "Kill switch: pause everything and cancel its work?"
-        }
-        (PauseVerb::PauseAndCancel, _) => "Kill: pause this and cancel its work?",
+        (PauseVerb::PauseAndCancel, PauseTarget::All) => "Pause everything and cancel its work?",
+        (PauseVerb::PauseAndCancel, _) => "Pause this and cancel its work?",
         (PauseVerb::Resume, PauseTarget::All) => "Resume everything?",
         (PauseVerb::Resume, _) => "Resume this?",
     };
-    let details = details(verb, &target, requests.len());
+    let facts = PauseFacts::read(view, filter_of(&target)).await;
+    let details = details(verb, &target, requests.len(), facts.as_ref());
     let requests = requests.into_iter().map(ServiceRequest::Pause);
     context.confirm(PreparedAction::new(title, back, requests), &details).await
 }
 
-fn details(verb: PauseVerb, target: &PauseTarget, partitions: usize) -> Markup {
+fn filter_of(target: &PauseTarget) -> WorkFilter {
+    match target {
+        PauseTarget::All => WorkFilter::All,
+        PauseTarget::Listener(listener) => WorkFilter::Listener(listener.to_string()),
+        PauseTarget::Thread(thread) => WorkFilter::Thread(thread.clone()),
+    }
+}
+
+fn details(
+    verb: PauseVerb,
+    target: &PauseTarget,
+    partitions: usize,
+    facts: Option<&PauseFacts>,
+) -> Markup {
     let what = match target {
         PauseTarget::All => "all calls of this organism".to_owned(),
         PauseTarget::Listener(listener) => format!("all calls to {listener}"),
@@ -173,7 +278,35 @@ fn details(verb: PauseVerb, target: &PauseTarget, partitions: usize) -> Markup {
             @if partitions > 1 { ", in " (partitions) " partitions, each of which answers for itself" }
             "."
         }
+        @match facts {
+            Some(facts) => {
+                (present_pause(verb, facts.pause_of(target)))
+                (work(&facts.work))
+                @if verb == PauseVerb::PauseAndCancel && facts.work.at_work > 0 {
+                    p.problem {
+                        "Lost with it: the work of " (count(facts.work.at_work, "call")) "."
+                    }
+                }
+            },
+            None => p.hint { "How much work this concerns is not known at present." },
+        }
         p.(if verb == PauseVerb::PauseAndCancel { "problem" } else { "effect" }) { (effect) }
+    }
+}
+
+/// Draws the pause of the target that is in force, and whether the action changes it.
+fn present_pause(verb: PauseVerb, pause: Option<&IndexedPause>) -> Markup {
+    html! {
+        @match (verb, pause) {
+            (PauseVerb::Resume, None) => p.note {
+                "The index knows of no pause of this name, so that a resume changes nothing."
+            },
+            (_, None) => {},
+            (PauseVerb::Pause, Some(pause)) => p.note {
+                "Paused already: " (line(pause)) ". A second pause changes nothing."
+            },
+            (_, Some(pause)) => p { "Paused: " (line(pause)) "." },
+        }
     }
 }
 
@@ -220,14 +353,23 @@ async fn cancellation(
         thread.map_err(|_| OperateFailure::unusable(format!("`{text}` is no id of a thread")))?;
     context.client().await?;
 
+    let facts = PauseFacts::read(view, WorkFilter::Thread(thread.clone())).await;
     let details = html! {
         p { "This concerns " b { (inline(thread.as_str())) } " and everything beneath it." }
-        p.problem { "All its open calls end as cancelled, and their callers get that result." }
+        @if let Some(facts) = &facts { (work(&facts.work)) }
+        p.problem {
+            "All its open calls end as cancelled, and their callers get that result. What a listener \
+             has not finished is lost."
+        }
+        p.hint {
+            "The thread itself is not paused: a client may send it further requests. To stop these, \
+             too, pause and cancel it."
+        }
     };
     let back = thread::path(thread.as_str());
     let by = ListenerName::operator();
     let origin = Some(context.origin());
     let request = ServiceRequest::Cancel { thread, by, reason: String::new(), origin };
-    let action = PreparedAction::new("Cancel this thread?", back, [request]);
+    let action = PreparedAction::new("Cancel the calls of this thread?", back, [request]);
     context.confirm(action, &details).await
 }

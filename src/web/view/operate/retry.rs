@@ -8,15 +8,16 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::super::layout::{inline, shown, table};
+use super::super::layout::{inline, shown, table, wrapped};
 use super::super::payload_text::Excerpt;
-use super::super::retry_list::{ListedRetry, RetryList, RetryPage};
+use super::super::retry_list::{self, ListedRetry, RetryList, RetryPage};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, message as message_page, refused, thread};
 use super::action_context::{ActionContext, unreachable_organism};
 use super::held_call::message as named_message;
 use super::pending::PreparedAction;
-use super::sending::ActionResult;
+use super::retry_outlook::{RetryFacts, RetryJudge, RetryOutlook, retry_judge};
+use super::sending::{ActionResult, DoneAction};
 use super::{OperateFailure, respond};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
@@ -114,36 +115,53 @@ async fn retry_all(
     let page = RetryPage::read(query);
     let back = format!("{}#retry", page.query().link(refused::PATH));
     let list = list(&context, page).await?;
-    if list.listed.is_empty() {
-        let text = "No request that failed or was refused matches and waits for a retry. The page \
-                    Refused and failed has those that do.";
-        return Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing to retry", text));
+    if list.sent().next().is_none() {
+        return Err(nothing_to_retry(list.left_out().count()));
     }
 
     let client = context.client().await?;
     let requests = list
-        .listed
-        .iter()
+        .sent()
         .map(|listed| ServiceRequest::Retry(Box::new(request(&context, &client, listed))));
     let action = PreparedAction::new("Retry all of these?", back, requests);
+    let sent = list.sent().count();
     let details = html! {
         p {
-            "Each of these " (list.listed.len()) " messages is sent again, as a new message with the \
-             same payload from the same sender. The earlier ones stay as they are."
-        }
-        p.hint {
-            "A message whose work may be done a second time is left out: it needs a confirmation of \
-             its own."
+            "Each of these " (sent) " messages is sent again, as a new message with the same payload \
+             from the same sender. The earlier ones stay as they are."
         }
         @if list.is_more { p.note { "There are more on the pages after this one." } }
-        (list.plain_table())
+        (retry_list::plain_table("Messages that are retried", list.sent()))
+        @if list.left_out().next().is_some() {
+            h2 { "Not among them" }
+            (retry_list::left_out(&list))
+            (retry_list::plain_table("Messages that are left out", list.left_out()))
+        }
     };
     context.confirm(action, &details).await
 }
 
+/// Creates the failure for a page of the list from which nothing can be sent again at once.
+/// `left_out` is the number of messages on the page.
+fn nothing_to_retry(left_out: usize) -> OperateFailure {
+    let text = if left_out == 0 {
+        "No request that failed or was refused matches and waits for a retry. The page Refused and \
+         failed has those that do."
+            .to_owned()
+    } else {
+        format!(
+            "None of these {left_out} can be sent again together: each needs a confirmation of its \
+             own, or would be refused again. The page Refused and failed says so of each; retry one \
+             of them alone."
+        )
+    };
+    OperateFailure::new(StatusCode::CONFLICT, "Nothing to retry", text)
+}
+
 async fn list(context: &ActionContext, page: RetryPage) -> Result<RetryList, OperateFailure> {
     let wanted = page.clone();
-    let find = move |_, index: &mut IndexReader| wanted.find(index);
+    let judge = retry_judge(&context.view).await;
+    let find = move |_, index: &mut IndexReader| wanted.find(index, &judge);
     let found = context.view.journals.query(find, move |answers| {
         RetryList::of(answers.into_iter().map(|found| (found.partition, found.answer)), &page)
     });
@@ -156,7 +174,7 @@ fn unanswered(error: &index::Error) -> OperateFailure {
 }
 
 fn request(context: &ActionContext, client: &ServiceClient, listed: &ListedRetry) -> RetryRequest {
-    let ListedRetry { partition, message } = listed;
+    let ListedRetry { partition, message, .. } = listed;
     RetryRequest {
         message: message.id,
         record: message.record,
@@ -173,19 +191,21 @@ impl RetryDraft {
     async fn find(context: &ActionContext, id: MessageId) -> Result<Self, OperateFailure> {
         let unknown = || OperateFailure::missing(format!("No message `{id}` is on record."));
         let selector = MessageSelector::parse(&id.to_string()).ok_or_else(unknown)?;
-        let find = move |_, index: &mut IndexReader| find(index, &selector);
+        let judge = retry_judge(&context.view).await;
+        let find = move |_, index: &mut IndexReader| find(index, &selector, &judge);
         let found = context.view.journals.query(find, |answers| {
             let mut answers = answers.into_iter();
             answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)))
         });
         let (partition, found) =
             found.await.map_err(|error| unanswered(&error))?.ok_or_else(unknown)?;
-        let FoundRetry { message, source, attempts } = found;
+        let FoundRetry { message, facts, source, attempts } = found;
         let source = source.map_err(|why| {
             let text = format!("{id} cannot be retried: {why}.");
             OperateFailure::new(StatusCode::CONFLICT, "Not to be retried", text)
         })?;
-        Ok(Self { listed: ListedRetry { partition, message }, source, attempts })
+        let listed = ListedRetry { partition, message, facts };
+        Ok(Self { listed, source, attempts })
     }
 
     fn back(&self) -> String {
@@ -196,14 +216,20 @@ impl RetryDraft {
     }
 
     fn details(&self) -> Markup {
-        let message = &self.listed.message;
+        let ListedRetry { message, facts, .. } = &self.listed;
         let written = Excerpt::as_written(&self.source.payload);
         html! {
             p {
                 "The same payload is sent again, as a new message of the same sender. The earlier \
                  message keeps its outcome. An agent or a workflow does all of its work anew."
             }
+            @if facts.outlook != RetryOutlook::Sent {
+                p.problem { "To expect:" (retry_list::outlook(&facts.outlook)) "." }
+            }
             dl.facts {
+                @if !facts.detail.is_empty() {
+                    div { dt { "What failed" } dd { (wrapped(&facts.detail)) } }
+                }
                 div { dt { "From" } dd { (inline(&message.sender)) } }
                 @if let Some(to) = &self.source.to { div { dt { "To" } dd { (inline(to.as_str())) } } }
                 div { dt { "Time" } dd { time { (message.time) } } }
@@ -228,6 +254,7 @@ impl RetryDraft {
 /// A message in one journal, and whether it can be retried.
 struct FoundRetry {
     message: RetryMessage,
+    facts: RetryFacts,
     source: Result<RetrySource, String>,
     attempts: Vec<EarlierAttempt>,
 }
@@ -235,11 +262,14 @@ struct FoundRetry {
 fn find(
     index: &IndexReader,
     selector: &MessageSelector,
+    judge: &RetryJudge,
 ) -> Result<Option<FoundRetry>, index::Error> {
     let Some(message) = retry_messages_with_id(index, selector)?.pop() else { return Ok(None) };
+    let facts = judge.facts(index, &message)?;
     let source = RetrySource::find(index.journal(), message.record, message.id)?;
     let attempts = earlier_attempts(index, message.id)?;
-    Ok(Some(FoundRetry { message, source: source.map_err(|why| why.to_string()), attempts }))
+    let source = source.map_err(|why| why.to_string());
+    Ok(Some(FoundRetry { message, facts, source, attempts }))
 }
 
 fn attempts(attempts: &[EarlierAttempt]) -> Markup {
@@ -299,10 +329,12 @@ fn is_answer(error: &service::Error) -> bool {
 
 fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResult, OperateFailure> {
     match result {
-        Ok(Ok(RetryReport::Retried { thread, .. })) => Ok(ActionResult::Done {
+        Ok(Ok(RetryReport::Retried { thread, calls })) => Ok(ActionResult::Done(DoneAction {
             text: "It is sent again, as a new message.".to_owned(),
             thread: Some(("Its thread", thread)),
-        }),
+            messages: calls.iter().map(|CallId(message)| *message).collect(),
+            ..DoneAction::default()
+        })),
         Ok(Ok(RetryReport::AlreadyRetried { retry })) => Ok(ActionResult::Summary {
             status: StatusCode::CONFLICT,
             content: html! { p.problem role="alert" { "Nothing was sent: it " (already(retry)) } },

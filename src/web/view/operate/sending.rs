@@ -7,7 +7,7 @@ use super::super::layout::{shown, table};
 use super::action_context::unreachable_organism;
 use super::{OperateFailure, retry};
 use crate::envelope::Refusal;
-use crate::ids::ThreadId;
+use crate::ids::{MessageId, ThreadId};
 use crate::service::{
     PauseError, PauseReport, PauseRequest, RetryRequest, ServiceClient, ServiceRequest,
 };
@@ -16,12 +16,8 @@ use crate::thread::{Decision, PauseVerb};
 /// The result of an action.
 #[derive(Debug)]
 pub(super) enum ActionResult {
-    /// The organism carried out the action. If the action created a thread, `thread` is this thread
-    /// with the label of its link.
-    Done {
-        text: String,
-        thread: Option<(&'static str, ThreadId)>,
-    },
+    /// The organism carried out the action.
+    Done(DoneAction),
     /// A whole page, such as one with several results.
     Summary {
         status: StatusCode,
@@ -33,6 +29,18 @@ pub(super) enum ActionResult {
         reason: String,
     },
     Refused(Box<Refusal>),
+}
+
+/// An action that the organism carried out.
+#[derive(Debug, Default)]
+pub(super) struct DoneAction {
+    pub text: String,
+    /// The thread that the action created or continued, with the label of its link.
+    pub thread: Option<(&'static str, ThreadId)>,
+    /// The messages that the action sent.
+    pub messages: Vec<MessageId>,
+    /// Whether the action changed nothing, so that there is no record of it.
+    pub is_unrecorded: bool,
 }
 
 /// Sends the requests of one action.
@@ -65,7 +73,7 @@ async fn send_one(
     let failed = |error| unreachable_organism(&error);
     let ruled = |refusal: Option<Refusal>, text: &str| match refusal {
         Some(refusal) => ActionResult::Refused(Box::new(refusal)),
-        None => ActionResult::Done { text: text.to_owned(), thread: None },
+        None => ActionResult::Done(DoneAction { text: text.to_owned(), ..DoneAction::default() }),
     };
     match request {
         ServiceRequest::Decide(decision) => {
@@ -77,12 +85,13 @@ async fn send_one(
             Ok(ruled(client.decide(decision, None).await.map_err(failed)?, text))
         }
         ServiceRequest::Fork(fork) => match client.fork(*fork, None).await.map_err(failed)? {
-            Ok(forked) => Ok(ActionResult::Done {
+            Ok(forked) => Ok(ActionResult::Done(DoneAction {
                 text: "The fork is on record. Calls that the source does not have wait for an \
-                       approval."
+                       approval, except calls to the listeners that you chose."
                     .to_owned(),
                 thread: Some(("The fork", forked.thread)),
-            }),
+                ..DoneAction::default()
+            })),
             Err(refusal) => Ok(ActionResult::Refused(Box::new(refusal))),
         },
         cancel => {
@@ -109,7 +118,8 @@ async fn send_pauses(
     match results.pop() {
         Some((_, Ok(report))) => {
             let text = pause_text(verb, report.is_changed, report.in_flight);
-            Ok(ActionResult::Done { text, thread: None })
+            let is_unrecorded = !report.is_changed;
+            Ok(ActionResult::Done(DoneAction { text, is_unrecorded, ..DoneAction::default() }))
         }
         Some((_, Err(PauseError::Refused(refusal)))) => Ok(ActionResult::Refused(refusal)),
         Some((_, Err(PauseError::Service(error)))) => Err(unreachable_organism(&error)),

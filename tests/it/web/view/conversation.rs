@@ -47,7 +47,7 @@ fn each_thread_and_each_message_of_a_run_has_its_page() {
     assert_eq!(linked(&page), messages(&shown));
     assert!(view.page("/threads").contains(&format!("href=\"/threads/{thread}\"")));
     let text = text_of(&page);
-    assert!(text.contains("refused: not-in-vocabulary"), "{text}");
+    assert!(text.contains("the gate refused nobody-knows of desk: not-in-vocabulary"), "{text}");
 
     for id in messages(&shown) {
         let report = house.organism(&["message", &id, "--json"]).json().remove(0);

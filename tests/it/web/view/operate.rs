@@ -192,6 +192,12 @@ fn an_approval_and_a_refusal_are_confirmed_once_and_on_record_with_their_person(
     let done = view.confirm_page(&page, &texts);
     assert_eq!(done.status, 200, "{}", done.body);
     assert!(done.body.contains("Done."), "{}", done.body);
+    let receipt = text_of(&done.body);
+    for part in ["Receipt", "desk → echo say", "one", "sha256 ", "looks right", &own_name()] {
+        assert!(receipt.contains(part), "{part} in {receipt}");
+    }
+    assert!(done.body.contains("href=\"/records/"), "{}", done.body);
+    assert!(receipt.contains("No other call waits for a person."), "{receipt}");
     let result = house.send_text(&say("one"), &["--key", "one"]);
     assert_eq!(result.out, talk_reply("one"));
 
@@ -200,11 +206,16 @@ fn an_approval_and_a_refusal_are_confirmed_once_and_on_record_with_their_person(
     let shown = text_of(&view.page("/actions"));
     assert!(shown.contains("looks right") && shown.contains(&own_name()), "{shown}");
     assert_eq!(shown.matches("looks right").count(), 1, "{shown}");
+    assert!(shown.contains(&format!("unsigned, operating system user {}", own_name())), "{shown}");
 
     hold(&house, "two");
     let refuse = view.link("/waiting", "Refuse");
     let texts = [("reason", "not today"), ("note", "too late")];
-    assert_eq!(view.confirm(&refuse, &texts).status, 200);
+    hold(&house, "three");
+    let done = view.confirm(&refuse, &texts);
+    assert_eq!(done.status, 200, "{}", done.body);
+    let receipt = text_of(&done.body);
+    assert!(receipt.contains("Next: desk → echo say. 1 call waits for a person."), "{receipt}");
     let result = house.send_text(&say("two"), &["--key", "two"]);
     assert!(result.out.contains("denied") && result.out.contains("not today"), "{result:?}");
     assert_eq!(running.stop(), Some(0));
@@ -255,6 +266,7 @@ fn a_form_from_the_schema_answers_a_question_and_keeps_what_was_typed() {
     {
         assert!(page.contains(part), "{part} in {page}");
     }
+    assert!(page.contains("(required if price is part of the answer)"), "{page}");
 
     let verdict = "which decision / verdict";
     let [days, remark] = ["days", "remark"].map(|name| format!("value decision / {name}"));
@@ -279,7 +291,16 @@ fn a_form_from_the_schema_answers_a_question_and_keeps_what_was_typed() {
     let typed = [typed[0], typed[1], typed[2], (&*days, "3"), typed[4]];
     let shown = view.post("/operate/answer", &typed);
     assert_eq!(shown.status, 200, "{}", shown.body);
-    assert!(text_of(&shown.body).contains(">second &lt;b&gt;</remark>"), "{}", shown.body);
+    let check = text_of(&shown.body);
+    assert!(check.contains(">second &lt;b&gt;</remark>"), "{}", shown.body);
+    for part in ["verdictdo", "days3", "pricenot part of the answer", "byleft out"] {
+        assert!(check.contains(part), "{part} in {check}");
+    }
+    let changed = view.post("/operate/answer", &[&typed[..], &[("change", "yes")]].concat());
+    assert_eq!(changed.status, 200, "{}", changed.body);
+    for part in ["Check the answer", "value=\"3\"", "value=\"do\" selected"] {
+        assert!(changed.body.contains(part), "{part} in {}", changed.body);
+    }
     let done = view.confirm_page(&shown.body, &[]);
     assert_eq!(done.status, 200, "{}", done.body);
     let question = format!("<question xmlns=\"{PEOPLE}\">left or right?</question>");
@@ -316,7 +337,7 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
     let view = operating(&house);
     let [open, ended] = ["/threads/sess-open00001", "/threads/sess-ended0001"];
     until("the end is indexed", || view.page(ended).contains("completed").then_some(()));
-    assert_eq!(actions(&view.page(open)), ["Pause thread", "Cancel", "Kill"]);
+    assert_eq!(actions(&view.page(open)), ["Pause thread", "Cancel its calls", "Pause and cancel"]);
     // A client may continue it.
     assert_eq!(actions(&view.page(ended)), ["Pause thread"]);
     assert!(!view.page(&format!("{open}?at=1000")).contains("operate-bar"));
@@ -325,13 +346,13 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
     let page = until("the pause is indexed", || {
         Some(view.page(open)).filter(|page| page.contains("Paused since"))
     });
-    assert_eq!(actions(&page), ["Resume", "Cancel", "Kill"]);
+    assert_eq!(actions(&page), ["Resume", "Cancel its calls", "Pause and cancel"]);
     // The script replaces this part of an open page.
     let notes = page.split("<div id=\"pauses\">").nth(1).unwrap().split("</div>").next().unwrap();
     assert!(notes.contains("Paused since"), "{notes}");
     let page = view.page(ended);
     assert!(page.contains("<div id=\"pauses\"></div>"), "{page}");
-    assert_eq!(view.confirm(&view.link(open, "Cancel"), &[]).status, 200);
+    assert_eq!(view.confirm(&view.link(open, "Cancel its calls"), &[]).status, 200);
     let page = until("the end is indexed", || {
         Some(view.page(open)).filter(|page| page.contains("cancelled"))
     });
@@ -414,7 +435,13 @@ fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
         page.contains("looking into it").then_some(page)
     });
     assert!(text_of(&overview).contains("all since"), "{overview}");
-    let resume = view.page(&view.link("/operate", "Resume"));
+    let resume = view.link("/operate", "Resume");
+    let resume = until("the waiting call is indexed", || {
+        let page = view.page(&resume);
+        text_of(&page).contains("1 open call in 1 thread").then_some(page)
+    });
+    assert!(resume.contains("looking into it"), "the pause and its note: {resume}");
+    assert!(!overview.contains(">Pause all<"), "it would change nothing: {overview}");
     assert_eq!(view.confirm_page(&resume, &[]).status, 200);
     let again = view.confirm_page(&resume, &[]);
     assert_eq!(again.status, 409, "a confirmation counts once: {}", again.body);
@@ -424,7 +451,7 @@ fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
     let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
     let path = format!("/threads/{thread}");
     until("it is in flight", || (view.get(&path).status == 200).then_some(()));
-    let kill = view.link(&path, "Kill");
+    let kill = view.link(&path, "Pause and cancel");
     let page = view.page(&kill);
     assert!(page.contains("Work in flight is cancelled now"), "{page}");
     assert_eq!(view.confirm_page(&page, &[]).status, 200);
@@ -478,7 +505,13 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     let fields = [&fields[..], &[("tokens", "1000"), ("live", "solo")]].concat();
     let shown = view.post("/operate/fork", &fields);
     assert_eq!(shown.status, 200, "{}", shown.body);
-    assert!(shown.body.contains("which is changed"), "{}", shown.body);
+    let check = text_of(&shown.body);
+    for part in ["The request of the source", "which is changed", "without an approvalsolo"] {
+        assert!(check.contains(part), "{part} in {check}");
+    }
+    for part in ["Maximum tokens1000", "Maximum moneynone"] {
+        assert!(check.contains(part), "{part} in {check}");
+    }
     let done = view.confirm_page(&shown.body, &[("note", "what if")]);
     assert_eq!(done.status, 200, "{}", done.body);
     let fork = view_link(&done.body);

@@ -3,7 +3,7 @@
 
 use super::{ViewServer, text_of};
 use crate::organism::auditor_questions::AuditedRuns;
-use crate::organism::{House, say};
+use crate::organism::{House, say, until};
 
 /// The cells of a page's tables as text, a line for each row.
 fn rows(page: &str) -> Vec<String> {
@@ -102,6 +102,9 @@ fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
     for part in ["schema-invalid", "of the raw text of the turn", "Raw text of the turn", "Hash"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    // The chain of a thread leaves out the records of other threads.
+    assert!(text.contains("Followsrecord "), "{text}");
+    assert!(text.contains(" of this thread, hash "), "{text}");
     assert!(record.contains("/prompt\">this prompt"), "{record}");
     for missing in ["/records/0", "/records/999999", "/records/x"] {
         assert_eq!(view.get(missing).status, 404, "{missing}");
@@ -113,10 +116,11 @@ fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
     let failures = page.split("aria-label=\"Failures by kind and listener\"").nth(1).unwrap();
     let failures = failures.split("</table>").next().unwrap();
     assert!(!failures.contains("denied"), "{failures}");
-    let denials =
-        page.split("aria-label=\"Denials by listener\"").nth(1).unwrap().split("</table>").next();
+    let denials = page.split("aria-label=\"Refusals of people by listener\"").nth(1).unwrap();
+    let denials = denials.split("</table>").next();
     assert!(has_row(denials.unwrap(), &["ledger", " 1"]), "{denials:?}");
     let newest = page.split("aria-label=\"The newest failures\"").nth(1).unwrap();
+    let newest = newest.split("</table>").next().unwrap();
     assert_eq!(newest.matches("budget-spent").count(), 1, "{newest}");
     for line in runs.house.organism(&["sql", sql, "--json"]).json() {
         let count = line["errors"].to_string();
@@ -150,13 +154,16 @@ fn a_call_that_its_failed_attempt_has_ended_is_one_error() {
     assert!(errors.starts_with("<a href=\"/refused#failed\">1<"), "{row}");
     let ledger = page.split("<tr>").find(|row| row.contains("scope=\"row\"><bdi>ledger</bdi>"));
     let (_, errors) = ledger.unwrap().split_once("data-label=\"Errors\">").unwrap();
-    assert!(errors.starts_with("</td>"), "a denial is no error of the listener: {ledger:?}");
+    assert!(
+        errors.starts_with("</td>"),
+        "a person's refusal is no error of the listener: {ledger:?}"
+    );
 
     let listed = view.page("/threads?errors=on");
     assert!(!listed.contains("href=\"/threads/sess-refused777\""), "{listed}");
     let all = view.page("/threads");
     let row = all.split("<tr>").find(|row| row.contains("href=\"/threads/sess-refused777\""));
-    assert!(text_of(&format!("<tr>{}", row.unwrap())).contains("1 denial"), "{row:?}");
+    assert!(text_of(&format!("<tr>{}", row.unwrap())).contains("1 refusal"), "{row:?}");
 }
 
 #[test]
@@ -186,15 +193,32 @@ fn actions_of_people_are_listed_with_their_reasons() {
             "refuse",
             "operator",
             "writer → ledger say",
+            "sha256 ",
             "waited ",
             "booked before",
             "sess-refused777",
+            "unsigned, operating system user ",
         ],
-        &["cancel", "operator", "not needed", "sess-cancel777"],
+        &["cancel", "operator", "the whole thread", "not needed", "sess-cancel777"],
     ];
     for parts in expected {
         assert!(has_row(&page, parts), "{parts:?} in {:?}", rows(&page));
     }
+}
+
+#[test]
+fn the_page_of_the_record_shows_whole_keys_and_why_they_are_trusted() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let text = until("the record is proved", || {
+        Some(text_of(&view.page("/record"))).filter(|text| text.contains("Decided again"))
+    });
+    let key = text.split("Public key").nth(1).and_then(|rest| rest.get(..64)).unwrap();
+    assert!(key.bytes().all(|byte| byte.is_ascii_hexdigit()), "{key}");
+    for part in ["yes: the state of this organism has it", "every checkpoint"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(text.contains(&format!("organism verify DIR --key {key}")), "{text}");
 }
 
 #[test]

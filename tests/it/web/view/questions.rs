@@ -108,7 +108,7 @@ fn each_question_is_answered_in_three_clicks() {
         (&[booked, answer, &prompt], &["Be brief.", "INV-777", "the record names this digest"]),
         (&["form: status=failed&since=1d"], &["sess-tired001"]),
         (&["form: cost_over=0.005"], &["sess-booked777", "sess-refused777", "0.008"]),
-        (&[booked], &["refused: schema-invalid", "<m/>"]),
+        (&[booked], &["the gate refused order of writer: schema-invalid", "<m/>"]),
         (&["/refused", "rule=not-in-vocabulary"], &["nonsense", "desk"]),
         (&["/record"], &["Unchanged", "up to record"]),
         (&["/record"], &["Decided again", "records as they are"]),

@@ -36,7 +36,7 @@ fn a_search_finds_what_the_command_finds() {
     }
 
     let text = text_of(&view.page("/search?kind=refusal"));
-    assert!(text.contains("refused: not-in-vocabulary"), "{text}");
+    assert!(text.contains("the gate refused nobody-knows of desk: not-in-vocabulary"), "{text}");
     assert!(text.contains("1 of 1, newest first"), "{text}");
     assert!(text_of(&view.page("/search?words=absent")).contains("Nothing matches."));
     assert!(view.page("/search").contains("name=\"words\""));

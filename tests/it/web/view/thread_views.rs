@@ -4,7 +4,7 @@ use super::conversation::{linked, messages, timeline};
 use super::{ViewServer, text_of};
 use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::diff::essay_house;
-use crate::organism::{House, say};
+use crate::organism::{House, numbered, say};
 
 #[test]
 fn the_views_of_a_page_show_the_same_messages() {
@@ -104,7 +104,7 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
         ("0", "desk → writer order"),
         ("1", "turn 1"),
         ("2", "writer → ledger say"),
-        ("2", "refused: schema-invalid"),
+        ("2", "the gate refused order: schema-invalid"),
         ("1", "turn 2"),
     ];
     assert_eq!(rows, expected);
@@ -173,10 +173,87 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let width = open.split(" width=\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(width.parse::<f64>().unwrap() > 990.0, "{order}");
     assert!(text_of(&format!("<tr>{order}")).contains("waits for its calls"), "{order}");
+
+    // The message that the agent gets together with the answer to its call has a row, and does not
+    // make the call ready.
+    let text = text_of(&format!("<tr>{order}"));
+    assert!(text.contains("waits for its calls, 1 message not handed over"), "{text}");
+    let note = page.split("<tr>").find(|row| row.contains("<b><bdi>huh</bdi></b>")).unwrap();
+    assert!(note.contains("data-span=\"undelivered\""), "{note}");
+    assert!(note.contains("not handed over: its call waits for its calls"), "{note}");
+    let queue = queue_of(&view, "writer");
+    assert!(!queue.contains(" for "), "{queue}");
+
+    // The axis states how much of the wait is left out.
+    let axis = page.split("<svg class=\"axis\"").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(axis.contains("class=\"break\""), "{axis}");
+    assert!(axis.contains(" left out</text>"), "{axis}");
+
     // A short work is wide enough to see beside a long wait.
     let work = order.split("data-span=\"work\"").nth(1).unwrap().split('>').next().unwrap();
     let width = work.split(" width=\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(width.parse::<f64>().unwrap() > 100.0, "{order}");
+}
+
+/// Text of the cell `Queue` of a listener on the page of the listeners.
+fn queue_of(view: &ViewServer, listener: &str) -> String {
+    let page = view.page("/listeners");
+    let head = format!("<th scope=\"row\"><bdi>{listener}</bdi></th>");
+    let row = page.split("<tr>").find(|row| row.starts_with(&head)).unwrap();
+    let cell = row.split("data-label=\"Queue\"").nth(1).unwrap();
+    text_of(&format!("<td{}", cell.split("</td>").next().unwrap()))
+}
+
+/// A call to a paused listener is ready and not handed over: the timeline has a bar for its wait,
+/// and the page of the listeners counts the same call.
+#[test]
+fn the_timeline_shows_a_queued_call_that_the_page_of_the_listeners_counts() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.organism(&["pause", "solo"]).code, Some(0));
+    let sent = house.send_text(&numbered("ping", "1"), &["--no-wait", "--new", "sess-queued01"]);
+    assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let view = ViewServer::start(&house, &[]);
+    let page = view.page("/threads/sess-queued01?view=timeline");
+    let row = page.split("<tr>").find(|row| row.contains("<b><bdi>ping</bdi></b>")).unwrap();
+    let bar = row.split("data-span=\"queue\"").nth(1).unwrap().split('>').next().unwrap();
+    assert!(bar.contains("data-open"), "{bar}");
+    assert!(text_of(&format!("<tr>{row}")).contains("ready, not handed over"), "{row}");
+    let queued = row.split("data-label=\"Queued\">").nth(1).unwrap();
+    assert!(!queued.starts_with("</td>"), "{row}");
+    let legend = page.split("<dl class=\"facts legend\">").nth(1).unwrap();
+    let legend = legend.split("</dl>").next().unwrap();
+    assert!(text_of(legend).contains("Queued"), "{legend}");
+
+    let queue = queue_of(&view, "solo");
+    assert!(queue.starts_with("1 for "), "{queue}");
+}
+
+/// The page of a prompt names all payloads that the turn wrote, what the turn took, and the way to
+/// its raw text.
+#[test]
+fn the_page_of_a_prompt_names_what_the_turn_wrote_and_what_the_gate_refused() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    // The prompt names the namespaces of the core.
+    let page = view.get(&format!("/messages/{}/prompt", runs.write)).body;
+    let led_to = page.split("<ul class=\"led-to\">").nth(1).unwrap().split("</ul>").next().unwrap();
+    let text = text_of(&format!("<ul>{led_to}"));
+    assert!(text.contains("say to ledger: handled"), "{text}");
+    assert!(text.contains("order: the gate refused it, schema-invalid, record "), "{text}");
+    assert!(led_to.contains(&format!("href=\"/messages/{}\"", runs.write)), "{led_to}");
+    assert!(led_to.contains("href=\"/records/"), "{led_to}");
+
+    let text = text_of(&page).replace('\u{202f}', " ");
+    for part in ["1 000 in, 100 out", " EUR", "Latency", "The raw text of the turn"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let link = page.split("#turn-text\"").next().unwrap().rsplit("href=\"").next().unwrap();
+    let note = view.get(link).body;
+    let raw = note.split("id=\"turn-text\"").nth(1).unwrap();
+    assert!(raw.contains("Raw text of the turn"), "{note}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The list of threads agrees with `organism threads`.
 
 use super::{ViewServer, text_of};
-use crate::organism::{CONFIG, CommandOutput, House, numbered, say};
+use crate::organism::{CONFIG, CommandOutput, House, numbered, say, until};
 
 /// The threads in the main table of a page, in the order of the table.
 fn listed(page: &str) -> Vec<String> {
@@ -81,7 +81,36 @@ fn what_waits_for_a_person_stands_first() {
     assert_eq!(listed(&page).first(), waiting.first());
     assert_eq!(listed(&page)[1..], threads(&house, &[]));
     assert_eq!(listed(&view.page("/threads?needs_you=on")), waiting);
+    assert!(text_of(&page).contains("2, 1 held"), "{}", text_of(&page));
     assert_eq!(running.stop(), Some(0));
+}
+
+/// The frame of every page states that no organism runs, and how many calls wait for a person. A
+/// queue on a page would otherwise look like a slow listener.
+#[test]
+fn every_page_states_whether_an_organism_runs_and_how_much_waits() {
+    let config = CONFIG.replacen("[listeners.solo]", "[listeners.solo]\napproval = \"always\"", 1);
+    let house = House::with(&config);
+    let running = house.run();
+    let held = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
+    assert!(matches!(held.code, Some(0 | 3)), "{held:?}");
+    assert_eq!(threads(&house, &["--needs-you"]).len(), 1);
+
+    const PATHS: [&str; 4] = ["/threads", "/listeners", "/refused", "/record"];
+    let view = ViewServer::start(&house, &[]);
+    for path in PATHS {
+        let page = view.page(path);
+        assert!(page.contains("id=\"stopped\" role=\"status\" hidden"), "{path}: {page}");
+    }
+    let page = view.page("/listeners");
+    assert!(page.contains("Waiting <span class=\"count\">1</span>"), "{page}");
+
+    assert_eq!(running.stop(), Some(0));
+    for path in PATHS {
+        until("the view notices the stop", || {
+            view.page(path).contains("id=\"stopped\" role=\"status\">").then_some(())
+        });
+    }
 }
 
 #[test]

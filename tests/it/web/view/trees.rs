@@ -2,6 +2,7 @@
 
 use super::{ViewServer, text_of};
 use crate::organism::House;
+use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::diff::essay_house;
 use crate::organism::say;
 
@@ -60,6 +61,66 @@ fn the_graph_of_a_run_is_coloured_by_it_and_leads_to_the_subthreads() {
     assert!(drawing.contains("href=\"/threads/sess-essay000.critique_2\""), "{drawing}");
     assert!(page.contains("href=\"/threads/sess-essay000.critique_1\""), "{page}");
     assert!(drawing.contains("class=\"edge\""), "{drawing}");
+}
+
+/// Tokens in the row of a goal.
+fn tokens_of(page: &str, goal: &str) -> u64 {
+    let row = page.split("<tr>").find(|row| {
+        let head = row.split("</th>").next().unwrap();
+        text_of(head).trim_start_matches("· ") == goal
+    });
+    let row = row.unwrap_or_else(|| panic!("no row of {goal} in {page}"));
+    let cell = row.split("data-label=\"Tokens\">").nth(1).unwrap().split("</td>").next().unwrap();
+    cell.replace('\u{202f}', "").parse().unwrap_or_else(|_| panic!("{cell} in {row}"))
+}
+
+#[test]
+fn a_loop_names_its_rounds_and_sums_what_its_members_took() {
+    let house = essay_house();
+    let view = ViewServer::start(&house, &[]);
+    let page = view.page("/threads/sess-essay000/goals");
+    let drawing = page.split("aria-label=\"Goals\"").nth(1).unwrap();
+    let drawing = drawing.split("</svg>").next().unwrap();
+    assert!(text_of(drawing).contains("done, 2 rounds"), "{drawing}");
+    assert!(drawing.contains("class=\"edge back\""), "{drawing}");
+
+    let members = tokens_of(&page, "draft") + tokens_of(&page, "critique");
+    assert_eq!(tokens_of(&page, "improve"), members);
+    let cost = page.split("data-label=\"Cost\">").nth(1).unwrap().split("</td>").next().unwrap();
+    assert_eq!(cost, "no price", "{page}");
+}
+
+#[test]
+fn all_pages_about_a_thread_have_the_same_head() {
+    let house = essay_house();
+    let view = ViewServer::start(&house, &[]);
+    let head = |page: &str| {
+        let facts = page.split("<dl class=\"facts\">").nth(1).unwrap();
+        text_of(facts.split("</dl>").next().unwrap())
+    };
+    let thread = head(&view.page("/threads/sess-essay000"));
+    let parts = ["Status", "completed", "Opened", "desk", "Took", "Messages", "Tokens", "no price"];
+    for part in parts {
+        assert!(thread.contains(part), "{part} in {thread}");
+    }
+    for page in ["tree", "goals"] {
+        assert_eq!(head(&view.page(&format!("/threads/sess-essay000/{page}"))), thread, "{page}");
+    }
+    let tree = view.page("/threads/sess-essay000/tree");
+    let root = row(&tree, "sess-essay000");
+    assert!(root[1].contains("<bdi>desk</bdi>"), "{root:?}");
+
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    for page in ["", "?view=timeline", "/tree"] {
+        let page = view.page(&format!("/threads/sess-waiting777{page}"));
+        let wait = page.split("id=\"needs-you\"").nth(1).unwrap().split("<dl").next().unwrap();
+        assert!(text_of(wait).contains("Waits for an approval: writer → ledger say"), "{wait}");
+        assert!(wait.contains("How to decide"), "{wait}");
+        assert!(page.contains("<dt>Cost</dt>"), "{page}");
+    }
+    let failed = head(&view.page("/threads/sess-tired001"));
+    assert!(failed.contains("failed: budget-spent: "), "{failed}");
 }
 
 #[test]

@@ -82,9 +82,11 @@ fn a_failed_message_is_retried_once_and_on_record() {
     let message = time_out(&house, "desk", "1");
     let view = operating(&house);
     let list = text_of(&view.page("/refused"));
-    for part in ["Can be retried", "timeout", "desk", "holder"] {
+    for part in ["Can be retried", "timeout", "desk", "holder", "hold n: 1"] {
         assert!(list.contains(part), "{part} in {list}");
     }
+    let [failures, retry] = ["The newest failures", "Can be retried"].map(|part| list.find(part));
+    assert!(failures < retry, "the newest failures come first: {list}");
     let link = view.link("/refused", "Retry");
     assert_eq!(link, path(&message));
     assert_eq!(view.link(&format!("/messages/{message}"), "Retry"), link);
@@ -100,6 +102,10 @@ fn a_failed_message_is_retried_once_and_on_record() {
     let done = view.confirm_page(&page, &[("note", "it is up again")]);
     assert_eq!(done.status, 200, "{}", done.body);
     assert!(done.body.contains("Done. It is sent again"), "{}", done.body);
+    let receipt = text_of(&done.body);
+    for part in ["The new message: ", "desk → holder hold", "it is up again"] {
+        assert!(receipt.contains(part), "{part} in {receipt}");
+    }
     until("it is answered", || (recorded(&house, "held") > 0).then_some(()));
     let again = view.confirm_page(&page, &[]);
     assert_eq!(again.status, 409, "{}", again.body);
@@ -164,14 +170,21 @@ fn work_that_may_be_done_twice_needs_a_confirmation_of_its_own() {
     }
     let view = operating(&house);
 
-    let all = view.page(&view.link("/refused", "Retry these 3"));
+    let list = text_of(&view.page("/refused"));
+    assert_eq!(list.matches("needs a confirmation of its own: once has").count(), 2, "{list}");
+    let all = view.page(&view.link("/refused", "Retry 1 of these 3"));
+    let (sent, left_out) = all.split_once("Not among them").unwrap();
     for message in [&first, &second] {
-        assert!(all.contains(&format!("/messages/{message}")), "{all}");
+        assert!(!sent.contains(&format!("/messages/{message}")), "{sent}");
+        assert!(left_out.contains(&format!("/messages/{message}")), "{left_out}");
     }
+    assert!(
+        text_of(left_out).contains("Left out: 2 messages whose work may be done"),
+        "{left_out}"
+    );
     let done = view.confirm_page(&all, &[]);
     assert_eq!(done.status, 200, "{}", done.body);
-    let text = text_of(&done.body);
-    assert!(text.contains("Sent again: 1.") && text.contains("2 messages left out"), "{text}");
+    assert!(done.body.contains("Done. It is sent again"), "{}", done.body);
     assert_eq!(recorded(&house, "hold"), 4, "the others were left out");
 
     let asked = view.confirm(&path(&first), &[("note", "the printer was off")]);
@@ -225,9 +238,15 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     assert_eq!(recorded(&house, "hold"), 4, "each was retried once");
 
     // What the gate refuses again stays in the list, with its reason.
-    until("the list knows them", || view.page("/refused").contains("Retry these 1").then_some(()));
-    let link = view.link("/refused", "Retry these 1");
-    let done = view.confirm(&link, &[]);
+    let page = until("the list knows them", || {
+        Some(view.page("/refused")).filter(|page| !page.contains("of these 3"))
+    });
+    assert!(page.contains("refused again unless the schema of `hold` in the config"), "{page}");
+    assert!(!page.contains("/operate/retry-all"), "nothing can be sent: {page}");
+    let none = view.get("/operate/retry-all");
+    assert_eq!(none.status, 409, "{}", none.body);
+    assert!(none.body.contains("would be refused again"), "{}", none.body);
+    let done = view.confirm(&view.link("/refused", "Retry"), &[]);
     assert_eq!(done.status, 409, "{}", done.body);
     assert!(done.body.contains("Refused:"), "{}", done.body);
     assert_eq!(running.stop(), Some(0));
@@ -282,7 +301,7 @@ fn what_can_never_succeed_is_left_out_of_all_with_the_reason() {
 }
 
 #[test]
-fn many_messages_stand_on_several_pages_and_each_page_is_retried() {
+fn many_messages_stand_on_several_pages_and_each_can_be_retried() {
     const MESSAGES: usize = 103;
     let house = House::with(CONFIG);
     let running = house.run();
@@ -310,13 +329,12 @@ fn many_messages_stand_on_several_pages_and_each_page_is_retried() {
     all.dedup();
     assert_eq!(all.len(), MESSAGES, "no message stands on both pages");
 
-    let page = view.page(&view.link(&next, "Retry these 3"));
-    let done = view.confirm_page(&page, &[]);
-    assert_eq!(done.status, 409, "the gate refuses them again: {}", done.body);
-    let text = text_of(&done.body);
-    assert!(text.contains("Sent again: 0 of 3."), "{text}");
+    let text = text_of(&second);
+    assert!(text.contains("Left out: 3 messages that the gate would refuse again"), "{text}");
+    assert!(!second.contains("Retry these"), "{second}");
     for message in shown(&second) {
-        assert!(text.contains(&message), "{message} in {text}");
+        let done = view.confirm(&path(&message), &[]);
+        assert_eq!(done.status, 409, "the gate refuses it again: {}", done.body);
     }
     assert!(view.page("/refused?skip=999999").contains("No request that failed"));
     assert_eq!(running.stop(), Some(0));

@@ -71,6 +71,9 @@ fn a_decision_that_must_be_signed_needs_the_key_of_the_person() {
     let view = ViewServer::start(&house, &["--operate", "--as", "ana"]);
     let page = || view.page(&view.link("/waiting", "Approve"));
     assert!(page().contains("disabled"), "without a key, the button does nothing: {}", page());
+    for part in ["organism operator enroll", "Restart the organism", "--sign FILE"] {
+        assert!(page().contains(part), "{part} in {}", page());
+    }
 
     let unsigned = page();
     let answer = confirm(&view, &unsigned, &(String::new(), String::new()), "");
@@ -98,6 +101,10 @@ fn a_decision_that_must_be_signed_needs_the_key_of_the_person() {
     let decided =
         rows(&house, "SELECT person, reason FROM action WHERE action = 'approve' AND accepted");
     assert_eq!(decided[0]["person"], "ana", "{decided:?}");
+    let actions = super::super::text_of(&view.page("/actions"));
+    assert!(actions.contains("signed, key "), "{actions}");
+    let receipt = super::super::text_of(&answer.1);
+    assert!(receipt.contains("Proofsigned, key "), "{receipt}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

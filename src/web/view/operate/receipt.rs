@@ -1,0 +1,229 @@
+//! The receipt of a confirmed action: the record that the organism made of it, what it concerned,
+//! its person, and the call that waits next.
+
+use maud::{Markup, html};
+
+use super::super::layout::{inline, wrapped};
+use super::super::payload_text::MessageWithPayload;
+use super::super::person::{ActingPerson, ActionProof, origin_of, signing_key};
+use super::super::{message, record_entry, thread, waiting};
+use super::action_context::ActionContext;
+use crate::audit::amounts::count;
+use crate::ids::{ListenerName, MessageId, Position, ThreadId};
+use crate::index::{self, IndexReader, WaitingMessage};
+use crate::limits;
+use crate::service::ServiceRequest;
+use crate::thread::{Decision, Fact, Input, PauseAction, PauseTarget, Record};
+
+/// The facts of one journal about an action.
+struct FoundReceipt {
+    record: Option<Record>,
+    concerned: Option<MessageWithPayload>,
+    next: Option<(WaitingMessage, Option<MessageWithPayload>)>,
+    /// Number of calls that wait for a person, without the decided call.
+    left: u64,
+}
+
+/// Draws the receipt of an action. Draws less if an index cannot be read at present.
+pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Markup {
+    let person = context.person.clone();
+    let find = move |_, index: &mut IndexReader| find(index, &request);
+    let drawn = context.view.journals.query(find, move |answers| {
+        receipt(answers.into_iter().map(|found| found.answer).collect(), &person)
+    });
+    drawn.await.unwrap_or_else(|_| {
+        html! { p.hint { "The page Actions shows the record of this action." } }
+    })
+}
+
+fn find(index: &IndexReader, request: &ServiceRequest) -> Result<FoundReceipt, index::Error> {
+    let decided = message_of(request);
+    let concerned = match decided {
+        Some(id) => MessageWithPayload::find(index, id)?,
+        None => None,
+    };
+
+    // The index may not know the decision yet, and then lists the decided call as waiting.
+    let (waiting, all) = index.waiting_messages(2)?;
+    let is_listed = match decided {
+        Some(id) => index.open_hold(id)?.is_some(),
+        None => false,
+    };
+    let next = waiting.into_iter().find(|call| Some(call.message) != decided);
+    let next = match next {
+        Some(call) => {
+            let message = MessageWithPayload::find(index, call.message)?;
+            Some((call, message))
+        }
+        None => None,
+    };
+
+    let record = newest_record(index, request)?;
+    Ok(FoundReceipt { record, concerned, next, left: all.saturating_sub(is_listed.into()) })
+}
+
+/// Returns the message that an action decides about or retries.
+fn message_of(request: &ServiceRequest) -> Option<MessageId> {
+    match request {
+        ServiceRequest::Decide(decision) => Some(decision.message),
+        ServiceRequest::Retry(retry) => Some(retry.message),
+        _ => None,
+    }
+}
+
+/// Returns the newest record of the action. The journal is read, because the index may follow a
+/// little later.
+fn newest_record(
+    index: &IndexReader,
+    request: &ServiceRequest,
+) -> Result<Option<Record>, index::Error> {
+    let last = index.journal().last()?;
+    let first = last.0.saturating_sub(limits::WEB_RECEIPT_RECORDS - 1).max(1);
+    if last.0 < first {
+        return Ok(None);
+    }
+
+    let records = index.journal().records(Position(first), last)?;
+    let mut newest = records.into_iter().rev().map(|sealed| sealed.record);
+    Ok(newest.find(|record| is_record_of(&record.input, request)))
+}
+
+fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
+    match (input, request) {
+        (Input::Decided { message, .. }, ServiceRequest::Decide(decision)) => {
+            *message == decision.message
+        }
+        (Input::Cancel { thread, .. }, ServiceRequest::Cancel { thread: cancelled, .. }) => {
+            thread == cancelled
+        }
+        (Input::Pause(PauseAction { verb, target, .. }), ServiceRequest::Pause(pause)) => {
+            *verb == pause.verb && *target == pause.target
+        }
+        (Input::Fork(fork), ServiceRequest::Fork(request)) => fork.thread == request.thread,
+        (Input::OperatorRetry(retry), ServiceRequest::Retry(request)) => {
+            retry.message == request.message
+        }
+        _ => false,
+    }
+}
+
+fn receipt(found: Vec<FoundReceipt>, person: &ListenerName) -> Markup {
+    let left: u64 = found.iter().map(|found| found.left).sum();
+    let next = found.iter().filter_map(|found| found.next.as_ref());
+    let next = next.min_by_key(|(call, _)| (call.since, call.message));
+    let concerned = found.iter().find_map(|found| found.concerned.as_ref());
+    let record = found.iter().filter_map(|found| found.record.as_ref());
+    let record = record.max_by_key(|record| record.time);
+    html! {
+        h2 { "Receipt" }
+        dl.facts.long.receipt {
+            @if let Some(concerned) = concerned { (concerned_facts(concerned)) }
+            @match record {
+                Some(record) => (record_facts(record, concerned.is_none())),
+                None => {
+                    div { dt { "Person" } dd { (inline(person.as_str())) } }
+                    div {
+                        dt { "Record" }
+                        dd { "not in the index yet; the page Actions will show it" }
+                    }
+                }
+            }
+        }
+        p.next-call {
+            @match next {
+                Some((call, message)) => {
+                    "Next: " a href=(waiting::call_path(call.message)) {
+                        @match message {
+                            Some(found) => (found.title()),
+                            None => "the call that waits longest",
+                        }
+                    }
+                    ". " (count(left, "call")) @if left == 1 { " waits" } @else { " wait" }
+                    " for a person."
+                },
+                None => "No other call waits for a person.",
+            }
+        }
+    }
+}
+
+fn concerned_facts(concerned: &MessageWithPayload) -> Markup {
+    let message = &concerned.message;
+    html! {
+        div {
+            dt { "Message" }
+            dd {
+                a href=(message::path(message.id)) { (concerned.title()) } ": " (concerned.payload())
+            }
+        }
+        @if let Some(payload) = &concerned.payload {
+            div { dt { "Payload" } dd.digest { "sha256 " (payload.digest) } }
+        }
+        div {
+            dt { "Thread" }
+            dd { a href=(thread::path(&message.thread)) { (inline(&message.thread)) } }
+        }
+    }
+}
+
+fn record_facts(record: &Record, needs_thread: bool) -> Markup {
+    let origin = origin_of(&record.input);
+    let login = origin.and_then(|origin| origin.who.login.clone());
+    // A fork may begin with a refusal of the payload that its operator wrote.
+    let is_fork = matches!(record.input, Input::Fork(_));
+    let is_refused = record.facts.iter().any(|fact| matches!(fact, Fact::Refused { .. }));
+    let is_accepted = is_fork || !is_refused;
+    let key = signing_key(&record.input);
+    let operator = ListenerName::operator();
+    let by = person_of(&record.input).unwrap_or(&operator);
+    let person = ActingPerson {
+        is_signed: key.is_some(),
+        ..ActingPerson::of_decision(by, origin, None, !is_accepted)
+    };
+    let proof = ActionProof { key, is_accepted, login };
+    let note = origin.map(|origin| origin.note.as_str()).unwrap_or_default();
+    let reason = reason_of(&record.input).unwrap_or_default();
+    html! {
+        @if let Some(id) = concerned_thread(record).filter(|_| needs_thread) {
+            div {
+                dt { "Thread" }
+                dd { a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
+            }
+        }
+        div { dt { "Record" } dd { (record_entry::link(record.position)) } }
+        div { dt { "Person" } dd { (person.draw()) } }
+        div { dt { "Proof" } dd { (proof.draw()) } }
+        @if !reason.is_empty() { div { dt { "Reason" } dd { (wrapped(reason)) } } }
+        @if !note.is_empty() { div { dt { "Note" } dd { (wrapped(note)) } } }
+    }
+}
+
+/// Returns the thread that an action concerns; `None` for a pause of everything, or of a listener.
+fn concerned_thread(record: &Record) -> Option<&ThreadId> {
+    match &record.input {
+        Input::Cancel { thread, .. } => Some(thread),
+        Input::Pause(PauseAction { target: PauseTarget::Thread(thread), .. }) => Some(thread),
+        Input::Pause(_) => None,
+        _ => Some(&record.tree),
+    }
+}
+
+/// Returns the name under which a record names the person of its action.
+fn person_of(input: &Input) -> Option<&ListenerName> {
+    match input {
+        Input::Decided { by, .. } | Input::Cancel { by, .. } => Some(by),
+        Input::Pause(PauseAction { by, .. }) => Some(by),
+        Input::Fork(fork) => Some(&fork.by),
+        Input::OperatorRetry(retry) => Some(&retry.by),
+        _ => None,
+    }
+}
+
+/// Returns the reason that the caller of a call receives.
+fn reason_of(input: &Input) -> Option<&str> {
+    match input {
+        Input::Decided { decision: Decision::Refuse { reason }, .. }
+        | Input::Cancel { reason, .. } => Some(reason),
+        _ => None,
+    }
+}

@@ -1,0 +1,257 @@
+//! The expected result of a retry, before it is sent: by the config in the file and by the record.
+//!
+//! The running organism decides. The outlook only keeps a person from sending what cannot succeed.
+
+use std::sync::Arc;
+
+use super::super::ViewState;
+use crate::audit::{RetryMessage, RetrySource};
+use crate::config::{self, ConfigEnvironment};
+use crate::contract::Meaning;
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{ListenerName, MessageId, ThreadId};
+use crate::index::{self, IndexReader, MessageSelector};
+use crate::limits;
+use crate::organism;
+use crate::pump::gate::Gate;
+use crate::thread::{Fact, Input, Record};
+use crate::xml::element::Element;
+
+use super::super::payload_text::payload_line;
+
+/// Code of the fault of a call whose last attempt was lost.
+const UNKNOWN_OUTCOME: &str = "unknown-outcome";
+
+/// The expected result of a retry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in super::super) enum RetryOutlook {
+    /// The message is sent again.
+    #[default]
+    Sent,
+    /// The organism sends the message only after a confirmation of its own, for this reason.
+    NeedsConfirmation(String),
+    /// The gate refuses the message again, for this reason.
+    RefusedAgain(String),
+}
+
+/// Content of the row of a message that may be retried.
+#[derive(Debug, Clone, Default)]
+pub(in super::super) struct RetryFacts {
+    /// Local name of the payload; empty if the payload is not well-formed.
+    pub name: String,
+    /// Beginning of the payload on one line.
+    pub payload: String,
+    /// The thread of the message; `None` for a submission that was refused before it had a thread.
+    pub thread: Option<ThreadId>,
+    /// The failure, in the words of the record.
+    pub detail: String,
+    pub outlook: RetryOutlook,
+}
+
+/// The gate of the config in the file; without a gate, only the record tells what to expect.
+#[derive(Default)]
+pub(in super::super) struct RetryJudge {
+    gate: Option<Gate>,
+}
+
+/// Returns the judge of retries in a view. The judge of a read-only view knows no config.
+pub(in super::super) async fn retry_judge(view: &ViewState) -> Arc<RetryJudge> {
+    let Some(access) = &view.operate else { return Arc::default() };
+    let path = access.config.clone();
+    let load = move || {
+        let config = config::load_without_keys(&path, &ConfigEnvironment::of_process()).ok()?;
+        organism::gate(config).ok()
+    };
+    let gate = tokio::task::spawn_blocking(load).await.ok().flatten();
+    Arc::new(RetryJudge { gate })
+}
+
+/// A recorded payload with everything on which the result of its retry depends.
+struct RetriedPayload<'r> {
+    text: &'r str,
+    sender: &'r ListenerName,
+    /// The recipient of the call; `None` for a refused submission.
+    to: Option<&'r ListenerName>,
+    /// The rule by which the submission was refused.
+    rule: Option<RefusalRule>,
+    is_unknown: bool,
+}
+
+impl RetryJudge {
+    /// Reads what a row shows of a message that may be retried.
+    pub fn facts(
+        &self,
+        index: &IndexReader,
+        message: &RetryMessage,
+    ) -> Result<RetryFacts, index::Error> {
+        let Some(sealed) = index.journal().record(message.record)? else {
+            return Ok(RetryFacts::default());
+        };
+        let record = &sealed.record;
+        let is_unknown = has_unknown_outcome(index, message, record)?;
+        if let Some((sender, thread, refusal)) = refused(record, message.id) {
+            let retried = RetriedPayload {
+                text: &refusal.head,
+                sender,
+                to: None,
+                rule: Some(refusal.rule),
+                is_unknown,
+            };
+            return Ok(RetryFacts {
+                name: local_name(&refusal.head).unwrap_or_default(),
+                payload: payload_line(&refusal.head),
+                thread: thread.cloned(),
+                detail: refusal.message.clone(),
+                outlook: self.outlook(&retried),
+            });
+        }
+
+        let accepted = record.facts.iter().find_map(|fact| match fact {
+            Fact::Accepted { message: accepted, .. } if accepted.id == message.id => Some(accepted),
+            _ => None,
+        });
+        let Some(accepted) = accepted else { return Ok(RetryFacts::default()) };
+        let text = accepted.payload.as_str();
+        let retried = RetriedPayload {
+            text,
+            sender: &accepted.from,
+            to: Some(&accepted.to),
+            rule: None,
+            is_unknown,
+        };
+        Ok(RetryFacts {
+            name: accepted.name.local.to_string(),
+            payload: payload_line(text),
+            thread: Some(accepted.thread.clone()),
+            detail: last_fault(index, message.id)?,
+            outlook: self.outlook(&retried),
+        })
+    }
+
+    /// Judges in the same order as the organism: an unknown outcome first, then the gate, then the
+    /// attempts of the listeners that get the message.
+    fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
+        if retried.is_unknown {
+            let text = "its outcome is unknown: the work may have been done";
+            return RetryOutlook::NeedsConfirmation(text.to_owned());
+        }
+        // To parse a very long payload takes long, and the organism checks it anyway.
+        let gate = self.gate.as_ref().filter(|_| retried.text.len() <= limits::WEB_READ_BYTES);
+        let Some(gate) = gate else {
+            let refused = retried.rule.and_then(|rule| refused_again(rule, retried));
+            return refused.unwrap_or_default();
+        };
+
+        let checked = match gate.check(retried.sender, retried.text.as_bytes()) {
+            Ok(checked) => checked,
+            Err(refusal) => return refused_again(refusal.rule, retried).unwrap_or_default(),
+        };
+        let Meaning::Call { peers, .. } = checked.meaning() else {
+            return refused_again(RefusalRule::NotInVocabulary, retried).unwrap_or_default();
+        };
+        if let Some(to) = retried.to.filter(|to| !peers.contains(to)) {
+            let text = format!(
+                "refused again: the config no longer allows `{}` from {} to {to}",
+                checked.name().local,
+                retried.sender
+            );
+            return RetryOutlook::RefusedAgain(text);
+        }
+
+        let is_called = |peer: &&ListenerName| retried.to.is_none_or(|to| to == *peer);
+        let once = peers.iter().filter(is_called).find(|peer| {
+            let contract = gate.contracts.get(peer);
+            contract.is_some_and(|contract| contract.attempts_of(Some(checked.name())) == 1)
+        });
+        match once {
+            Some(peer) => RetryOutlook::NeedsConfirmation(format!(
+                "{peer} has `attempts = 1`: the work may be done a second time"
+            )),
+            None => RetryOutlook::Sent,
+        }
+    }
+}
+
+/// Returns the outlook after a refusal by `rule`; `None` if another moment, not another config,
+/// lifts the refusal.
+fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
+    let name = local_name(retried.text).unwrap_or_else(|| "this payload".to_owned());
+    let text = match rule {
+        RefusalRule::NotInVocabulary => {
+            format!("refused again unless the config allows `{name}` from {}", retried.sender)
+        }
+        RefusalRule::SchemaInvalid => {
+            format!("refused again unless the schema of `{name}` in the config allows this content")
+        }
+        rule if rule.is_of_text() => format!("refused again: {rule}"),
+        _ => return None,
+    };
+    Some(RetryOutlook::RefusedAgain(text))
+}
+
+/// Returns the sender, the thread and the refusal of a submission.
+fn refused(
+    record: &Record,
+    submission: MessageId,
+) -> Option<(&ListenerName, Option<&ThreadId>, &Refusal)> {
+    if !matches!(&record.input, Input::Submitted { id, .. } if *id == submission) {
+        return None;
+    }
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Refused { sender, thread, refusal, .. } => Some((sender, thread.as_ref(), refusal)),
+        _ => None,
+    })
+}
+
+/// Whether the outcome of the message, or of an earlier message that it retries, is unknown.
+fn has_unknown_outcome(
+    index: &IndexReader,
+    message: &RetryMessage,
+    record: &Record,
+) -> Result<bool, index::Error> {
+    let is_retry = matches!(record.input, Input::OperatorRetry(_));
+    if !message.reason.is_empty() && !is_retry {
+        return Ok(message.reason == UNKNOWN_OUTCOME);
+    }
+    // Only the whole tree shows the chain of retries.
+    let source = RetrySource::find(index.journal(), message.record, message.id)?;
+    Ok(source.is_ok_and(|source| source.is_unknown))
+}
+
+/// Returns the text of the newest failure of a call; empty if there is none.
+fn last_fault(index: &IndexReader, id: MessageId) -> Result<String, index::Error> {
+    let Some(selector) = MessageSelector::parse(&id.to_string()) else { return Ok(String::new()) };
+    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(String::new()) };
+    Ok(index.errors_of(&row)?.pop().map(|error| error.detail).unwrap_or_default())
+}
+
+fn local_name(text: &str) -> Option<String> {
+    Element::read(text).map(|element| element.name.local.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the outlook of a refused submission in a view without a config.
+    fn outlook(rule: RefusalRule, text: &str) -> RetryOutlook {
+        let sender = ListenerName::parse("desk").unwrap();
+        let retried =
+            RetriedPayload { text, sender: &sender, to: None, rule: Some(rule), is_unknown: false };
+        RetryJudge::default().outlook(&retried)
+    }
+
+    #[test]
+    fn a_refusal_by_the_config_comes_again_and_one_by_the_moment_does_not() {
+        let refused = |text: &str| RetryOutlook::RefusedAgain(text.to_owned());
+        let unknown = outlook(RefusalRule::NotInVocabulary, "<nonsense/>");
+        assert_eq!(unknown, refused("refused again unless the config allows `nonsense` from desk"));
+        let invalid = outlook(RefusalRule::SchemaInvalid, "<hold><m/></hold>");
+        assert_eq!(
+            invalid,
+            refused("refused again unless the schema of `hold` in the config allows this content")
+        );
+        let busy = outlook(RefusalRule::BudgetSpent, "<hold/>");
+        assert_eq!(busy, RetryOutlook::Sent);
+    }
+}

@@ -1,0 +1,76 @@
+//! Facts of this moment that the frame of every page states: whether an organism runs, and how many
+//! calls wait for a person.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::ViewState;
+use crate::limits;
+use crate::service::SocketTransport;
+use crate::service::handshake::Handshake;
+
+/// The facts as they were found last.
+#[derive(Debug)]
+pub(super) struct PresentFacts {
+    data: PathBuf,
+    /// Time of the last look for an organism. Lock: held only to read or set the time.
+    looked: Mutex<Option<Instant>>,
+    is_stopped: AtomicBool,
+    waiting: AtomicU64,
+}
+
+impl PresentFacts {
+    pub fn new(data: PathBuf) -> Self {
+        let looked = Mutex::new(None);
+        let is_stopped = AtomicBool::new(false);
+        Self { data, looked, is_stopped, waiting: AtomicU64::new(0) }
+    }
+
+    /// Whether no organism ran on this host at the last look.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Number of calls that wait for a person, at most [`limits::WEB_WAITING_COUNTED`].
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn set_waiting(&self, calls: u64) {
+        self.waiting.store(calls.min(limits::WEB_WAITING_COUNTED), Ordering::Relaxed);
+    }
+
+    /// Looks for an organism, unless the last look was a moment ago. An organism that cannot be
+    /// reached for another reason counts as running.
+    async fn look(&self) {
+        let now = Instant::now();
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            if looked.is_some_and(|time| now.duration_since(time) < limits::WEB_LOOK_INTERVAL) {
+                return;
+            }
+            *looked = Some(now);
+        }
+
+        let transport = SocketTransport::new(&self.data, Handshake::default());
+        let is_stopped = matches!(transport.locate().await, Ok(false));
+        self.is_stopped.store(is_stopped, Ordering::Relaxed);
+    }
+}
+
+/// Looks for an organism before a page is drawn.
+pub(super) async fn look(
+    State(view): State<Arc<ViewState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    view.present.look().await;
+    next.run(request).await
+}

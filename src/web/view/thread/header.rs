@@ -1,0 +1,202 @@
+//! The head of every page about one thread: its state with the reason, its totals, and the calls in
+//! it that wait for a person.
+
+use maud::{Markup, html};
+
+use super::super::layout::{grouped, inline, is_open, length, moment};
+use super::super::operate::{self, ThreadActions};
+use super::super::{ViewState, fork_history, pauses, thread_status, waiting as waiting_page};
+use super::path;
+use crate::audit::{ForkOrigin, HeldCall, ThreadPage, ThreadTimeline, held_of, thread_page};
+use crate::clock::Time;
+use crate::contract::run_definition_name;
+use crate::envelope::Spending;
+use crate::ids::ThreadId;
+use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
+use crate::limits;
+
+/// The state and the totals of a thread, with what it waits for.
+pub(in super::super) struct ThreadHeader {
+    /// The timeline of the thread, without its events.
+    timeline: ThreadTimeline,
+    fork: Option<ForkOrigin>,
+    /// Fault of the last failed call into the thread, with its details; `None` if the thread has
+    /// not failed.
+    failure: Option<String>,
+    /// Calls in the thread or beneath it that wait for a person now.
+    pub waiting: Vec<WaitingMessage>,
+    /// The calls in `waiting`, with the data for the decisions about them. Empty if the records of
+    /// these calls are too far back in the journal to be read for a page.
+    held: Vec<HeldCall>,
+    /// Pauses in force that keep back calls of the thread.
+    pauses: Vec<IndexedPause>,
+    /// The actions that have an effect now; `None` if the page shows an earlier state of the
+    /// thread.
+    actions: Option<ThreadActions>,
+    /// Whether the thread contains a workflow run.
+    pub has_run: bool,
+}
+
+impl ThreadHeader {
+    /// Returns the header of a thread; `None` if there is no such thread.
+    pub fn find(index: &IndexReader, thread: &ThreadId) -> Result<Option<Self>, index::Error> {
+        // The page with one message has all totals of the thread.
+        let page = thread_page(index, thread, Some(0), 1)?;
+        page.map(|page| Self::of(index, &page)).transpose()
+    }
+
+    /// Returns the header of a thread as it is now.
+    pub fn of(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
+        let mut header = Self::of_past(index, page)?;
+        let timeline = &header.timeline;
+        let thread = &timeline.thread;
+
+        let waiting = index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?;
+        let first = waiting.iter().map(|call| call.position).min();
+        let last = index.journal().last().unwrap_or_default();
+        let is_near =
+            first.is_some_and(|first| last.0 - first.0.min(last.0) <= limits::WEB_HELD_RECORDS);
+        let held = if is_near { held_of(index, &waiting)? } else { Vec::new() };
+
+        let mut pauses = index.pauses()?;
+        pauses.retain(|pause| pauses::holds(pause, thread));
+        let actions = ThreadActions {
+            has_open_calls: index.has_open_calls(thread)?,
+            may_continue: thread.parent().is_none(),
+            is_paused: pauses.iter().any(|pause| pauses::is_of(pause, thread)),
+        };
+
+        let failure = match timeline.status.as_str() {
+            "failed" => index.last_failure(thread)?,
+            _ => None,
+        };
+        if header.timeline.currency.is_none() {
+            header.timeline.currency = currency_of(index, &header.timeline.thread)?;
+        }
+        Ok(Self { waiting, held, pauses, actions: Some(actions), failure, ..header })
+    }
+
+    /// Returns the header of a thread as it was at an earlier moment, according to `page`. Such a
+    /// header states neither waits nor pauses.
+    pub fn of_past(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
+        let has_run = index.has_payload(&page.timeline.thread, &run_definition_name())?;
+        Ok(Self {
+            timeline: ThreadTimeline { items: Vec::new(), ..page.timeline.clone() },
+            fork: page.fork.clone(),
+            failure: None,
+            waiting: Vec::new(),
+            held: Vec::new(),
+            pauses: Vec::new(),
+            actions: None,
+            has_run,
+        })
+    }
+
+    /// Returns the currency of the thread's costs; `None` if no model of the thread has a price.
+    pub fn currency(&self) -> Option<&str> {
+        self.timeline.currency.as_deref()
+    }
+
+    pub fn opened_by(&self) -> &str {
+        self.timeline.opened_by.as_str()
+    }
+
+    pub fn draw(&self, view: &ViewState) -> Markup {
+        let id = self.timeline.thread.as_str();
+        let parent = self.timeline.thread.parent();
+        let may_act = view.operate.is_some();
+        html! {
+            h1 { code { (inline(id)) } }
+            @if let Some(actions) = self.actions {
+                (operate::thread_bar(view, id, actions))
+                div #pauses {
+                    @for pause in &self.pauses {
+                        p.note role="status" { (inline(&pauses::describe(pause))) }
+                    }
+                }
+            }
+            (waiting_page::needs_you(&self.waiting, &self.held, may_act))
+            (self.facts())
+            @if let Some(parent) = parent {
+                p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }
+            }
+        }
+    }
+
+    fn facts(&self) -> Markup {
+        let timeline = &self.timeline;
+        let spent = timeline.spent;
+        let is_open = is_open(timeline.status.as_str()) && self.actions.is_some();
+        let id = timeline.thread.as_str();
+        html! {
+            dl.facts {
+                div {
+                    dt { "Status" }
+                    dd {
+                        (thread_status::of_thread(timeline, &self.waiting))
+                        @if let Some(failure) = &self.failure { ": " (inline(failure)) }
+                    }
+                }
+                div { dt { "Opened" } dd { (moment(timeline.opened)) } }
+                div { dt { "By" } dd { (inline(self.opened_by())) } }
+                @if is_open {
+                    div { dt { "Open for" } dd { (length(Time::now().since(timeline.opened))) } }
+                } @else {
+                    div { dt { "Took" } dd { (length(timeline.updated.since(timeline.opened))) } }
+                }
+                div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
+                @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
+                @if spent.tokens > 0 || !spent.money.is_zero() {
+                    div {
+                        dt { "Cost" }
+                        dd {
+                            (cost(spent))
+                            @if !spent.money.is_zero() { " " (inline(self.currency().unwrap_or(""))) }
+                        }
+                    }
+                }
+                div {
+                    dt { "Config" }
+                    dd { a href=(super::super::config::path(id)) { "at its beginning" } }
+                }
+                div {
+                    dt { "Compare" }
+                    dd { a href=(super::super::compare::path(id)) { "with another thread" } }
+                }
+                @if let Some(fork) = &self.fork {
+                    div { dt { "Fork of" } dd { (fork_history::source_link(fork)) } }
+                }
+            }
+        }
+    }
+}
+
+/// Writes the cost of model calls. Tokens without a cost come from models whose config has no price.
+pub(in super::super) fn cost(spent: Spending) -> String {
+    match (spent.money.is_zero(), spent.tokens) {
+        (true, 0) => String::new(),
+        (true, _) => "no price".to_owned(),
+        (false, _) => spent.money.to_string(),
+    }
+}
+
+/// Returns the currency in which the model calls of a thread, or of the threads beneath it, were
+/// paid.
+fn currency_of(index: &IndexReader, thread: &ThreadId) -> Result<Option<String>, index::Error> {
+    let Some(position) = index.first_priced(thread)? else { return Ok(None) };
+    Ok(index.turn_at(position)?.and_then(|turn| turn.currency))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Money;
+
+    #[test]
+    fn tokens_without_a_cost_have_no_price() {
+        let spent = |tokens, money| cost(Spending { tokens, money: Money(money) });
+        assert_eq!(spent(0, 0), "");
+        assert_eq!(spent(948, 0), "no price");
+        assert_eq!(spent(948, 22_000_000), Money(22_000_000).to_string());
+    }
+}
