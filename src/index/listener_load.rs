@@ -76,8 +76,8 @@ impl IndexReader {
             Ok(ListenerLoad { listener: row.get(0)?, messages: row.get(1)?, ..Default::default() })
         })?;
         let queues = format!(
-            "SELECT l.text, count(*), min(c.ready) FROM call_row c \
-             JOIN name l ON l.n = c.listener WHERE {IS_QUEUED} GROUP BY 1"
+            "SELECT l.text, count(*), min(c.ready) FROM call_row c INDEXED BY call_open \
+             CROSS JOIN name l ON l.n = c.listener WHERE {IS_QUEUED} GROUP BY 1"
         );
         loads.extend(self.rows(&queues, &[], |row| {
             Ok(ListenerLoad {

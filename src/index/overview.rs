@@ -12,7 +12,7 @@ use super::{Error, IndexReader};
 /// SQL condition: the error `e` records that a person denied a call. Such a denial is no failure.
 /// An error without a call records an operation that NATS denied.
 pub(super) const IS_DENIAL: &str =
-    "e.call IS NOT NULL AND e.kind = (SELECT n FROM name WHERE text = 'denied')";
+    "e.call IS NOT NULL AND e.kind IS (SELECT n FROM name WHERE text = 'denied')";
 
 /// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, the
 /// same record contains an error for the attempt and an error for the call. Only the first of these

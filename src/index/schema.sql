@@ -144,6 +144,7 @@ CREATE TABLE call_row(
 
 CREATE INDEX call_thread ON call_row(thread, listener);
 CREATE INDEX call_failed ON call_row(n) WHERE how = 'failed';
+CREATE INDEX call_open ON call_row(n) WHERE closed IS NULL;
 
 -- One attempt to have a listener handle a call.
 CREATE TABLE delivery_row(

@@ -28,7 +28,7 @@ pub(super) fn of_tree(tree: &ListedTree) -> Markup {
 
 /// Draws the number of calls that people denied. A denial is a decision, and no error.
 pub(super) fn denials(number: u64) -> Markup {
-    html! { @if number > 0 { ", " span.denials { (count(number, "refusal")) } } }
+    html! { @if number > 0 { ", " span.denials { (count(number, "call")) " refused by a person" } } }
 }
 
 /// Draws the status of a thread. `waiting` contains the waiting calls of this thread, and may

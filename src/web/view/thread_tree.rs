@@ -176,7 +176,7 @@ fn content(
                         th.number scope="col" { "Threads" }
                         th.number scope="col" { "Messages" }
                         th.number scope="col" { "Turns" }
-                        th.number scope="col" { "Refused" }
+                        th.number scope="col" { "Gate refusals" }
                         th.number scope="col" { "Errors" }
                         th.number scope="col" { "Tokens" }
                         th.number scope="col" { (inline(&cost)) }
@@ -244,7 +244,7 @@ fn row(
             td.number data-label="Threads" { (unless_zero(branch.beneath)) }
             td.number data-label="Messages" { (grouped(branch.messages)) }
             td.number data-label="Turns" { (unless_zero(branch.turns)) }
-            td.number data-label="Refused" { (unless_zero(branch.refusals)) }
+            td.number data-label="Gate refusals" { (unless_zero(branch.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(branch.errors.saturating_sub(branch.denials))) }
             td.number data-label="Tokens" { (unless_zero(branch.tokens)) }
             td.number data-label="Cost" { (cost) }

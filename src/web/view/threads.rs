@@ -288,7 +288,7 @@ fn table(trees: &[ListedTree], caption: &str) -> Markup {
                         th scope="col" { "Changed" }
                         th.number scope="col" { "Took" }
                         th.number scope="col" { "Messages" }
-                        th.number scope="col" { "Refused" }
+                        th.number scope="col" { "Gate refusals" }
                         th.number scope="col" { "Errors" }
                         th.number scope="col" { "Tokens" }
                         th.number scope="col" { "Cost" }
@@ -325,7 +325,7 @@ fn row(tree: &ListedTree) -> Markup {
                     span.open { ", " (grouped(open - tree.waits.calls)) " in flight" }
                 }
             }
-            td.number data-label="Refused" { (unless_zero(tree.refusals)) }
+            td.number data-label="Gate refusals" { (unless_zero(tree.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(tree.errors.saturating_sub(tree.denials))) }
             td.number data-label="Tokens" { (unless_zero(tokens)) }
             td.number data-label="Cost" { (cost) }

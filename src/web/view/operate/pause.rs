@@ -268,7 +268,8 @@ fn details(
         }
         PauseVerb::PauseAndCancel => {
             "Work in flight is cancelled now: what a listener has not finished is lost, and its \
-             callers get a fault. Nothing more is handed over until it is resumed."
+             callers get a fault. A resume does not bring it back. Calls that wait for a person, for a \
+             timer or in a queue are not cancelled. Nothing more is handed over until it is resumed."
         }
         PauseVerb::Resume => "What waits is handed over, and timers that fell due fire in order.",
     };

@@ -1,6 +1,8 @@
 //! The receipt of a confirmed action: the record that the organism made of it, what it concerned,
 //! its person, and the call that waits next.
 
+use std::sync::Arc;
+
 use maud::{Markup, html};
 
 use super::super::layout::{inline, wrapped};
@@ -28,8 +30,12 @@ struct FoundReceipt {
 pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Markup {
     let person = context.person.clone();
     let find = move |_, index: &mut IndexReader| find(index, &request);
+    let view = Arc::clone(&context.view);
     let drawn = context.view.journals.query(find, move |answers| {
-        receipt(answers.into_iter().map(|found| found.answer).collect(), &person)
+        let found: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
+        // The frame of the page counts these calls, too.
+        view.present.set_waiting(found.iter().map(|found| found.left).sum());
+        receipt(&found, &person)
     });
     drawn.await.unwrap_or_else(|_| {
         html! { p.hint { "The page Actions shows the record of this action." } }
@@ -107,7 +113,7 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     }
 }
 
-fn receipt(found: Vec<FoundReceipt>, person: &ListenerName) -> Markup {
+fn receipt(found: &[FoundReceipt], person: &ListenerName) -> Markup {
     let left: u64 = found.iter().map(|found| found.left).sum();
     let next = found.iter().filter_map(|found| found.next.as_ref());
     let next = next.min_by_key(|(call, _)| (call.since, call.message));

@@ -163,7 +163,10 @@ fn a_call_that_its_failed_attempt_has_ended_is_one_error() {
     assert!(!listed.contains("href=\"/threads/sess-refused777\""), "{listed}");
     let all = view.page("/threads");
     let row = all.split("<tr>").find(|row| row.contains("href=\"/threads/sess-refused777\""));
-    assert!(text_of(&format!("<tr>{}", row.unwrap())).contains("1 refusal"), "{row:?}");
+    assert!(
+        text_of(&format!("<tr>{}", row.unwrap())).contains("1 call refused by a person"),
+        "{row:?}"
+    );
 }
 
 #[test]

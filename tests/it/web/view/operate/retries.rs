@@ -87,6 +87,7 @@ fn a_failed_message_is_retried_once_and_on_record() {
     }
     let [failures, retry] = ["The newest failures", "Can be retried"].map(|part| list.find(part));
     assert!(failures < retry, "the newest failures come first: {list}");
+    assert!(!list.contains("Nothing failed"), "no person has refused anything: {list}");
     let link = view.link("/refused", "Retry");
     assert_eq!(link, path(&message));
     assert_eq!(view.link(&format!("/messages/{message}"), "Retry"), link);
