@@ -617,6 +617,8 @@ pub const WEB_READ_BYTES: usize = 256 << 10;
 pub const WEB_RAW_CHARS: usize = 100_000;
 /// Maximum calls that wait for a person that the frame of a page counts, plus one.
 pub const WEB_WAITING_COUNTED: u64 = 100;
+/// Maximum time for which a page waits for the look for an organism.
+pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Shortest interval in which the web view looks for an organism on its host.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree for which the web view computes how the tree looked at an earlier

@@ -112,13 +112,13 @@ const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_
 /// in the SQLite index `tree_long`.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// SQL expression for why a failed tree failed. Looks at the first 100 failed calls into its root
+/// SQL expression for why a failed tree failed. Looks at the newest 100 failed calls into its root
 /// thread.
 static FAULT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "CASE WHEN r.status = 'failed' THEN (SELECT k.local || ': ' || substr(e.detail, 1, 160) \
          FROM (SELECT id FROM call_row WHERE thread = r.n AND how = 'failed' AND outside \
-         LIMIT 100) c CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
+         ORDER BY n DESC LIMIT 100) c CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
          CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1) END"
     )
 });
@@ -174,6 +174,9 @@ impl IndexReader {
     /// Returns errors of the index.
     pub fn trees(&self, filter: &TreeFilter, limit: usize) -> Result<Vec<ListedTree>, Error> {
         let listed = || -> rusqlite::Result<Vec<ListedTree>> {
+            // One view of the index for all queries, so that no tree moves between two ranges.
+            let db = self.connection();
+            let _view = db.is_autocommit().then(|| db.unchecked_transaction()).transpose()?;
             let conditions = self.conditions(filter)?;
             if conditions.is_rare {
                 let indexed = if conditions.is_costly { "INDEXED BY tree_cost" } else { "" };

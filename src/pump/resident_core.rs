@@ -4,6 +4,8 @@
 //! The step is pure and sees only memory. So the trees and keys that an event names are brought
 //! back before its step, and none leaves memory between a step and its effects.
 
+mod waiting_visits;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use crate::journal::sqlite::{RestingStore, StoredState};
 use crate::journal::{Error, HashedRecord, StateRecovery};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::thread::{Call, ClientKey, Fact, Record, State};
+use crate::thread::{ClientKey, Fact, Record, State};
 
 /// A core that moves trees and client keys out of memory when they exceed a limit. Only trees at
 /// rest and trees that wait may leave memory.
@@ -223,8 +225,8 @@ impl ResidentCore {
     /// Brings back the trees and client keys that the event reads, then processes the event as
     /// [`Core::step`] does.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Result<Step, Error> {
-        if self.core.may_request_previews(&event) {
-            self.recall_awaiting_previews()?;
+        if let Some(contracts) = self.core.contracts_with_previews(&event).cloned() {
+            self.recall_awaiting_previews(&contracts)?;
         }
         // Ordering rule: the use of a key names a tree.
         if let Some(key) = self.core.missing_key(&event) {
@@ -279,78 +281,6 @@ impl ResidentCore {
             .restore_tree(root, &text)
             .map_err(|detail| Error::Resting { name: format!("the tree {root}"), detail })?;
         Ok(true)
-    }
-
-    /// Applies a fact that concerns all trees to those that wait outside memory, and adds its
-    /// effects on them to `step`, if there is one. Brings back a bounded number of trees at a time,
-    /// and lets them leave again.
-    fn visit_waiting(&mut self, fact: &Fact, mut step: Option<&mut Step>) -> Result<(), Error> {
-        let outside: Vec<_> = self.core.waiting_outside().into_iter().collect();
-        for roots in outside.chunks(limits::RESTING_ROUND_MAX) {
-            for root in roots {
-                self.restore_tree(root)?;
-            }
-
-            let is_changed = Core::changes_all_trees(fact);
-            if is_changed {
-                self.core.follow_pauses_in(roots);
-            }
-            if let Some(step) = step.as_deref_mut() {
-                self.core.continue_waiting(step, fact, roots);
-            }
-            self.release_waiting(roots, is_changed);
-        }
-        Ok(())
-    }
-
-    /// Lets trees leave memory that were brought back to be visited. `is_changed` states whether
-    /// their texts in the working file are outdated. A tree that may not leave, or whose text cannot
-    /// be written, stays in memory.
-    fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
-        let Some(resting) = &mut self.resting else { return };
-        let state = self.core.state();
-        let (leaving, mut staying): (Vec<_>, Vec<_>) =
-            roots.iter().partition(|root| self.core.may_wait_outside(root));
-        let texts = leaving.iter().filter(|_| is_changed).filter_map(|root| {
-            let text = state.waiting_tree(root)?;
-            Some((root.as_str().to_owned(), text))
-        });
-
-        if let Err(error) = resting.store.put(&texts.collect::<Vec<_>>()) {
-            tracing::warn!("trees that wait stay in memory; retrying later: {error}");
-            staying.extend(&leaving);
-        } else {
-            leaving.iter().for_each(|root| self.core.release_tree(root));
-        }
-        staying.iter().for_each(|root| self.note_rest(root, &[]));
-    }
-
-    /// Brings back the waiting trees with a call that is held for an approval and has no preview.
-    fn recall_awaiting_previews(&mut self) -> Result<(), Error> {
-        let mut awaiting = BTreeSet::new();
-        self.visit_calls_outside(|call| {
-            if call.awaits_preview() {
-                awaiting.insert(call.thread.root());
-            }
-        })?;
-        for root in &awaiting {
-            self.recall_tree(root)?;
-        }
-        Ok(())
-    }
-
-    /// Reads the open calls of the trees that wait outside memory, and leaves these trees there.
-    pub fn visit_calls_outside(&self, mut visit: impl FnMut(&Call)) -> Result<(), Error> {
-        let Some(resting) = &self.resting else { return Ok(()) };
-        for root in self.core.waiting_outside() {
-            let Some(text) = resting.store.get(root.as_str())? else { continue };
-            let tree = self.core.state().tree_of_text(&text).map_err(|error| Error::Resting {
-                name: format!("the tree {root}"),
-                detail: error.to_string(),
-            })?;
-            tree.open_calls().for_each(&mut visit);
-        }
-        Ok(())
     }
 
     fn recall_key(&mut self, key: &ClientKey) -> Result<(), Error> {

@@ -19,10 +19,11 @@ pub fn file_digest(source: &Path) -> io::Result<Digest> {
 }
 
 /// Copies a file, and returns the digest of the copied bytes. Only the user of this process may
-/// read the copy.
+/// read the copy, which must not exist yet.
 pub fn copy_with_digest(source: &Path, copy: &Path) -> io::Result<Digest> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    // A leftover could have wider permissions.
+    options.write(true).create_new(true).mode(0o600);
     digest_blocks(&File::open(source)?, Some(&options.open(copy)?))
 }
 
@@ -61,11 +62,14 @@ fn digest_blocks(source: &File, copy: Option<&File>) -> io::Result<Digest> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(limits::SNAPSHOT_THREADS_MAX);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(hash_some)).collect();
-        let ended = threads.into_iter().map(|thread| {
+        // This thread takes part, so the work is also done where no other thread can be started.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, hash_some).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = hash_some();
+        let ended = others.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
         });
-        ended.collect::<io::Result<()>>()
+        ended.chain([own]).collect::<io::Result<()>>()
     })?;
 
     let digests = digests.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -94,8 +98,10 @@ mod tests {
             let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
             std::fs::write(&source, &bytes).unwrap();
             let digest = copy_with_digest(&source, &copy).unwrap();
+            assert!(copy_with_digest(&source, &copy).is_err(), "a leftover is not used");
             assert!(std::fs::read(&copy).unwrap() == bytes, "{length} bytes");
             assert_eq!(file_digest(&source).unwrap(), digest);
+            std::fs::remove_file(&copy).unwrap();
             known.push(digest);
         }
         known.sort_unstable();

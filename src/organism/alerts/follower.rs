@@ -33,8 +33,10 @@ enum AlertTaskResult {
     Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
     /// The command for this report has ended.
     Run(AlertReport, Result<(), String>),
-    /// The pump has named the calls that wait for a person.
+    /// The pump has named some of the calls that wait for a person.
     Waiting(Vec<HeldRequest>),
+    /// The pump has named all calls that waited for a person when the follower began.
+    AllWaitingSent,
 }
 
 /// Next step of the follower when a report is durable.
@@ -258,9 +260,13 @@ impl AlertFollower {
         let results = self.results.0.clone();
         drop(tokio::spawn(async move {
             let Ok(mut held) = pump.held_calls().await else { return };
-            while let Ok(Some(batch)) = held.next_batch().await {
-                // The send fails if the follower has ended.
-                results.send(AlertTaskResult::Waiting(batch)).ok();
+            loop {
+                // A send fails if the follower has ended.
+                match held.next_batch().await {
+                    Ok(Some(batch)) => drop(results.send(AlertTaskResult::Waiting(batch))),
+                    Ok(None) => return drop(results.send(AlertTaskResult::AllWaitingSent)),
+                    Err(_) => return,
+                }
             }
         }));
     }
@@ -342,8 +348,8 @@ impl AlertFollower {
                     let since = (request.time, self.read);
                     self.rules.recall_waiting(CallId(request.id), hold, since, found);
                 }
-                self.knows_waiting = true;
             }
+            AlertTaskResult::AllWaitingSent => self.knows_waiting = true,
         }
     }
 

@@ -2,9 +2,11 @@
 //! rest, and trees whose open calls wait for persons or timers alone.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::event::{Alarm, Cancellation, Event, Submission, Target};
 use super::{Core, Step};
+use crate::contract::Contracts;
 use crate::ids::{Attempt, CallId, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
@@ -85,16 +87,17 @@ impl Core {
         }
     }
 
-    /// Whether `event` is the boot of a pump or the reload of a config, and at least one listener
-    /// gives previews according to that config. If so, the step for `event` may request the preview
-    /// of any held call.
-    pub fn may_request_previews(&self, event: &Event) -> bool {
+    /// Returns the contracts of a start or reload by which some listener gives previews. The step may
+    /// then hand over requests for previews of the listener's held calls. Returns `None` for other
+    /// events and contracts.
+    pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
             Event::Reload(request) => &request.config.contracts,
-            _ => return false,
+            _ => return None,
         };
-        contracts.iter().any(|contract| contract.previews.is_some())
+        let gives_previews = contracts.iter().any(|contract| contract.previews.is_some());
+        gives_previews.then_some(contracts)
     }
 
     /// Returns the trees that contain calls whose hand-over is recorded in `record`, except the

@@ -325,17 +325,13 @@ impl Pump {
         Ok(held.map(|call| call.thread.clone()))
     }
 
-    /// Returns those of these calls that are held. Reads no other trees than those of the calls, and
-    /// lets the trees leave memory again that a limit does not permit to stay.
-    fn held_requests(&mut self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
+    /// Returns those of these calls that are held. Trees that wait outside memory stay there.
+    fn held_requests(&self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
         let mut held = Vec::new();
         for call in calls {
-            self.recall_tree_of(*call)?;
-            let open = self.core.state().call(*call);
-            held.extend(open.and_then(|call| self.held_request(call)));
+            let open = self.core.open_call(*call)?;
+            held.extend(open.and_then(|call| self.held_request(&call)));
         }
-
-        self.core.let_rest();
         Ok(held)
     }
 

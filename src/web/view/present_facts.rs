@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::ViewState;
+use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
@@ -60,7 +61,11 @@ impl PresentFacts {
         }
 
         let transport = SocketTransport::new(&self.data, Handshake::default());
-        let is_stopped = matches!(transport.locate().await, Ok(false));
+        let located = tokio::time::timeout(limits::WEB_LOOK_TIMEOUT, transport.locate()).await;
+        // A connection also fails for a user who may not open the socket, or while the socket is
+        // busy. The lock shows that an organism runs all the same.
+        let is_absent = matches!(located, Ok(Ok(false)));
+        let is_stopped = is_absent && lock_holder(&self.data) == LockHolder::Nobody;
         self.is_stopped.store(is_stopped, Ordering::Relaxed);
     }
 }

@@ -15,7 +15,7 @@ use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index::{self, IndexReader, WaitingMessage};
 use crate::limits;
 use crate::service::ServiceRequest;
-use crate::thread::{Decision, Fact, Input, PauseAction, PauseTarget, Record};
+use crate::thread::{Decision, DecisionOrigin, Fact, Input, PauseAction, PauseTarget, Record};
 
 /// The facts of one journal about an action.
 struct FoundReceipt {
@@ -94,16 +94,26 @@ fn newest_record(
     Ok(newest.find(|record| is_record_of(&record.input, request)))
 }
 
+/// Whether the request led to this input. Of two requests about one thing, only one has the given
+/// signature or note.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
-        (Input::Decided { message, .. }, ServiceRequest::Decide(decision)) => {
+        (
+            Input::Decided { message, decision: recorded, origin, .. },
+            ServiceRequest::Decide(decision),
+        ) => {
             *message == decision.message
+                && recorded.verb() == decision.what.verb()
+                && is_of(origin.as_ref(), decision.origin.as_ref())
         }
-        (Input::Cancel { thread, .. }, ServiceRequest::Cancel { thread: cancelled, .. }) => {
-            thread == cancelled
-        }
-        (Input::Pause(PauseAction { verb, target, .. }), ServiceRequest::Pause(pause)) => {
-            *verb == pause.verb && *target == pause.target
+        (
+            Input::Cancel { thread, origin, .. },
+            ServiceRequest::Cancel { thread: cancelled, origin: sent, .. },
+        ) => thread == cancelled && is_of(origin.as_ref(), sent.as_ref()),
+        (Input::Pause(PauseAction { verb, target, origin, .. }), ServiceRequest::Pause(pause)) => {
+            *verb == pause.verb
+                && *target == pause.target
+                && is_of(origin.as_ref(), pause.origin.as_ref())
         }
         (Input::Fork(fork), ServiceRequest::Fork(request)) => fork.thread == request.thread,
         (Input::OperatorRetry(retry), ServiceRequest::Retry(request)) => {
@@ -111,6 +121,14 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a recorded origin can be that of a request. The organism adds the user of the operating
+/// system, and shortens the note.
+fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {
+    let sent = sent.cloned().unwrap_or_default().shortened();
+    let recorded = recorded.cloned().unwrap_or_default();
+    recorded.note == sent.note && recorded.signature == sent.signature
 }
 
 fn receipt(found: &[FoundReceipt], person: &ListenerName) -> Markup {

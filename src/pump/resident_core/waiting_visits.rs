@@ -1,0 +1,110 @@
+//! Visits of the trees that wait outside memory: for a step that concerns all trees, and for
+//! queries.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::ResidentCore;
+use crate::contract::Contracts;
+use crate::ids::{CallId, ThreadId};
+use crate::journal::Error;
+use crate::limits;
+use crate::pump::core::{Core, Step};
+use crate::thread::{Call, Fact};
+
+impl ResidentCore {
+    /// Applies a fact that concerns all trees to those that wait outside memory, and adds its
+    /// effects on them to `step`, if there is one. Brings back a bounded number of trees at a time,
+    /// and lets them leave again.
+    pub(super) fn visit_waiting(
+        &mut self,
+        fact: &Fact,
+        mut step: Option<&mut Step>,
+    ) -> Result<(), Error> {
+        let outside: Vec<_> = self.core.waiting_outside().into_iter().collect();
+        for roots in outside.chunks(limits::RESTING_ROUND_MAX) {
+            for root in roots {
+                self.restore_tree(root)?;
+            }
+
+            let is_changed = Core::changes_all_trees(fact);
+            if is_changed {
+                self.core.follow_pauses_in(roots);
+            }
+            if let Some(step) = step.as_deref_mut() {
+                self.core.continue_waiting(step, fact, roots);
+            }
+            self.release_waiting(roots, is_changed);
+        }
+        Ok(())
+    }
+
+    /// Lets trees leave memory that were brought back to be visited. `is_changed` states whether
+    /// their texts in the working file are outdated. A tree that may not leave, or whose text cannot
+    /// be written, stays in memory.
+    fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
+        let Some(resting) = &mut self.resting else { return };
+        let state = self.core.state();
+        let (leaving, mut staying): (Vec<_>, Vec<_>) =
+            roots.iter().partition(|root| self.core.may_wait_outside(root));
+        let texts = leaving.iter().filter(|_| is_changed).filter_map(|root| {
+            let text = state.waiting_tree(root)?;
+            Some((root.as_str().to_owned(), text))
+        });
+
+        if let Err(error) = resting.store.put(&texts.collect::<Vec<_>>()) {
+            tracing::warn!("trees that wait stay in memory; retrying later: {error}");
+            staying.extend(&leaving);
+        } else {
+            leaving.iter().for_each(|root| self.core.release_tree(root));
+        }
+        staying.iter().for_each(|root| self.note_rest(root, &[]));
+    }
+
+    /// Brings back the waiting trees with a call that is held for an approval, has no preview, and
+    /// whose listener gives previews.
+    pub(super) fn recall_awaiting_previews(&mut self, contracts: &Contracts) -> Result<(), Error> {
+        let mut awaiting = BTreeSet::new();
+        self.visit_calls_outside(|call| {
+            let gives_previews = || contracts.get(&call.callee)?.previews;
+            if call.awaits_preview() && gives_previews().is_some() {
+                awaiting.insert(call.thread.root());
+            }
+        })?;
+        for root in &awaiting {
+            self.recall_tree(root)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the open calls of the trees that wait outside memory, and leaves these trees there.
+    pub fn visit_calls_outside(&self, mut visit: impl FnMut(&Call)) -> Result<(), Error> {
+        let Some(resting) = &self.resting else { return Ok(()) };
+        for root in self.core.waiting_outside() {
+            let Some(text) = resting.store.get(root.as_str())? else { continue };
+            let tree = self.core.state().tree_of_text(&text).map_err(|error| Error::Resting {
+                name: format!("the tree {root}"),
+                detail: error.to_string(),
+            })?;
+            tree.open_calls().for_each(&mut visit);
+        }
+        Ok(())
+    }
+
+    /// Returns an open call without bringing its tree back; `None` if the call is not open.
+    pub fn open_call(&self, id: CallId) -> Result<Option<Cow<'_, Call>>, Error> {
+        let state = self.core.state();
+        let Some(root) = state.calls.get(&id) else { return Ok(None) };
+        if let Some(tree) = state.trees.resident(root) {
+            return Ok(tree.call(id).map(Cow::Borrowed));
+        }
+
+        let Some(resting) = &self.resting else { return Ok(None) };
+        let Some(text) = resting.store.get(root.as_str())? else { return Ok(None) };
+        let tree = state.tree_of_text(&text).map_err(|error| Error::Resting {
+            name: format!("the tree {root}"),
+            detail: error.to_string(),
+        })?;
+        Ok(tree.call(id).cloned().map(Cow::Owned))
+    }
+}
