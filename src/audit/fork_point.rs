@@ -36,6 +36,7 @@ pub struct ForkPoint {
 #[derive(Debug, Clone)]
 pub struct PointRequest {
     pub sender: ListenerName,
+    pub recipient: ListenerName,
     /// The recorded payload; `None` if it is redacted.
     pub payload: Option<Payload>,
 }
@@ -44,7 +45,7 @@ impl PointRequest {
     fn of(request: &Message) -> Self {
         let is_whole = Digest::of(request.payload.as_str().as_bytes()) == request.payload.digest;
         let payload = is_whole.then(|| request.payload.clone());
-        Self { sender: request.from.clone(), payload }
+        Self { sender: request.from.clone(), recipient: request.to.clone(), payload }
     }
 }
 

@@ -245,7 +245,10 @@ async fn confirmed(
             let content = html! {
                 h1 { (title.trim_end_matches('?')) }
                 (content)
-                p.hint { "Sent in the name of " (inline(context.person.as_str())) "." }
+                p.hint {
+                    "Requested by " (inline(context.person.as_str())) ". The page "
+                    a href="/actions" { "Actions" } " shows each record of it, with its proof."
+                }
                 (ways_on(&back))
             };
             Ok((status, view.page(title, SECTION, &content)).into_response())

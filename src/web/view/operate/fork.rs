@@ -149,6 +149,14 @@ impl ForkDraft {
                 that the source has gets the recorded result; any other waits for an approval. \
                 Agents and workflows run anew, with budgets of the fork's own."
             }
+            @if let Some(request) = &self.point.request {
+                p {
+                    "The fork begins with the request of " (inline(request.sender.as_str()))
+                    " to " b { (inline(request.recipient.as_str())) } ". The source has no result for \
+                     a changed request: if " (inline(request.recipient.as_str())) " is a listener, \
+                     the request waits for an approval unless the listener is called for real."
+                }
+            }
             @if source.message != self.named {
                 p.note {
                     "No fork can begin at the message that you chose: this is the last place before \
