@@ -59,7 +59,9 @@ pub use result_pairs::{ResultPair, UnpairedResults, pair_results};
 pub use retry_messages::{
     EarlierAttempt, RetryMessage, earlier_attempts, retry_messages, retry_messages_with_id,
 };
-pub use retry_source::{RetryError, RetryObstacle, RetrySource};
+pub use retry_source::{
+    RetryError, RetryObstacle, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME,
+};
 pub use search::{SearchRequest, SearchResult, SearchedItem, search};
 pub use starting_request::{StartingRequest, starting_request};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};
@@ -73,4 +75,4 @@ pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};
 pub use turn_text::{TurnFinding, TurnText, turn_text};
 pub use verify::{VerifyOptions, verify, verify_with};
-pub use views::{BusyRefusals, MessageView, RefusalView, message_state};
+pub use views::{BusyRefusals, MessageView, RefusalView, element_name, message_state};

@@ -9,7 +9,7 @@ use crate::thread::{Closing, Fact, Input, Map, Record};
 use crate::xml::scan::attributes;
 
 /// Code of the `system-error` of a call whose last attempt was lost.
-const UNKNOWN_OUTCOME: &str = "unknown-outcome";
+pub const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
 /// A message that may be retried: a failed or cancelled call, or a refused submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl RetryObstacle {
     /// Returns the obstacle to a retry of the message with this id; `None` if a retry may succeed.
     /// `record` contains the message.
     pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
-        if let Some(refused) = RefusedSubmission::find(record, message) {
+        if let Some(refused) = SubmissionRefusal::find(record, message) {
             let rule = refused.refusal.rule;
             if !refused.is_whole() {
                 return Some(Self::Payload(RetryError::Incomplete));
@@ -81,16 +81,17 @@ impl RetryObstacle {
     }
 }
 
-/// A refused submission, as its record shows it.
-struct RefusedSubmission<'r> {
+/// The refusal of a submission, with the submission, as the record shows them.
+pub struct SubmissionRefusal<'r> {
     key: &'r Option<String>,
-    sender: &'r ListenerName,
-    thread: Option<&'r ThreadId>,
-    refusal: &'r Refusal,
+    pub sender: &'r ListenerName,
+    pub thread: Option<&'r ThreadId>,
+    pub refusal: &'r Refusal,
 }
 
-impl<'r> RefusedSubmission<'r> {
-    fn find(record: &'r Record, message: MessageId) -> Option<Self> {
+impl<'r> SubmissionRefusal<'r> {
+    /// Returns the refusal of the submission `message`; `None` if the record contains no such refusal.
+    pub fn find(record: &'r Record, message: MessageId) -> Option<Self> {
         let key = match &record.input {
             Input::Submitted { id, key, .. } if *id == message => key,
             _ => return None,
@@ -118,11 +119,11 @@ impl RetrySource {
     ) -> Result<Result<Self, RetryError>, Error> {
         let Some(sealed) = reader.record(position)? else { return Ok(Err(RetryError::Missing)) };
         let record = &sealed.record;
-        if let Some(refused) = RefusedSubmission::find(record, message) {
+        if let Some(refused) = SubmissionRefusal::find(record, message) {
             if !refused.is_whole() {
                 return Ok(Err(RetryError::Incomplete));
             }
-            let RefusedSubmission { key, sender, thread, refusal } = refused;
+            let SubmissionRefusal { key, sender, thread, refusal } = refused;
             return Ok(Ok(Self {
                 message,
                 record: position,

@@ -186,7 +186,7 @@ impl RefusalView {
             head: refusal.head.clone(),
             payload: match &refusal.name {
                 Some(name) => Some(name.local.to_string()),
-                None => name_in(&refusal.head).map(str::to_owned),
+                None => element_name(&refusal.head).map(str::to_owned),
             },
         }
     }
@@ -194,7 +194,7 @@ impl RefusalView {
 
 /// Returns the local name of the element with which a text begins. The rest of the text may be
 /// malformed.
-fn name_in(text: &str) -> Option<&str> {
+pub fn element_name(text: &str) -> Option<&str> {
     let tag = text.trim_start().strip_prefix('<')?;
     let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '/'))?;
     let name = tag.get(..end)?;
@@ -205,7 +205,7 @@ fn name_in(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::name_in;
+    use super::element_name;
 
     #[test]
     fn a_refused_text_names_its_payload_if_it_begins_with_an_element() {
@@ -219,7 +219,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(name_in(text), expected, "{text}");
+            assert_eq!(element_name(text), expected, "{text}");
         }
     }
 }

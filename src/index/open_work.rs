@@ -51,8 +51,8 @@ impl OpenWorkCounts {
 }
 
 impl IndexReader {
-    /// Counts the open calls that `filter` selects, but not more than `most`. Takes time only for trees with
-    /// open calls, however many trees have ended.
+    /// Counts the open calls that `filter` selects, up to `most`. Reads no ended call, except for a
+    /// filter by thread, which also reads the ended calls of threads with open ones.
     pub fn open_work(&self, filter: &WorkFilter, most: u64) -> Result<OpenWorkCounts, Error> {
         let call = format!(
             "SELECT r.id, EXISTS (SELECT 1 FROM hold_row h INDEXED BY hold_open \
@@ -60,20 +60,18 @@ impl IndexReader {
              EXISTS (SELECT 1 FROM delivery_row d WHERE d.call = c.n AND d.ended IS NULL), \
              ({IS_QUEUED})"
         );
-        let trees = "FROM tree_row s INDEXED BY tree_status \
-                     CROSS JOIN thread_row r ON r.n = s.n \
-                     CROSS JOIN thread_row t ON t.tree = s.n AND t.open_calls > 0 \
-                     CROSS JOIN call_row c ON c.thread = t.n AND c.closed IS NULL";
-        let open = "s.status IN ('running', 'draining')";
+        let open = "FROM call_row c INDEXED BY call_open \
+                    CROSS JOIN thread_row t ON t.n = c.thread \
+                    CROSS JOIN thread_row r ON r.n = t.tree WHERE c.closed IS NULL";
         let limit = most.saturating_add(1);
         let rows = match filter {
             WorkFilter::All => {
-                let sql = format!("{call} {trees} WHERE {open} LIMIT ?1");
+                let sql = format!("{call} {open} LIMIT ?1");
                 self.rows(&sql, &[&limit], call_state)?
             }
             WorkFilter::Listener(listener) => {
                 let named = "c.listener = (SELECT n FROM name WHERE text = ?2)";
-                let sql = format!("{call} {trees} WHERE {open} AND {named} LIMIT ?1");
+                let sql = format!("{call} {open} AND {named} LIMIT ?1");
                 self.rows(&sql, &[&limit, listener], call_state)?
             }
             WorkFilter::Thread(thread) => {

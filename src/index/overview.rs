@@ -21,6 +21,18 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
 
+/// Returns the SQL query for the name of the last fault that ended a call into a thread from outside,
+/// with the first `chars` characters of its details. `thread` is an SQL expression for the number of
+/// the thread. Looks at the newest 100 failed calls.
+pub(super) fn last_failure(thread: &str, chars: u32) -> String {
+    format!(
+        "SELECT k.local || ': ' || substr(e.detail, 1, {chars}) FROM (SELECT id FROM call_row \
+         WHERE thread = {thread} AND how = 'failed' AND outside ORDER BY n DESC LIMIT 100) c \
+         CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
+         CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1"
+    )
+}
+
 /// A failure of an attempt or of a call, or an operation that NATS denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedError {

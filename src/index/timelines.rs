@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::envelope::{Money, Spending};
 use crate::ids::{MessageId, Position, ThreadId};
 
-use super::overview::IS_FAILURE;
+use super::overview::last_failure;
 use super::{Error, IndexReader};
 
 /// Totals of the timeline of one thread.
@@ -31,6 +31,9 @@ pub struct TimelineSummary {
 /// SQL condition that selects a thread and all threads beneath it, whose ids sort between `id.` and
 /// `id/`.
 const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
+
+/// Maximum characters of the details of a thread's failure.
+const FAILURE_CHARS: u32 = 300;
 
 impl IndexReader {
     /// Returns the totals of a thread; `None` if there is no such thread.
@@ -66,15 +69,9 @@ impl IndexReader {
     }
 
     /// Returns why the thread failed: the name of the last fault that ended a call into the thread,
-    /// with the beginning of its details. Looks at the newest 100 failed calls.
+    /// with the beginning of its details.
     pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
-        let sql = format!(
-            "SELECT k.local || ': ' || substr(e.detail, 1, 300) FROM (SELECT id FROM call_row \
-             WHERE thread = (SELECT n FROM thread_row WHERE id = ?1) AND how = 'failed' \
-             AND outside ORDER BY n DESC LIMIT 100) c \
-             CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
-             CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1"
-        );
+        let sql = last_failure("(SELECT n FROM thread_row WHERE id = ?1)", FAILURE_CHARS);
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))
     }
 

@@ -10,7 +10,7 @@ use crate::envelope::Money;
 use crate::ids::{Position, ThreadId};
 use crate::limits;
 
-use super::overview::IS_FAILURE;
+use super::overview::last_failure;
 use super::threads::TreeNameRole;
 use super::waiting::{HoldCount, hold_of};
 use super::words::match_query;
@@ -112,16 +112,13 @@ const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_
 /// in the SQLite index `tree_long`.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// SQL expression for why a failed tree failed. Looks at the newest 100 failed calls into its root
-/// thread.
+/// SQL expression for why a failed tree failed.
 static FAULT: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "CASE WHEN r.status = 'failed' THEN (SELECT k.local || ': ' || substr(e.detail, 1, 160) \
-         FROM (SELECT id FROM call_row WHERE thread = r.n AND how = 'failed' AND outside \
-         ORDER BY n DESC LIMIT 100) c CROSS JOIN error_row e ON e.call = c.id AND {IS_FAILURE} \
-         CROSS JOIN name k ON k.n = e.kind ORDER BY e.n DESC LIMIT 1) END"
-    )
+    format!("CASE WHEN r.status = 'failed' THEN ({}) END", last_failure("r.n", FAULT_CHARS))
 });
+
+/// Maximum characters of a fault's details in a list.
+const FAULT_CHARS: u32 = 160;
 
 /// Selects the first tree whose number is at least the parameter: its number, the time at which it
 /// was opened, and the position of its first record. Trees are numbered as they are opened.

@@ -217,12 +217,8 @@ impl State {
 
     /// Starts and stops the times of all trees in memory after a pause began or ended.
     fn follow_pauses_in_all(&mut self) {
-        let core_version = self.core_version;
-        let is_paused = !self.pauses.is_empty();
-        for tree in self.trees.values_mut() {
-            tree.follow_pauses(&self.pauses, self.time);
-            tree.follow_people(self.time, core_version, is_paused);
-        }
+        let roots = self.roots_in_memory();
+        self.follow_pauses_in(&roots);
     }
 
     /// Starts and stops the times of these trees after the latest record began or ended a pause

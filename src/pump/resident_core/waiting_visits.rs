@@ -10,7 +10,7 @@ use crate::ids::{CallId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{Core, Step};
-use crate::thread::{Call, Fact};
+use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
     /// Applies a fact that concerns all trees to those that wait outside memory, and adds its
@@ -79,14 +79,9 @@ impl ResidentCore {
 
     /// Reads the open calls of the trees that wait outside memory, and leaves these trees there.
     pub fn visit_calls_outside(&self, mut visit: impl FnMut(&Call)) -> Result<(), Error> {
-        let Some(resting) = &self.resting else { return Ok(()) };
         for root in self.core.waiting_outside() {
-            let Some(text) = resting.store.get(root.as_str())? else { continue };
-            let tree = self.core.state().tree_of_text(&text).map_err(|error| Error::Resting {
-                name: format!("the tree {root}"),
-                detail: error.to_string(),
-            })?;
-            tree.open_calls().for_each(&mut visit);
+            let tree = self.tree_outside(&root)?;
+            tree.iter().flat_map(Tree::open_calls).for_each(&mut visit);
         }
         Ok(())
     }
@@ -95,16 +90,23 @@ impl ResidentCore {
     pub fn open_call(&self, id: CallId) -> Result<Option<Cow<'_, Call>>, Error> {
         let state = self.core.state();
         let Some(root) = state.calls.get(&id) else { return Ok(None) };
-        if let Some(tree) = state.trees.resident(root) {
-            return Ok(tree.call(id).map(Cow::Borrowed));
+        match state.trees.resident(root) {
+            Some(tree) => Ok(tree.call(id).map(Cow::Borrowed)),
+            None => {
+                let tree = self.tree_outside(root)?;
+                Ok(tree.and_then(|tree| tree.call(id).cloned()).map(Cow::Owned))
+            }
         }
+    }
 
+    /// Reads a tree that waits outside memory, and leaves it there.
+    fn tree_outside(&self, root: &ThreadId) -> Result<Option<Tree>, Error> {
         let Some(resting) = &self.resting else { return Ok(None) };
         let Some(text) = resting.store.get(root.as_str())? else { return Ok(None) };
-        let tree = state.tree_of_text(&text).map_err(|error| Error::Resting {
+        let tree = self.core.state().tree_of_text(&text);
+        tree.map(Some).map_err(|error| Error::Resting {
             name: format!("the tree {root}"),
             detail: error.to_string(),
-        })?;
-        Ok(tree.call(id).cloned().map(Cow::Owned))
+        })
     }
 }

@@ -5,22 +5,18 @@
 use std::sync::Arc;
 
 use super::super::ViewState;
-use crate::audit::{RetryMessage, RetrySource};
+use crate::audit::{RetryMessage, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME, element_name};
 use crate::config::{self, ConfigEnvironment};
 use crate::contract::Meaning;
-use crate::envelope::{Refusal, RefusalRule};
+use crate::envelope::RefusalRule;
 use crate::ids::{ListenerName, MessageId, ThreadId};
 use crate::index::{self, IndexReader, MessageSelector};
 use crate::limits;
 use crate::organism;
 use crate::pump::gate::Gate;
 use crate::thread::{Fact, Input, Record};
-use crate::xml::element::Element;
 
 use super::super::payload_text::payload_line;
-
-/// Code of the fault of a call whose last attempt was lost.
-const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
 /// The expected result of a retry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +33,8 @@ pub(in super::super) enum RetryOutlook {
 /// Content of the row of a message that may be retried.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct RetryFacts {
-    /// Local name of the payload; empty if the payload is not well-formed.
+    /// Local name of the payload; empty if the payload does not begin with
+    /// an element.
     pub name: String,
     /// Beginning of the payload on one line.
     pub payload: String,
@@ -89,7 +86,8 @@ impl RetryJudge {
         };
         let record = &sealed.record;
         let is_unknown = has_unknown_outcome(index, message, record)?;
-        if let Some((sender, thread, refusal)) = refused(record, message.id) {
+        if let Some(refused) = SubmissionRefusal::find(record, message.id) {
+            let SubmissionRefusal { sender, thread, refusal, .. } = refused;
             let retried = RetriedPayload {
                 text: &refusal.head,
                 sender,
@@ -98,7 +96,7 @@ impl RetryJudge {
                 is_unknown,
             };
             return Ok(RetryFacts {
-                name: local_name(&refusal.head).unwrap_or_default(),
+                name: element_name(&refusal.head).unwrap_or_default().to_owned(),
                 payload: payload_line(&refusal.head),
                 thread: thread.cloned(),
                 detail: refusal.message.clone(),
@@ -175,7 +173,7 @@ impl RetryJudge {
 /// Returns the outlook after a refusal by `rule`; `None` if another moment, not another config,
 /// lifts the refusal.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
-    let name = local_name(retried.text).unwrap_or_else(|| "this payload".to_owned());
+    let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {
         RefusalRule::NotInVocabulary => {
             format!("refused again unless the config allows `{name}` from {}", retried.sender)
@@ -187,20 +185,6 @@ fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<Retr
         _ => return None,
     };
     Some(RetryOutlook::RefusedAgain(text))
-}
-
-/// Returns the sender, the thread and the refusal of a submission.
-fn refused(
-    record: &Record,
-    submission: MessageId,
-) -> Option<(&ListenerName, Option<&ThreadId>, &Refusal)> {
-    if !matches!(&record.input, Input::Submitted { id, .. } if *id == submission) {
-        return None;
-    }
-    record.facts.iter().find_map(|fact| match fact {
-        Fact::Refused { sender, thread, refusal, .. } => Some((sender, thread.as_ref(), refusal)),
-        _ => None,
-    })
 }
 
 /// Whether the outcome of the message, or of an earlier message that it retries, is unknown.
@@ -223,10 +207,6 @@ fn last_fault(index: &IndexReader, id: MessageId) -> Result<String, index::Error
     let Some(selector) = MessageSelector::parse(&id.to_string()) else { return Ok(String::new()) };
     let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(String::new()) };
     Ok(index.errors_of(&row)?.pop().map(|error| error.detail).unwrap_or_default())
-}
-
-fn local_name(text: &str) -> Option<String> {
-    Element::read(text).map(|element| element.name.local.to_string())
 }
 
 #[cfg(test)]
