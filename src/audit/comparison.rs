@@ -168,7 +168,7 @@ impl ThreadComparison {
         [&self.left, &self.right].iter().any(|side| is_open_phase(side.status.as_str()))
     }
 
-    /// Says whether the results are equal, or which thread has not ended. `names` are the names of
+    /// States whether the results are equal, or which thread has not ended. `names` are the names of
     /// the two threads.
     pub fn result_verdict(&self, names: [&str; 2]) -> String {
         let sides = names.into_iter().zip([&self.left, &self.right]);

@@ -10,7 +10,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, table};
-use super::operate::{RetryJudge, retry_judge};
+use super::operate::{RetryPredictor, retry_predictor};
 use super::payload_text::MessageWithPayload;
 use super::retry_list::{self, FoundRetries, RetryList, RetryPage};
 use super::url_query::UrlQuery;
@@ -39,9 +39,9 @@ struct Faults {
 pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
     let page = RetryPage::read(&UrlQuery::parse(uri.query().unwrap_or_default()));
     let wanted = page.clone();
-    let judge = retry_judge(&view).await;
+    let predictor = retry_predictor(&view).await;
     view.respond(
-        move |_, index| find(index, &wanted, &judge),
+        move |_, index| find(index, &wanted, &predictor),
         move |view, answers| {
             let mut faults = Faults::default();
             let mut retries = Vec::new();
@@ -85,7 +85,7 @@ struct FoundFaults {
 fn find(
     index: &IndexReader,
     page: &RetryPage,
-    judge: &RetryJudge,
+    predictor: &RetryPredictor,
 ) -> Result<FoundFaults, crate::index::Error> {
     let query = StatsQuery { by: KEYS.to_vec(), since: None, until: None };
     Ok(FoundFaults {
@@ -93,8 +93,8 @@ fn find(
         counts: index.error_counts()?,
         denials: index.denial_counts()?,
         errors: newest_errors(index)?,
-        messages: page.find(index, judge)?,
-        unretriable: page.find_unretriable(index, judge)?,
+        messages: page.find(index, predictor)?,
+        unretriable: page.find_unretriable(index, predictor)?,
     })
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::layout::{inline, shown, table};
-use super::operate::{RetryFacts, RetryJudge, RetryOutlook};
+use super::operate::{RetryFacts, RetryOutlook, RetryPredictor};
 use super::url_query::UrlQuery;
 use super::{message, operate, record_entry, refused, thread};
 use crate::audit::amounts::count;
@@ -62,29 +62,33 @@ impl RetryPage {
 
     /// Finds the messages of one journal up to the end of the page, and one further message if
     /// there is a next page.
-    pub fn find(&self, index: &IndexReader, judge: &RetryJudge) -> Result<FoundRetries, Error> {
+    pub fn find(
+        &self,
+        index: &IndexReader,
+        predictor: &RetryPredictor,
+    ) -> Result<FoundRetries, Error> {
         let most = self.skipped + limits::WEB_PAGE_ROWS + 1;
-        with_facts(index, judge, retry_messages(index, &self.filter, most)?)
+        with_facts(index, predictor, retry_messages(index, &self.filter, most)?)
     }
 
     /// Finds, in one journal, the first messages whose retry can never succeed.
     pub fn find_unretriable(
         &self,
         index: &IndexReader,
-        judge: &RetryJudge,
+        predictor: &RetryPredictor,
     ) -> Result<FoundRetries, Error> {
         let filter = RetryFilter { is_unretriable: true, ..self.filter.clone() };
-        with_facts(index, judge, retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)?)
+        with_facts(index, predictor, retry_messages(index, &filter, limits::WEB_PAGE_ROWS + 1)?)
     }
 }
 
 fn with_facts(
     index: &IndexReader,
-    judge: &RetryJudge,
+    predictor: &RetryPredictor,
     messages: Vec<RetryMessage>,
 ) -> Result<FoundRetries, Error> {
     let with_facts = |message: RetryMessage| {
-        let facts = judge.facts(index, &message)?;
+        let facts = predictor.facts(index, &message)?;
         Ok((message, facts))
     };
     messages.into_iter().map(with_facts).collect()

@@ -1,8 +1,9 @@
 //! `organism threads`: filters by properties of trees, and pages.
 
-use organism::envelope::MessageKind;
+use organism::envelope::{Disposition, MessageKind};
+use organism::ids::CallId;
 use organism::journal::Journal as _;
-use organism::thread::Record;
+use organism::thread::{Closing, Fact, Record};
 
 use super::rows::{held_call, priced_turn};
 use super::{organism, text};
@@ -95,6 +96,26 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
     let row = shown.lines().nth(1).unwrap_or_default();
     let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
     assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
+}
+
+/// The failure of the attempt that ended a call says more than the fault of the call.
+#[test]
+fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
+    let mut script = Script::default();
+    let mut records = vec![script.boot(1)];
+    let (mut crashed, asked) = held_call(&mut script, "sess-crashed0");
+    crashed.truncate(5);
+    let call = CallId(asked);
+    let closed = Fact::CallClosed { call, how: Closing::Failed };
+    let disposed = Fact::Disposed { message: asked, how: Disposition::Failed };
+    crashed[4].facts.extend([closed, disposed]);
+    records.extend(crashed);
+    let place = Place::with(&mut records);
+
+    let output = organism(&place, &["threads", "--json"]);
+    let tree: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(tree["status"], "failed");
+    assert_eq!(tree["fault"], "crashed: crashed: signal 9");
 }
 
 /// A failed tree states its fault, so that a list need not be opened row by row.

@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use organism::bus::native_host::InlineHost;
 use organism::bus::{Delivery, Outcome};
-use organism::contract::{Contract, Role, TreeLimits};
+use organism::contract::{Contract, Contracts, Role, TreeLimits};
 use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest, Position, ThreadId};
 use organism::journal::StateRecovery;
 use organism::journal::sqlite::RestingStore;
 use organism::limits;
-use organism::pump::core::{Core, Event, PauseChange, Receipt, Standstill, Target};
+use organism::pump::core::{
+    Alarm, Core, CoreConfig, Effect, Event, PauseChange, Receipt, ReloadRequest, Standstill, Target,
+};
 use organism::pump::driver::{Handle, Pump};
 use organism::pump::{ResidencyLimits, ResidentCore};
-use organism::thread::{PauseAction, PauseTarget, PauseVerb};
+use organism::thread::{
+    OperatorAction, OperatorIdentity, OperatorVerb, PauseAction, PauseTarget, PauseVerb,
+};
 use uuid::Uuid;
 
 use super::world::{World, agent, client, listener, name, names, word};
@@ -229,6 +233,44 @@ fn a_pause_and_its_end_leave_the_trees_that_wait_outside_memory() {
     assert_eq!(world.result(calls[0]), "none", "the time of the pauses does not count");
     world.pass(Duration::from_secs(2));
     assert_ne!(world.result(calls[0]), "none");
+}
+
+/// A call that waits outside memory fails if a reload removes its listener, as in memory.
+#[test]
+fn a_reload_that_removes_a_listener_ends_the_calls_that_wait_outside_memory() {
+    let (world, calls) = waiting_for_a_person(None, 5);
+    let mut bounded =
+        ResidentCore::with_store(empty(&world), RestingStore::in_memory(), NOTHING_STAYS);
+    world.records.iter().for_each(|record| bounded.replay(record).unwrap());
+
+    let action = OperatorAction {
+        verb: OperatorVerb::Reload,
+        by: name("operator"),
+        who: OperatorIdentity::default(),
+        note: String::new(),
+        details: Vec::new(),
+    };
+    let contracts = Contracts::new(vec![client("desk", &[])]).unwrap();
+    let config = CoreConfig {
+        contracts: Arc::new(contracts),
+        limits: TreeLimits::default(),
+        schedules: None,
+        digest: Digest::of(b"another config"),
+    };
+    let request = ReloadRequest { ticket: Uuid::nil(), action, config, blobs: Vec::new() };
+    let position = Position(world.records.len() as u64 + 1);
+    let step = bounded.step(position, world.now, Event::Reload(Box::new(request))).unwrap();
+
+    let gone = step.effects.iter().filter_map(|effect| match effect {
+        Effect::Alarm { alarm: Alarm::Gone { call }, .. } => Some(*call),
+        _ => None,
+    });
+    let mut gone: Vec<_> = gone.collect();
+    gone.sort_unstable();
+    let mut expected = calls;
+    expected.sort_unstable();
+    assert_eq!(gone, expected);
+    assert_eq!(bounded.state().trees.len(), 1, "the tree of the organism");
 }
 
 #[test]

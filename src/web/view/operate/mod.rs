@@ -43,7 +43,7 @@ pub(super) use answer::answer_path;
 pub(super) use held_call::{approve_path, refuse_path};
 use pending::PendingActions;
 pub(super) use retry::{retry_all_path, retry_path};
-pub(super) use retry_outlook::{RetryFacts, RetryJudge, RetryOutlook, retry_judge};
+pub(super) use retry_outlook::{RetryFacts, RetryOutlook, RetryPredictor, retry_predictor};
 
 /// Options of a view in which a person may act.
 #[derive(Debug)]

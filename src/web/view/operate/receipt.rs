@@ -251,3 +251,38 @@ fn reason_of(input: &Input) -> Option<&str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::DecisionRequest;
+
+    fn origin(note: &str) -> Option<DecisionOrigin> {
+        Some(DecisionOrigin { note: note.to_owned(), ..DecisionOrigin::default() })
+    }
+
+    #[test]
+    fn a_receipt_is_not_that_of_another_decision_about_the_same_message() {
+        let message = MessageId(uuid::Uuid::from_u128(7));
+        let reason = || "no".to_owned();
+        let request = ServiceRequest::Decide(DecisionRequest {
+            message,
+            partition: None,
+            by: ListenerName::operator(),
+            what: Decision::Refuse { reason: reason() },
+            origin: origin("seen by ana"),
+        });
+        let recorded = |decision, origin| Input::Decided {
+            message,
+            by: ListenerName::operator(),
+            decision,
+            origin,
+        };
+
+        let refuse = || Decision::Refuse { reason: reason() };
+        assert!(is_record_of(&recorded(refuse(), origin("seen by ana")), &request));
+        assert!(!is_record_of(&recorded(refuse(), origin("seen by eve")), &request));
+        let approve = Decision::Approve { hash: "ab".to_owned(), preview: None };
+        assert!(!is_record_of(&recorded(approve, origin("seen by ana")), &request));
+    }
+}

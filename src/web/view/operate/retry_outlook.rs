@@ -45,14 +45,15 @@ pub(in super::super) struct RetryFacts {
     pub outlook: RetryOutlook,
 }
 
-/// The gate of the config in the file; without a gate, only the record tells what to expect.
+/// Predicts the results of retries by the gate of the config in the file. Without a gate, predicts
+/// them by the record alone.
 #[derive(Default)]
-pub(in super::super) struct RetryJudge {
+pub(in super::super) struct RetryPredictor {
     gate: Option<Gate>,
 }
 
-/// Returns the judge of retries in a view. The judge of a read-only view knows no config.
-pub(in super::super) async fn retry_judge(view: &ViewState) -> Arc<RetryJudge> {
+/// Returns the predictor for a view. The predictor of a read-only view has no gate.
+pub(in super::super) async fn retry_predictor(view: &ViewState) -> Arc<RetryPredictor> {
     let Some(access) = &view.operate else { return Arc::default() };
     let path = access.config.clone();
     let load = move || {
@@ -60,7 +61,7 @@ pub(in super::super) async fn retry_judge(view: &ViewState) -> Arc<RetryJudge> {
         organism::gate(config).ok()
     };
     let gate = tokio::task::spawn_blocking(load).await.ok().flatten();
-    Arc::new(RetryJudge { gate })
+    Arc::new(RetryPredictor { gate })
 }
 
 /// A recorded payload with everything on which the result of its retry depends.
@@ -74,8 +75,8 @@ struct RetriedPayload<'r> {
     is_unknown: bool,
 }
 
-impl RetryJudge {
-    /// Reads what a row shows of a message that may be retried.
+impl RetryPredictor {
+    /// Returns the content of the row of a message that may be retried.
     pub fn facts(
         &self,
         index: &IndexReader,
@@ -126,7 +127,7 @@ impl RetryJudge {
         })
     }
 
-    /// Judges in the same order as the organism: an unknown outcome first, then the gate, then the
+    /// Checks in the same order as the organism: an unknown outcome first, then the gate, then the
     /// attempts of the listeners that get the message.
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
@@ -218,7 +219,7 @@ mod tests {
         let sender = ListenerName::parse("desk").unwrap();
         let retried =
             RetriedPayload { text, sender: &sender, to: None, rule: Some(rule), is_unknown: false };
-        RetryJudge::default().outlook(&retried)
+        RetryPredictor::default().outlook(&retried)
     }
 
     #[test]
