@@ -10,6 +10,7 @@
 mod actions;
 mod branches;
 mod call_work;
+mod called_peers;
 mod calls;
 mod catch_up;
 mod duration_histogram;
@@ -41,6 +42,7 @@ mod words;
 
 pub use branches::ThreadBranch;
 pub use call_work::{CallWork, TurnWork, WorkKind, WorkSpan};
+pub use called_peers::{CalledPeer, CountedCalls};
 pub use duration_histogram::DurationHistogram;
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};
@@ -54,7 +56,7 @@ pub use lookup::{
     MessageSelector,
 };
 pub use open_work::{OpenWorkCounts, WorkFilter};
-pub use overview::{CalledPeer, ErrorCount, ListedAction, ListedError};
+pub use overview::{ErrorCount, ListedAction, ListedError};
 pub use pauses::IndexedPause;
 pub use reader::{IndexReader, read, read_if_current};
 pub use reader_pool::IndexReaderPool;

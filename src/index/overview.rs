@@ -1,5 +1,4 @@
-//! Reads overviews of a whole journal: failures, actions of people, callers with their peers, and
-//! open work.
+//! Reads overviews of a whole journal: failures, and actions of people.
 
 use rusqlite::Row;
 use uuid::Uuid;
@@ -75,18 +74,6 @@ pub struct ErrorCount {
     pub kind: String,
     pub listener: Option<String>,
     pub errors: u64,
-}
-
-/// The calls from one listener or client to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CalledPeer {
-    pub caller: String,
-    pub listener: String,
-    pub calls: u64,
-    /// Number of calls without a result.
-    pub open: u64,
-    /// Number of open calls that wait for a person, and are not handed over.
-    pub held: u64,
 }
 
 impl IndexReader {
@@ -169,23 +156,6 @@ impl IndexReader {
                 reason: row.get(10)?,
                 details: row.get(11)?,
                 payload: row.get(12)?,
-            })
-        })
-    }
-
-    /// Returns the calls between each caller and each listener that the caller has called.
-    pub fn called_peers(&self) -> Result<Vec<CalledPeer>, Error> {
-        let sql = "SELECT c.text, l.text, count(*), count(*) - count(r.closed), \
-                   sum(r.closed IS NULL AND EXISTS (SELECT 1 FROM hold_row h \
-                   INDEXED BY hold_open WHERE h.call = r.n AND h.ended IS NULL)) FROM call_row r \
-                   JOIN name c ON c.n = r.caller JOIN name l ON l.n = r.listener GROUP BY 1, 2";
-        self.rows(sql, &[], |row| {
-            Ok(CalledPeer {
-                caller: row.get(0)?,
-                listener: row.get(1)?,
-                calls: row.get(2)?,
-                open: row.get(3)?,
-                held: row.get(4)?,
             })
         })
     }

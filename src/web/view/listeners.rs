@@ -2,7 +2,7 @@
 //! peers that it may call and has called.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -19,7 +19,7 @@ use crate::audit::amounts::duration;
 use crate::audit::{Stats, StatsKey, StatsQuery, stats};
 use crate::clock::Time;
 use crate::config::{ConfigHistory, effective_config_of};
-use crate::index::{self, CalledPeer, IndexReader, ListedRefusal, ListenerLoad};
+use crate::index::{self, CalledPeer, CountedCalls, IndexReader, ListedRefusal, ListenerLoad};
 use crate::limits;
 
 const PATH: &str = "/listeners";
@@ -44,10 +44,32 @@ struct KnownListener {
 
 type ListenersByName = BTreeMap<String, KnownListener>;
 
+/// The calls of each partition that were counted so far, so that a page counts only later calls.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CallCounts {
+    /// Lock: held only to copy or replace the counts of a partition, not while calls are counted.
+    partitions: Arc<Mutex<BTreeMap<u32, CountedCalls>>>,
+}
+
+impl CallCounts {
+    fn called_peers(
+        &self,
+        partition: u32,
+        index: &IndexReader,
+    ) -> Result<Vec<CalledPeer>, index::Error> {
+        let counts = || self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = counts().get(&partition).cloned().unwrap_or_default();
+        let peers = index.called_peers(&mut counted)?;
+        counts().insert(partition, counted);
+        Ok(peers)
+    }
+}
+
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     let now = Time::now();
+    let counts = view.call_counts.clone();
     view.respond(
-        move |_, index| find(index, now),
+        move |partition, index| find(index, now, counts.called_peers(partition, index)?),
         move |view, answers| {
             let mut page = ListenersPage { now, ..ListenersPage::default() };
             answers.into_iter().for_each(|found| page.add(found.answer));
@@ -69,13 +91,17 @@ struct FoundListeners {
     refusals: Vec<ListedRefusal>,
 }
 
-fn find(index: &IndexReader, now: Time) -> Result<FoundListeners, index::Error> {
+fn find(
+    index: &IndexReader,
+    now: Time,
+    called: Vec<CalledPeer>,
+) -> Result<FoundListeners, index::Error> {
     let query = StatsQuery { by: vec![StatsKey::Listener], since: None, until: None };
     let time = i64::try_from(limits::WEB_RATE_TIME.as_micros()).unwrap_or(i64::MAX);
     let (loads, counted_since) = index.listener_loads(Time(now.0.saturating_sub(time)))?;
     Ok(FoundListeners {
         stats: stats(index, &query)?,
-        called: index.called_peers()?,
+        called,
         contracts: contracts(index),
         loads,
         counted_since,

@@ -76,6 +76,7 @@ use access::{GuardOptions, RequestGuard};
 use connection_peer::ConnectionPeer;
 use journals::{PartitionAnswer, ViewedJournals};
 use layout::{PageFrame, page};
+use listeners::CallCounts;
 use live::{GrowthFollower, SharedPages};
 use operate::OperateAccess;
 pub use operate::OperateOptions;
@@ -189,6 +190,7 @@ struct ViewState {
     growth: GrowthFollower,
     present: PresentFacts,
     shared_pages: SharedPages,
+    call_counts: CallCounts,
     /// Access of the person to actions; `None` if the view is read-only.
     operate: Option<OperateAccess>,
 }
@@ -231,6 +233,7 @@ impl WebView {
             present: PresentFacts::new(data.clone()),
             growth: GrowthFollower::start(data),
             shared_pages: SharedPages::default(),
+            call_counts: CallCounts::default(),
         });
         let serving = {
             let router = router(Arc::clone(&state));

@@ -78,6 +78,24 @@ fn costs_name_their_currency_and_the_costliest_threads() {
 }
 
 #[test]
+fn a_page_of_the_listeners_adds_later_calls_to_those_that_were_counted() {
+    let house = House::new();
+    let running = house.run();
+    let view = ViewServer::start(&house, &[]);
+    for calls in 1..=3 {
+        let sent = house.send_text(&say(&calls.to_string()), &[]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        let counted = format!("echo ({calls})");
+        until("the call is counted", || {
+            has_row(&view.page("/listeners"), &[&counted]).then_some(())
+        });
+    }
+    let sql = "SELECT count(*) AS calls FROM call WHERE caller = 'desk' AND listener = 'echo'";
+    assert_eq!(house.organism(&["sql", sql, "--json"]).json()[0]["calls"], 3);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
 fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
     let runs = AuditedRuns::shared();
     let view = ViewServer::start(&runs.house, &[]);

@@ -1,0 +1,79 @@
+//! Counts the calls between each caller and each listener that it has called.
+
+use std::collections::BTreeMap;
+
+use super::{Error, IndexReader};
+
+/// The calls from one listener or client to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CalledPeer {
+    pub caller: String,
+    pub listener: String,
+    pub calls: u64,
+    /// Number of calls without a result.
+    pub open: u64,
+    /// Number of open calls that wait for a person, and are not handed over.
+    pub held: u64,
+}
+
+/// Numbers of a caller and of a listener in the table of names.
+type PeerNumbers = (i64, i64);
+
+/// The calls of an index that were counted so far. A later count begins where this one ended,
+/// because the rows of calls are numbered in the order of the journal, and keep their peers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CountedCalls {
+    calls: BTreeMap<PeerNumbers, u64>,
+    /// Number of the last counted row.
+    last: i64,
+}
+
+/// Open calls of one pair, and those of them that wait for a person.
+#[derive(Debug, Clone, Copy, Default)]
+struct OpenCalls {
+    open: u64,
+    held: u64,
+}
+
+impl IndexReader {
+    /// Returns the calls between each caller and each listener that it has called. Reads the calls
+    /// after those in `counted`, and adds them.
+    pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
+        self.count_calls(counted).map_err(|error| self.failed(error))?;
+        let open = self.open_calls_by_peers()?;
+        let names = self.rows("SELECT n, text FROM name", &[], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        })?;
+        let names: BTreeMap<i64, String> = names.into_iter().collect();
+        let name = |number: &i64| names.get(number).cloned().unwrap_or_default();
+        let peer = |(peers, calls): (&PeerNumbers, &u64)| {
+            let OpenCalls { open, held } = open.get(peers).copied().unwrap_or_default();
+            let (caller, listener) = peers;
+            CalledPeer { caller: name(caller), listener: name(listener), calls: *calls, open, held }
+        };
+        Ok(counted.calls.iter().map(peer).collect())
+    }
+
+    /// Counts here, because SQLite would sort all calls to group them.
+    fn count_calls(&self, counted: &mut CountedCalls) -> rusqlite::Result<()> {
+        let sql = "SELECT caller, listener, n FROM call_row WHERE n > ?1 ORDER BY n";
+        let mut query = self.connection().prepare_cached(sql)?;
+        let mut rows = query.query([counted.last])?;
+        while let Some(row) = rows.next()? {
+            *counted.calls.entry((row.get(0)?, row.get(1)?)).or_default() += 1;
+            counted.last = row.get(2)?;
+        }
+        Ok(())
+    }
+
+    fn open_calls_by_peers(&self) -> Result<BTreeMap<PeerNumbers, OpenCalls>, Error> {
+        let sql = "SELECT caller, listener, count(*), sum(EXISTS (SELECT 1 FROM hold_row h \
+                   INDEXED BY hold_open WHERE h.call = r.n AND h.ended IS NULL)) \
+                   FROM call_row r INDEXED BY call_open WHERE r.closed IS NULL GROUP BY 1, 2";
+        let rows = self.rows(sql, &[], |row| {
+            let open = OpenCalls { open: row.get(2)?, held: row.get(3)? };
+            Ok(((row.get(0)?, row.get(1)?), open))
+        })?;
+        Ok(rows.into_iter().collect())
+    }
+}
