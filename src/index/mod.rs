@@ -57,7 +57,7 @@ pub use lookup::{
 };
 pub use open_work::{OpenWorkCounts, WorkFilter};
 pub use overview::{ErrorCount, ListedAction, ListedError};
-pub use pauses::IndexedPause;
+pub use pauses::{IndexedPause, PausedPart};
 pub use reader::{IndexReader, read, read_if_current};
 pub use reader_pool::IndexReaderPool;
 pub use retryable::{RetryCandidate, RetryFilter};

@@ -5,6 +5,8 @@ use std::fmt;
 use rusqlite::params;
 
 use super::fold::IndexFold;
+use super::threads::TreeNameRole;
+use super::trees::ListedTree;
 use super::{Error, IndexReader};
 use crate::clock::Time;
 use crate::thread::{Fact, Record};
@@ -31,6 +33,15 @@ impl fmt::Display for IndexedPause {
         write!(f, "paused since {since} by {person}: {target}")?;
         if note.is_empty() { Ok(()) } else { write!(f, " ({note})") }
     }
+}
+
+/// How much of a tree's open work pauses keep back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PausedPart {
+    /// All of it: everything is paused, or the root thread.
+    Whole,
+    /// The work of a subthread, or the calls to a listener.
+    Some,
 }
 
 /// Adds a row if `fact` begins a pause. If `fact` ends a pause, stores the end in the pause's row.
@@ -76,5 +87,58 @@ impl IndexReader {
             rows.collect()
         };
         found().map_err(|error| self.failed(error))
+    }
+
+    /// Sets, for each tree with open work, how much of this work the pauses in force keep back.
+    pub(super) fn mark_paused<'t>(
+        &self,
+        trees: impl IntoIterator<Item = &'t mut ListedTree>,
+    ) -> Result<(), Error> {
+        let pauses = self.pauses()?;
+        if pauses.is_empty() {
+            return Ok(());
+        }
+        for tree in trees.into_iter().filter(|tree| tree.is_open()) {
+            tree.pause = self.paused_part(tree, &pauses)?;
+        }
+        Ok(())
+    }
+
+    fn paused_part(
+        &self,
+        tree: &ListedTree,
+        pauses: &[IndexedPause],
+    ) -> Result<Option<PausedPart>, Error> {
+        let mut part = None;
+        for IndexedPause { target, .. } in pauses {
+            let thread = target.strip_prefix("thread ");
+            let listener = target.strip_prefix("listener ");
+            if target == "all" || thread == Some(tree.thread.as_str()) {
+                return Ok(Some(PausedPart::Whole));
+            }
+            let is_beneath = thread.and_then(|thread| thread.strip_prefix(tree.thread.as_str()));
+            let is_beneath = is_beneath.is_some_and(|label| label.starts_with('.'));
+            let is_called = match listener.filter(|_| part.is_none()) {
+                Some(listener) => self.has_open_call_to(&tree.thread, listener)?,
+                None => false,
+            };
+            if is_beneath || is_called {
+                part = Some(PausedPart::Some);
+            }
+        }
+        Ok(part)
+    }
+
+    /// Whether a listener has an open call in a tree.
+    fn has_open_call_to(&self, root: &str, listener: &str) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM thread_row r \
+                   CROSS JOIN name l ON l.text = ?2 \
+                   CROSS JOIN tree_name_row k ON k.role = ?3 AND k.name = l.n AND k.tree = r.n \
+                   CROSS JOIN thread_row t INDEXED BY thread_tree ON t.tree = r.n \
+                   CROSS JOIN call_row c INDEXED BY call_thread \
+                   ON c.thread = t.n AND c.listener = l.n AND c.closed IS NULL \
+                   WHERE r.id = ?1 AND t.open_calls > 0 LIMIT 1";
+        let role = TreeNameRole::Listener as i64;
+        Ok(!self.rows(sql, &[&root, &listener, &role], |_| Ok(()))?.is_empty())
     }
 }

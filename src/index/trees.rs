@@ -11,6 +11,7 @@ use crate::ids::{Position, ThreadId};
 use crate::limits;
 
 use super::overview::last_failure;
+use super::pauses::PausedPart;
 use super::threads::TreeNameRole;
 use super::waiting::{HoldCount, hold_of};
 use super::words::match_query;
@@ -70,12 +71,21 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
+    /// How much of the tree's open work the pauses in force keep back; `None` if nothing.
+    pub pause: Option<PausedPart>,
     /// Reason of the last failed call into the root thread, if the status is `failed`: the name of
     /// the fault and its details, shortened.
     pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
     pub head: Position,
+}
+
+impl ListedTree {
+    /// Whether work in the tree is open.
+    pub fn is_open(&self) -> bool {
+        matches!(self.status.as_str(), "running" | "draining")
+    }
 }
 
 /// A tree whose model calls have cost something.
@@ -188,7 +198,9 @@ impl IndexReader {
             }
             Ok(trees)
         };
-        listed().map_err(|error| self.failed(error))
+        let mut trees = listed().map_err(|error| self.failed(error))?;
+        self.mark_paused(&mut trees)?;
+        Ok(trees)
     }
 
     /// Returns the `limit` trees whose model calls have cost most, the costliest first. Reads only
@@ -440,6 +452,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
         request: row.get(17)?,
         request_local: row.get(18)?,
         first_words: row.get(19)?,
+        pause: None,
         fault: row.get(23)?,
         head: Position(row.get(20)?),
     })

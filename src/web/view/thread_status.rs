@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::audit::amounts::count;
 use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
-use crate::index::{HoldCount, ListedTree, WaitingMessage};
+use crate::index::{HoldCount, ListedTree, PausedPart, WaitingMessage};
 
 /// Draws the phase of a thread. While calls in the thread wait for people, draws this wait instead.
 pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
@@ -21,9 +21,18 @@ pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     }
 }
 
-/// Draws the status of a listed tree, and the number of calls in it that people denied.
+/// Draws the status of a listed tree, whether a pause keeps its work back, and the number of calls
+/// in it that people denied.
 pub(super) fn of_tree(tree: &ListedTree) -> Markup {
-    html! { (status(&tree.status, tree.waits)) (denials(tree.denials)) }
+    html! {
+        (status(&tree.status, tree.waits))
+        @match tree.pause {
+            Some(PausedPart::Whole) => { ", " span.paused { "paused" } },
+            Some(PausedPart::Some) => { ", " span.paused { "paused in part" } },
+            None => {},
+        }
+        (denials(tree.denials))
+    }
 }
 
 /// Draws the number of calls that people denied. A denial is a decision, and no error.

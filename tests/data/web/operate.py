@@ -118,6 +118,9 @@ def act(person, taken):
             if person.page.locator(".pauses li").count():
                 break
         person.picture("paused", taken)
+        person.open("/threads")
+        person.picture("threads-paused", taken)
+        person.open("/operate")
         person.page.locator(".pauses a").first.focus()
         person.use("link", "Resume")
         person.use("button", "Resume")

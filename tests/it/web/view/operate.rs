@@ -346,6 +346,13 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
     let page = until("the pause is indexed", || {
         Some(view.page(open)).filter(|page| page.contains("Paused since"))
     });
+    let status = |thread: &str| {
+        let page = view.page("/threads");
+        let row = page.split("<tr>").find(|row| row.contains(&format!("href=\"{thread}\"")));
+        let cell = row.unwrap().split("data-label=\"Status\"").nth(1).unwrap();
+        text_of(&format!("<td{}", cell.split("</td>").next().unwrap()))
+    };
+    assert_eq!([status(open), status(ended)], ["running, paused", "completed"]);
     assert_eq!(actions(&page), ["Resume", "Cancel its calls", "Pause and cancel"]);
     // The script replaces this part of an open page.
     let notes = page.split("<div id=\"pauses\">").nth(1).unwrap().split("</div>").next().unwrap();

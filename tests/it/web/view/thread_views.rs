@@ -229,6 +229,8 @@ fn the_timeline_shows_a_queued_call_that_the_page_of_the_listeners_counts() {
 
     let queue = queue_of(&view, "solo");
     assert!(queue.starts_with("1 for "), "{queue}");
+    let list = view.page("/threads");
+    assert!(list.contains(", <span class=\"paused\">paused in part</span>"), "{list}");
 }
 
 /// The page of a prompt names all payloads that the turn wrote, what the turn took, and the way to
