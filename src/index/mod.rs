@@ -13,6 +13,7 @@ mod call_work;
 mod called_peers;
 mod calls;
 mod catch_up;
+mod costly_trees;
 mod duration_histogram;
 mod events;
 mod file;
@@ -45,6 +46,7 @@ pub use call_work::{CallWork, TurnWork, WorkKind, WorkSpan};
 pub use called_peers::{CalledPeer, CountedCalls};
 pub use duration_histogram::DurationHistogram;
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
+pub use costly_trees::CostlyTree;
 pub use follow::{FollowResult, follow};
 pub use hours::{
     AttemptTimes, EventNames, EventTotals, HOUR_MICROS, NO_NAME, TurnUsage, hour_of, hour_span,
@@ -65,7 +67,7 @@ pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
 pub use thread_pages::ThreadPageRows;
 pub use timelines::TimelineSummary;
-pub use trees::{CostlyTree, ListedTree, TreeFilter};
+pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
 pub use waiting::{HoldCount, WaitingMessage, WaitingTree};
 

@@ -88,15 +88,7 @@ impl ListedTree {
     }
 }
 
-/// A tree whose model calls have cost something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CostlyTree {
-    pub tree: ListedTree,
-    /// Currency of one of the model calls in the tree.
-    pub currency: Option<String>,
-}
-
-const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.messages, r.settled, \
+pub(super) const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.messages, r.settled, \
                        r.refusals, r.errors, r.held, r.turns, r.tokens_in, r.tokens_out, \
                        r.tokens_charged, r.cost, r.opened, r.updated, \
                        (SELECT text FROM name WHERE n = t.requested_by), \
@@ -105,7 +97,7 @@ const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records, r.message
 
 /// SQL expression for the decision that a tree's waiting calls wait for; `NULL` if they wait for
 /// different decisions. Looks at the first 100 calls.
-const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
+pub(super) const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
                     THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
                     CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \
                     CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
@@ -113,7 +105,7 @@ const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(
 
 /// SQL expression for the number of a tree's calls that a person denied. The index counts these
 /// calls among the errors.
-const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_row a \
+pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_row a \
                        CROSS JOIN thread_row s ON s.n = a.thread \
                        WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' \
                        AND a.accepted AND s.tree = r.n) ELSE 0 END";
@@ -123,7 +115,7 @@ const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) FROM action_
 const SHORT_TREE_SPAN: i64 = 4_096;
 
 /// SQL expression for why a failed tree failed.
-static FAULT: LazyLock<String> = LazyLock::new(|| {
+pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
     format!("CASE WHEN r.status = 'failed' THEN ({}) END", last_failure("r.n", FAULT_CHARS))
 });
 
@@ -141,9 +133,9 @@ const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY
 
 /// SQL conditions on trees, with the values of their parameters.
 #[derive(Default, Clone)]
-struct TreeConditions {
-    text: String,
-    values: Vec<Value>,
+pub(super) struct TreeConditions {
+    pub text: String,
+    pub values: Vec<Value>,
     /// Whether a condition selects so few trees that they can be collected and sorted. If false,
     /// trees are tested one after another, newest first, until enough match.
     is_rare: bool,
@@ -152,9 +144,9 @@ struct TreeConditions {
 }
 
 /// Trees that are tested one after another: those of a SQLite index that meet the conditions.
-struct TreeRange {
-    index: &'static str,
-    conditions: TreeConditions,
+pub(super) struct TreeRange {
+    pub index: &'static str,
+    pub conditions: TreeConditions,
 }
 
 impl TreeConditions {
@@ -165,7 +157,7 @@ impl TreeConditions {
         all
     }
 
-    fn add(&mut self, condition: &str, values: Vec<Value>) {
+    pub fn add(&mut self, condition: &str, values: Vec<Value>) {
         self.text.push_str(" AND ");
         self.text.push_str(condition);
         self.values.extend(values);
@@ -203,25 +195,6 @@ impl IndexReader {
         Ok(trees)
     }
 
-    /// Returns the `limit` trees whose model calls have cost most, the costliest first. Reads only
-    /// the rows of these trees.
-    ///
-    /// # Errors
-    ///
-    /// Returns errors of the index.
-    pub fn costliest_trees(&self, limit: usize) -> Result<Vec<CostlyTree>, Error> {
-        let currency = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
-                        CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
-        let fault = &*FAULT;
-        let sql = format!(
-            "{COLUMNS}, {HOLD}, {DENIALS}, {fault}, ({currency}) FROM tree_row r INDEXED BY tree_cost \
-             CROSS JOIN thread_row t ON t.n = r.n WHERE r.cost > 0 ORDER BY r.cost DESC LIMIT ?1"
-        );
-        self.rows(&sql, &[&limit], |row| {
-            Ok(CostlyTree { tree: read(row)?, currency: row.get(24)? })
-        })
-    }
-
     /// Selects trees by `conditions`, the newest first. `indexed` is empty or names the SQLite index
     /// to walk; `sign` is a sign before terms that must not choose one.
     fn select_trees(
@@ -247,7 +220,7 @@ impl IndexReader {
 
     /// Returns the ranges of trees to test, the newest first, for conditions that do not select only
     /// a few trees.
-    fn ranges(
+    pub(super) fn ranges(
         &self,
         filter: &TreeFilter,
         conditions: &TreeConditions,
@@ -311,7 +284,7 @@ impl IndexReader {
         Ok(found)
     }
 
-    fn conditions(&self, filter: &TreeFilter) -> rusqlite::Result<TreeConditions> {
+    pub(super) fn conditions(&self, filter: &TreeFilter) -> rusqlite::Result<TreeConditions> {
         let mut all = TreeConditions::default();
         if let Some(since) = filter.since {
             all.add("r.updated >= ?", vec![since.0.into()]);
@@ -418,7 +391,12 @@ impl IndexReader {
     }
 
     /// Whether at most `most` rows match.
-    fn is_rare(&self, matching: &str, values: &[Value], most: u64) -> rusqlite::Result<bool> {
+    pub(super) fn is_rare(
+        &self,
+        matching: &str,
+        values: &[Value],
+        most: u64,
+    ) -> rusqlite::Result<bool> {
         let sql = format!("SELECT count(*) FROM (SELECT 1 FROM {matching} LIMIT {})", most + 1);
         let count = |row: &Row<'_>| row.get::<_, u64>(0);
         let count = self.connection().query_row(&sql, params_from_iter(values), count)?;
@@ -426,7 +404,7 @@ impl IndexReader {
     }
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
     Ok(ListedTree {
         thread: row.get(0)?,
         status: row.get(1)?,

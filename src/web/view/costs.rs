@@ -42,24 +42,30 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
 
     let sums = asked.clone();
     let find = move |_, index: &mut IndexReader| {
-        Ok((stats(index, &sums)?, index.costliest_trees(limits::WEB_COSTLIEST_THREADS)?))
+        let limit = limits::WEB_COSTLIEST_THREADS;
+        let costliest = index.costliest_trees(sums.since, sums.until, limit)?;
+        // The currencies are those of the whole record, because prices have them at all times.
+        let of_all = index.costliest_trees(None, None, limit)?;
+        Ok((stats(index, &sums)?, costliest, of_all))
     };
     view.respond(find, move |view, answers| {
         let mut sums = Stats::default();
         let mut costliest = Vec::new();
+        let mut of_all = Vec::new();
         for found in answers {
-            let (own, trees) = found.answer;
+            let (own, trees, all_trees) = found.answer;
             sums.add(own);
             costliest.extend(trees);
+            of_all.extend(all_trees);
         }
         costliest.sort_by_key(|costly| std::cmp::Reverse(costly.tree.cost));
         costliest.truncate(limits::WEB_COSTLIEST_THREADS);
         let content = html! {
             h1 { "Costs" }
             (form(&query))
-            (currency(&costliest))
+            (currency(&of_all))
             (self::sums("Sums", &asked.by, &sums))
-            (threads(&costliest))
+            (threads(&costliest, &query))
         };
         view.page("Costs", PATH, &content)
     })
@@ -96,9 +102,9 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
     }
 }
 
-/// Draws the threads that have cost most. The costs of a thread include everything beneath the
-/// thread.
-fn threads(costliest: &[CostlyTree]) -> Markup {
+/// Draws the threads that have cost most within the filter of the page. The costs of a thread include
+/// everything beneath the thread.
+fn threads(costliest: &[CostlyTree], query: &UrlQuery) -> Markup {
     let row = |CostlyTree { tree, currency }: &CostlyTree| {
         let currency = currency.as_deref().unwrap_or_default();
         vec![
@@ -116,13 +122,22 @@ fn threads(costliest: &[CostlyTree]) -> Markup {
     };
     let headers = ["Thread", ">Cost", ">Tokens", ">Turns", "Status", "Changed", "Asked"];
     let rows: Vec<_> = costliest.iter().map(row).collect();
+    let [since, until] = ["since", "until"].map(|name| query.get(name));
+    let all = UrlQuery::default().with("cost_over", Some("0"));
+    let all = all.with("since", since).with("until", until).link("/threads");
     html! {
-        @if !rows.is_empty() {
-            h2 { "The costliest threads of the whole record" }
-            (table("The costliest threads of the whole record", &headers, &rows))
+        @if !rows.is_empty() || since.is_some() || until.is_some() {
+            h2 { "The costliest threads" }
+        }
+        @if rows.is_empty() && (since.is_some() || until.is_some()) {
+            p.empty { "No thread of this time has a cost." }
+        } @else if !rows.is_empty() {
+            (table("The costliest threads", &headers, &rows))
             p.hint {
-                "Of the whole record, whatever the sums cover. "
-                a href="/threads?cost_over=0" { "All threads with costs" }
+                @if let Some(since) = since { "Changed since " (shown(since)) ". " }
+                @if let Some(until) = until { "Opened before " (shown(until)) ". " }
+                "The cost is that of the whole thread. "
+                a href=(all) { "All threads with costs" }
                 ", newest first, with more filters."
             }
         }

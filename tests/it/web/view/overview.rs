@@ -1,6 +1,8 @@
 //! The pages about the whole record agree with `organism stats` and with the views of `organism
 //! sql`.
 
+use organism::clock::Time;
+
 use super::{ViewServer, text_of};
 use crate::organism::auditor_questions::AuditedRuns;
 use crate::organism::{House, say, until};
@@ -61,7 +63,7 @@ fn costs_name_their_currency_and_the_costliest_threads() {
     let links: Vec<_> = links.map(|rest| rest.split('"').next().unwrap()).collect();
     assert!(links.len() > 1, "{links:?}");
     let one = organism::index::read(&runs.house.data(), &mut |_, _| {}, &mut |index| {
-        index.costliest_trees(1)
+        index.costliest_trees(None, None, 1)
     });
     assert_eq!(one.unwrap()[0].tree.thread, links[0], "one query has the costliest alone");
     let mut costs = Vec::new();
@@ -75,6 +77,46 @@ fn costs_name_their_currency_and_the_costliest_threads() {
     assert_eq!(costs.first().copied().flatten(), all["most"].as_u64());
     assert_eq!(links.len() as u64, all["trees"].as_u64().unwrap().min(20));
     assert!(has_row(list, &[links[0], " EUR"]), "{:?}", rows(list));
+}
+
+#[test]
+fn the_costliest_threads_are_those_of_the_time_that_the_page_sums() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let costliest = |path: &str| {
+        let page = view.page(path);
+        let (_, list) = page.split_once("The costliest threads").unwrap();
+        let links = list.split("data-entry href=\"/threads/").skip(1);
+        let mut links: Vec<_> =
+            links.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
+        links.sort();
+        links
+    };
+    let threads = |condition: &str| {
+        let sql =
+            format!("SELECT thread FROM tree WHERE cost_nano > 0 AND {condition} ORDER BY thread");
+        let found = runs.house.organism(&["sql", &sql, "--json"]).json();
+        let threads = found.iter().map(|row| row["thread"].as_str().unwrap().to_owned());
+        threads.collect::<Vec<_>>()
+    };
+    let sql = "SELECT opened_us, updated_us FROM tree WHERE thread = 'sess-refused777'";
+    let times = runs.house.organism(&["sql", sql, "--json"]).json().remove(0);
+    let times = ["opened_us", "updated_us"].map(|name| Time(times[name].as_i64().unwrap()));
+    let [opened, updated] = times;
+
+    let before = costliest(&format!("/costs?until={opened}"));
+    assert_eq!(before, threads(&format!("opened_us < {}", opened.0)));
+    let after = costliest(&format!("/costs?since={updated}"));
+    assert_eq!(after, threads(&format!("updated_us >= {}", updated.0)));
+    let all = threads("1");
+    assert!(before.len() < all.len() && after.len() < all.len(), "{before:?} {after:?} {all:?}");
+    assert!(!before.is_empty() && !after.is_empty(), "{before:?} {after:?}");
+
+    let none = view.page("/costs?until=2000-01-01");
+    assert!(none.contains("No thread of this time has a cost."), "{none}");
+    assert!(text_of(&none).contains("Costs are in EUR"), "{none}");
+    let since = view.page("/costs?since=2000-01-01");
+    assert!(since.contains("href=\"/threads?cost_over=0&amp;since=2000-01-01\""), "{since}");
 }
 
 #[test]

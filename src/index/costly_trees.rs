@@ -1,0 +1,101 @@
+//! Finds the trees whose model calls have cost most.
+
+use std::cmp::Reverse;
+
+use rusqlite::params_from_iter;
+use rusqlite::types::Value;
+
+use crate::clock::Time;
+use crate::limits;
+
+use super::trees::{
+    COLUMNS, DENIALS, FAULT, HOLD, ListedTree, TreeConditions, TreeFilter, TreeRange, read,
+};
+use super::{Error, IndexReader};
+
+/// A tree whose model calls have cost something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CostlyTree {
+    pub tree: ListedTree,
+    /// Currency of one of the model calls in the tree.
+    pub currency: Option<String>,
+}
+
+/// SQL expression for the currency of one of a tree's model calls.
+const CURRENCY: &str = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
+                        CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
+
+impl IndexReader {
+    /// Returns the `limit` trees whose model calls have cost most, the costliest first. With
+    /// `since`, only trees that changed at or after this time; with `until`, only trees that were
+    /// opened before. The cost is that of the whole tree.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors of the index.
+    pub fn costliest_trees(
+        &self,
+        since: Option<Time>,
+        until: Option<Time>,
+        limit: usize,
+    ) -> Result<Vec<CostlyTree>, Error> {
+        let filter = TreeFilter { since, until, ..TreeFilter::default() };
+        let found = || -> rusqlite::Result<Vec<CostlyTree>> {
+            // One view of the index for all queries, so that no tree moves between two ranges.
+            let db = self.connection();
+            let _view = db.is_autocommit().then(|| db.unchecked_transaction()).transpose()?;
+            let mut costly = Vec::new();
+            for TreeRange { index, conditions } in self.costly_ranges(&filter)? {
+                costly.extend(self.select_costly(index, &conditions, limit)?);
+            }
+            costly.sort_by_key(|costly| Reverse(costly.tree.cost));
+            costly.truncate(limit);
+            Ok(costly)
+        };
+        let mut costly = found().map_err(|error| self.failed(error))?;
+        self.mark_paused(costly.iter_mut().map(|costly| &mut costly.tree))?;
+        Ok(costly)
+    }
+
+    /// Returns the ranges with the trees that `filter` selects. If the filter selects many trees,
+    /// returns the range of all costs, because a match then comes soon.
+    fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
+        let conditions = self.conditions(filter)?;
+        if filter.since.is_some() || filter.until.is_some() {
+            let ranges = self.ranges(filter, &conditions)?;
+            let mut are_few = true;
+            for TreeRange { index, conditions } in &ranges {
+                let matching = format!("tree_row r INDEXED BY {index} WHERE 1{}", conditions.text);
+                let most = limits::INDEX_RARE_TREES;
+                are_few = are_few && self.is_rare(&matching, &conditions.values, most)?;
+            }
+            if are_few {
+                return Ok(ranges);
+            }
+        }
+        Ok(vec![TreeRange { index: "tree_cost", conditions }])
+    }
+
+    fn select_costly(
+        &self,
+        index: &str,
+        conditions: &TreeConditions,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<CostlyTree>> {
+        let text = &conditions.text;
+        let fault = &*FAULT;
+        let sql = format!(
+            "{COLUMNS}, {HOLD}, {DENIALS}, {fault}, ({CURRENCY}) \
+             FROM tree_row r INDEXED BY {index} CROSS JOIN thread_row t ON t.n = r.n \
+             WHERE r.cost > 0{text} ORDER BY r.cost DESC LIMIT ?"
+        );
+        let limit = Value::from(i64::try_from(limit).unwrap_or(i64::MAX));
+        let values = conditions.values.iter().cloned().chain([limit]);
+
+        let mut query = self.connection().prepare(&sql)?;
+        let trees = query.query_map(params_from_iter(values), |row| {
+            Ok(CostlyTree { tree: read(row)?, currency: row.get(24)? })
+        })?;
+        trees.collect()
+    }
+}
