@@ -610,6 +610,10 @@ pub const WEB_LANES_MAX: usize = 24;
 /// Maximum characters of a name in a drawing of the web view.
 pub const WEB_LABEL_CHARS: usize = 24;
 /// Maximum lines of a diff in the web view.
+/// Maximum records to which the receipt of an action with several requests links.
+pub const WEB_RECEIPT_LINKS: usize = 5;
+/// Maximum refusals of a model's turn that the web view shows with a held call of the same turn.
+pub const WEB_TURN_REFUSALS: usize = 3;
 pub const WEB_DIFF_LINES: usize = 200;
 /// Maximum bytes of a payload that the web view parses into elements.
 pub const WEB_READ_BYTES: usize = 256 << 10;

@@ -118,12 +118,7 @@ impl TurnPayloads {
             } @else {
                 ul.led-to {
                     @for message in &self.accepted { (accepted(message)) }
-                    @for refusal in &self.refused {
-                        li {
-                            (refused_payload(refusal)) ": the gate refused it, "
-                            code { (refusal.rule) } ", " (record_entry::link(refusal.position))
-                        }
-                    }
+                    @for refusal in &self.refused { li { (refused(refusal)) } }
                     @if self.left > 0 { li { (count(self.left, "more payload")) } }
                 }
             }
@@ -142,6 +137,14 @@ fn accepted(message: &IndexedMessage) -> Markup {
     }
 }
 
+/// Draws a payload that the gate refused, with the rule and the record.
+pub(super) fn refused(refusal: &RefusalView) -> Markup {
+    html! {
+        (refused_payload(refusal)) ": the gate refused it, " code { (refusal.rule) } ", "
+        (record_entry::link(refusal.position))
+    }
+}
+
 fn accepted_in(sealed: &HashedRecord) -> impl Iterator<Item = &Message> {
     sealed.record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),
@@ -150,7 +153,7 @@ fn accepted_in(sealed: &HashedRecord) -> impl Iterator<Item = &Message> {
 }
 
 /// Returns the refusals of payloads of an agent in a record.
-fn refused_in<'r>(
+pub(super) fn refused_in<'r>(
     sealed: &'r HashedRecord,
     agent: &'r str,
 ) -> impl Iterator<Item = RefusalView> + 'r {

@@ -15,7 +15,9 @@ use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
 use super::{live, message, operate, prompt, thread};
 use crate::audit::amounts::{count, duration};
-use crate::audit::{CallPreviewView, HeldCall, StartingRequest, held_of, starting_request};
+use crate::audit::{
+    CallPreviewView, HeldCall, RefusalView, StartingRequest, held_of, starting_request,
+};
 use crate::clock::Time;
 use crate::ids::MessageId;
 use crate::index::{self, IndexReader, MessageSelector, WaitingMessage};
@@ -42,8 +44,17 @@ pub(super) struct CallToDecide {
     /// The client's request, which may be the call itself; `None` if the index has no such request.
     /// An error states why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
-    /// Whether a model wrote the call. If so, the prompt of the model has its own page.
-    pub has_prompt: bool,
+    /// The model's turn that wrote the call; `None` if no model wrote it.
+    pub turn: Option<WritingTurn>,
+}
+
+/// The turn of a model that wrote a held call. The prompt of the turn has its own page.
+#[derive(Debug)]
+pub(super) struct WritingTurn {
+    /// First payloads that the gate refused in the same turn.
+    refused: Vec<RefusalView>,
+    /// Number of further payloads that the gate refused in the same turn.
+    left: u64,
 }
 
 impl CallToDecide {
@@ -51,20 +62,31 @@ impl CallToDecide {
         let mut payloads = HashMap::new();
         let with_request = |call: HeldCall| {
             let request = starting_request(index, call.message, &mut payloads)?;
-            let has_prompt = has_prompt(index, &call)?;
-            Ok(Self { call, request: Ok(request), has_prompt })
+            let turn = writing_turn(index, &call)?;
+            Ok(Self { call, request: Ok(request), turn })
         };
         calls.into_iter().map(with_request).collect()
     }
 }
 
-/// Whether the call was written by a turn of the sender's model.
-pub(super) fn has_prompt(index: &IndexReader, call: &HeldCall) -> Result<bool, index::Error> {
+/// Returns the turn of the sender's model that wrote a call; `None` if no model wrote it.
+pub(super) fn writing_turn(
+    index: &IndexReader,
+    call: &HeldCall,
+) -> Result<Option<WritingTurn>, index::Error> {
     let selector = MessageSelector::parse(&call.message.to_string());
-    let Some(selector) = selector else { return Ok(false) };
-    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(false) };
+    let Some(selector) = selector else { return Ok(None) };
+    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(None) };
     let turn = index.turn_at(row.position)?;
-    Ok(turn.is_some_and(|turn| turn.agent == call.from.as_str()))
+    if turn.is_none_or(|turn| turn.agent != call.from.as_str()) {
+        return Ok(None);
+    }
+
+    let sealed = index.journal().existing_record(row.position)?;
+    let mut refused: Vec<_> = prompt::refused_in(&sealed, call.from.as_str()).collect();
+    let left = refused.len().saturating_sub(limits::WEB_TURN_REFUSALS) as u64;
+    refused.truncate(limits::WEB_TURN_REFUSALS);
+    Ok(Some(WritingTurn { refused, left }))
 }
 
 /// The calls of one page, before their payloads are read.
@@ -239,7 +261,7 @@ fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
 
 /// Draws a held call: its sender and other properties, its request, its payload and its preview.
 fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
-    let CallToDecide { call, request, has_prompt } = shown;
+    let CallToDecide { call, request, turn } = shown;
     html! {
         dl.facts {
             div { dt { "Waits for an" } dd { (call.hold.as_str()) } }
@@ -260,10 +282,11 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
                 }
             }
             div { dt { "Message" } dd { a href=(message::path(call.message)) { "all on record about it" } } }
-            @if *has_prompt {
+            @if turn.is_some() {
                 div { dt { "Prompt" } dd { a href=(prompt::path(call.message)) { "what its model read" } } }
             }
         }
+        @if let Some(turn) = turn { (refused_beside(turn, call.message)) }
         @match request {
             Ok(Some(request)) => {
                 @if let Some(action) = request.action {
@@ -291,6 +314,23 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
         }
         (preview(call, room))
         p { "sha256 " code.digest { (call.sha256) } }
+    }
+}
+
+/// Draws what the gate refused in the turn that wrote a held call.
+fn refused_beside(turn: &WritingTurn, call: MessageId) -> Markup {
+    html! {
+        @if !turn.refused.is_empty() {
+            div.note {
+                "In the same turn, its model also wrote:"
+                ul.led-to {
+                    @for refusal in &turn.refused { li { (prompt::refused(refusal)) } }
+                    @if turn.left > 0 {
+                        li { a href=(prompt::path(call)) { (count(turn.left, "more refusal")) } }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -461,7 +501,7 @@ mod tests {
             (Err("the disk <fails>".to_owned()), "could not be read: <bdi>the disk &lt;fails&gt;"),
         ];
         for (request, expected) in cases {
-            let shown = CallToDecide { call: call.clone(), request, has_prompt: false };
+            let shown = CallToDecide { call: call.clone(), request, turn: None };
             let drawn = whole_call(&shown).into_string();
             assert!(drawn.contains(expected), "{drawn}");
             assert!(drawn.contains("&lt;work/&gt;"), "{drawn}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, StatusCode};
 
 use super::super::ViewState;
-use super::super::waiting::{CallToDecide, has_prompt};
+use super::super::waiting::{CallToDecide, writing_turn};
 use super::{OperateAccess, OperateFailure};
 use crate::audit::{HeldCall, starting_request};
 use crate::config::{self, Config, ConfigEnvironment};
@@ -119,24 +119,24 @@ pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDeci
     let found = view.journals.query(
         move |_, index| {
             let request = starting_request(index, message, &mut HashMap::new())?;
-            Ok((request, has_prompt(index, &held)?))
+            Ok((request, writing_turn(index, &held)?))
         },
         |answers| {
             let mut request = None;
-            let mut has_prompt = false;
+            let mut turn = None;
             for found in answers {
-                let (own_request, own_prompt) = found.answer;
+                let (own_request, own_turn) = found.answer;
                 request = request.or(own_request);
-                has_prompt |= own_prompt;
+                turn = turn.or(own_turn);
             }
-            (request, has_prompt)
+            (request, turn)
         },
     );
     match found.await {
-        Ok((request, has_prompt)) => CallToDecide { call, request: Ok(request), has_prompt },
+        Ok((request, turn)) => CallToDecide { call, request: Ok(request), turn },
         Err(error) => {
             let request = Err(error.to_string());
-            CallToDecide { call, request, has_prompt: false }
+            CallToDecide { call, request, turn: None }
         }
     }
 }

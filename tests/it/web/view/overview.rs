@@ -138,6 +138,18 @@ fn a_page_of_the_listeners_adds_later_calls_to_those_that_were_counted() {
 }
 
 #[test]
+fn the_card_of_a_waiting_call_names_what_the_gate_refused_in_the_same_turn() {
+    let runs = AuditedRuns::shared();
+    let view = ViewServer::start(&runs.house, &[]);
+    let page = view.page("/waiting");
+    let card = page.split("In the same turn, its model also wrote:").nth(1).unwrap();
+    let card = card.split("</ul>").next().unwrap();
+    let text = text_of(&format!("<{card}"));
+    assert!(text.contains("order: the gate refused it, schema-invalid, record "), "{text}");
+    assert!(card.contains("href=\"/records/"), "{card}");
+}
+
+#[test]
 fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
     let runs = AuditedRuns::shared();
     let view = ViewServer::start(&runs.house, &[]);
