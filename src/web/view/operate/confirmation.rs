@@ -241,10 +241,12 @@ async fn confirmed(
             };
             Ok(view.page(title, SECTION, &self::done(title, &done, &receipt, &back)))
         }
-        ActionResult::Summary { status, content } => {
+        ActionResult::Summary { status, content, done } => {
+            let receipt = receipt::draw_several(&context, done).await;
             let content = html! {
                 h1 { (title.trim_end_matches('?')) }
                 (content)
+                (receipt)
                 p.hint {
                     "Requested by " (inline(context.person.as_str())) ". The page "
                     a href="/actions" { "Actions" } " shows each record of it, with its proof."

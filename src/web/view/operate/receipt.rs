@@ -1,6 +1,7 @@
 //! The receipt of a confirmed action: the record that the organism made of it, what it concerned,
 //! its person, and the call that waits next.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use maud::{Markup, html};
@@ -14,7 +15,7 @@ use crate::audit::amounts::count;
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index::{self, IndexReader, WaitingMessage};
 use crate::limits;
-use crate::service::ServiceRequest;
+use crate::service::{RetryRequest, ServiceRequest};
 use crate::thread::{Decision, DecisionOrigin, Fact, Input, PauseAction, PauseTarget, Record};
 
 /// The facts of one journal about an action.
@@ -40,6 +41,81 @@ pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Ma
     drawn.await.unwrap_or_else(|_| {
         html! { p.hint { "The page Actions shows the record of this action." } }
     })
+}
+
+/// Draws the receipt of an action of several requests. `requests` contains those that the organism
+/// carried out. Draws nothing if it carried out none.
+pub(super) async fn draw_several(context: &ActionContext, requests: Vec<ServiceRequest>) -> Markup {
+    let all = requests.len();
+    let find = move |partition, index: &mut IndexReader| {
+        let own = requests.iter().filter(|request| partition_of(request) == Some(partition));
+        let records = own.take(limits::WEB_RECEIPT_LINKS).map(|request| match request {
+            ServiceRequest::Retry(retry) => retry_record(index, retry),
+            request => newest_record(index, request),
+        });
+        records.collect::<Result<Vec<_>, _>>()
+    };
+    let drawn = context.view.journals.query(find, move |answers| {
+        let records = answers.into_iter().flat_map(|found| found.answer).flatten();
+        let records: Vec<_> = records.take(limits::WEB_RECEIPT_LINKS).collect();
+        receipt_of_several(&records, all)
+    });
+    drawn.await.unwrap_or_default()
+}
+
+fn partition_of(request: &ServiceRequest) -> Option<u32> {
+    match request {
+        ServiceRequest::Pause(pause) => Some(pause.partition),
+        ServiceRequest::Retry(retry) => Some(retry.partition),
+        _ => None,
+    }
+}
+
+/// Returns the record of a retry, which is one of the last in the tree of the new message.
+fn retry_record(
+    index: &IndexReader,
+    request: &RetryRequest,
+) -> Result<Option<Record>, index::Error> {
+    let journal = index.journal();
+    let Some(head) = journal.head(&request.thread.root())? else { return Ok(None) };
+    let mut found = None;
+    let mut left = limits::WEB_RECEIPT_RECORDS;
+    journal.walk_back(head, |walked| {
+        let record = walked.record();
+        let is_found = matches!(
+            &record.input,
+            Input::OperatorRetry(retry) if retry.message == request.message
+        );
+        if is_found {
+            found = Some(record.clone());
+        }
+        left -= 1;
+        Ok(if is_found || left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(found)
+}
+
+/// Draws the first records of several requests. `all` is the number of the requests.
+fn receipt_of_several(records: &[Record], all: usize) -> Markup {
+    let left = all.saturating_sub(records.len()) as u64;
+    html! {
+        @if let Some(first) = records.first() {
+            h2 { "Receipt" }
+            dl.facts.long.receipt {
+                div {
+                    dt { "Records" }
+                    dd {
+                        @for (at, record) in records.iter().enumerate() {
+                            @if at > 0 { ", " }
+                            (record_entry::link(record.position))
+                        }
+                        @if left > 0 { ", and " (count(left, "more record")) }
+                    }
+                }
+                (person_facts(first))
+            }
+        }
+    }
 }
 
 fn find(index: &IndexReader, request: &ServiceRequest) -> Result<FoundReceipt, index::Error> {
@@ -191,6 +267,20 @@ fn concerned_facts(concerned: &MessageWithPayload) -> Markup {
 }
 
 fn record_facts(record: &Record, needs_thread: bool) -> Markup {
+    html! {
+        @if let Some(id) = concerned_thread(record).filter(|_| needs_thread) {
+            div {
+                dt { "Thread" }
+                dd { a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
+            }
+        }
+        div { dt { "Record" } dd { (record_entry::link(record.position)) } }
+        (person_facts(record))
+    }
+}
+
+/// Draws the person of a recorded action, the proof, and the texts that the person entered.
+fn person_facts(record: &Record) -> Markup {
     let origin = origin_of(&record.input);
     let login = origin.and_then(|origin| origin.who.login.clone());
     // A fork may begin with a refusal of the payload that its operator wrote.
@@ -208,13 +298,6 @@ fn record_facts(record: &Record, needs_thread: bool) -> Markup {
     let note = origin.map(|origin| origin.note.as_str()).unwrap_or_default();
     let reason = reason_of(&record.input).unwrap_or_default();
     html! {
-        @if let Some(id) = concerned_thread(record).filter(|_| needs_thread) {
-            div {
-                dt { "Thread" }
-                dd { a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
-            }
-        }
-        div { dt { "Record" } dd { (record_entry::link(record.position)) } }
         div { dt { "Person" } dd { (person.draw()) } }
         div { dt { "Proof" } dd { (proof.draw()) } }
         @if !reason.is_empty() { div { dt { "Reason" } dd { (wrapped(reason)) } } }

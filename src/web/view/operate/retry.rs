@@ -340,6 +340,7 @@ fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResul
             content: html! { p.problem role="alert" { "Nothing was sent: it " (already(retry)) } },
         }),
         Ok(Ok(RetryReport::Unconfirmed { reason })) => {
+            done: Vec::new(),
             Ok(ActionResult::Unconfirmed { request: Box::new(request), reason })
         }
         Ok(Err(refusal)) => Ok(ActionResult::Refused(Box::new(refusal))),
@@ -393,7 +394,16 @@ fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult
         _ if was_lost => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
-    ActionResult::Summary { status, content }
+    let done = results.iter().filter_map(|(request, result)| match result {
+        // The new message may be in another thread than the requested one.
+        Ok(Ok(RetryReport::Retried { thread, .. })) => {
+            let request = RetryRequest { thread: thread.clone(), ..request.clone() };
+            Some(ServiceRequest::Retry(Box::new(request)))
+        }
+        _ => None,
+    });
+    let done = done.collect();
+    ActionResult::Summary { status, content, done }
 }
 
 fn result_row((request, result): &(RetryRequest, RetryOutcome)) -> Vec<Markup> {

@@ -22,6 +22,8 @@ pub(super) enum ActionResult {
     Summary {
         status: StatusCode,
         content: Markup,
+        /// The requests that the organism carried out.
+        done: Vec<ServiceRequest>,
     },
     /// The retry may do the work a second time, so the person has to confirm the retry first.
     Unconfirmed {
@@ -110,9 +112,9 @@ async fn send_pauses(
     requests: Vec<PauseRequest>,
 ) -> Result<ActionResult, OperateFailure> {
     let verb = requests.first().map_or(PauseVerb::Pause, |request| request.verb);
-    let mut results = client.pause_each(requests, None).await;
+    let mut results = client.pause_each(requests.clone(), None).await;
     if results.len() > 1 {
-        return Ok(pauses_of_partitions(verb, &results));
+        return Ok(pauses_of_partitions(verb, requests, &results));
     }
 
     match results.pop() {
@@ -128,8 +130,12 @@ async fn send_pauses(
     }
 }
 
-/// Draws the page with the result of each partition.
-fn pauses_of_partitions(verb: PauseVerb, results: &[PartitionPause]) -> ActionResult {
+/// Draws the page with the result of each partition. `requests` are in the order of `results`.
+fn pauses_of_partitions(
+    verb: PauseVerb,
+    requests: Vec<PauseRequest>,
+    results: &[PartitionPause],
+) -> ActionResult {
     let failed = results.iter().filter(|(_, result)| result.is_err()).count();
     let reports = results.iter().filter_map(|(_, result)| result.as_ref().ok());
     let is_changed = reports.clone().any(|report| report.is_changed);
@@ -154,7 +160,10 @@ fn pauses_of_partitions(verb: PauseVerb, results: &[PartitionPause]) -> ActionRe
         _ if results.iter().any(is_unreachable) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
-    ActionResult::Summary { status, content }
+    let changed = |result: &PartitionPause| matches!(&result.1, Ok(report) if report.is_changed);
+    let done = requests.into_iter().zip(results).filter(|(_, result)| changed(result));
+    let done = done.map(|(request, _)| ServiceRequest::Pause(request)).collect();
+    ActionResult::Summary { status, content, done }
 }
 
 fn pause_row(verb: PauseVerb, (partition, result): &PartitionPause) -> Vec<Markup> {
@@ -189,8 +198,8 @@ mod tests {
     fn page_of(second: Result<PauseReport, PauseError>) -> (StatusCode, String) {
         let report = PauseReport { is_changed: true, in_flight: 3 };
         let results = [(0, Ok(report)), (1, second)];
-        match pauses_of_partitions(PauseVerb::PauseAndCancel, &results) {
-            ActionResult::Summary { status, content } => (status, content.into_string()),
+        match pauses_of_partitions(PauseVerb::PauseAndCancel, Vec::new(), &results) {
+            ActionResult::Summary { status, content, .. } => (status, content.into_string()),
             other => panic!("{other:?}"),
         }
     }

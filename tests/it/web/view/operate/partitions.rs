@@ -52,6 +52,9 @@ fn the_kill_switch_names_the_partition_that_did_not_pause() {
     assert_eq!(done.status, 200, "{}", text_of(&done.body));
     let text = text_of(&done.body);
     assert_eq!(text.matches("It is paused, and its work in flight is cancelled").count(), 3);
+    for part in ["Receipt", "record ", "Proofunsigned", "Notestop"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
     let resumed = view.confirm(RESUME, &[]);
     assert_eq!(resumed.status, 200, "{}", text_of(&resumed.body));
     assert_eq!(running.stop(), Some(0));

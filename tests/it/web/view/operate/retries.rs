@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::super::{ViewServer, text_of};
 use super::signed::{key, sign_each};
-use super::{House, hidden, operating, rows};
+use super::{House, hidden, operating, own_name, rows};
 use crate::organism::{numbered, until};
 
 /// A config with listeners that time out until a file lets them answer. One of them must not do its
@@ -233,8 +233,20 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     assert_eq!(done.status, 200, "{}", done.body);
     assert!(text_of(&done.body).contains("Sent again: 2."), "{}", done.body);
     assert_eq!(recorded(&house, "hold"), 4);
+    let (_, receipt) = done.body.split_once("Receipt").unwrap();
+    let proof = format!("Proofunsigned, operating system user {}", own_name());
+    for part in [&*proof, "Noteall of them"] {
+        assert!(text_of(receipt).contains(part), "{part} in {receipt}");
+    }
+    let records = rows(&house, "SELECT position FROM action WHERE action = 'retry' AND accepted");
+    assert_eq!(records.len(), 2, "{records:?}");
+    for record in records {
+        let link = format!("href=\"/records/{}\"", record["position"]);
+        assert!(receipt.contains(&link), "{link} in {receipt}");
+    }
     let again = view.confirm_page(&second, &[]);
     assert_eq!(again.status, 409, "{}", again.body);
+    assert!(!again.body.contains("Receipt"), "nothing was done: {}", again.body);
     assert!(text_of(&again.body).contains("Sent again: 0 of 2."), "{}", again.body);
     assert_eq!(recorded(&house, "hold"), 4, "each was retried once");
 
@@ -406,6 +418,7 @@ fn each_retry_of_all_has_a_signature_of_its_own() {
     let page = view.page(&link);
     let answer = confirm(&page, &sign_each(&page, &key(2), ""));
     assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(text_of(&answer.body).contains("Proofsigned, key "), "{}", answer.body);
     let actions = retried(&house);
     assert_eq!(actions.len(), 2, "{actions:?}");
     assert!(actions.iter().all(|action| action["person"] == "ana"), "{actions:?}");
