@@ -228,15 +228,20 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
 }
 
 /// Draws the expected result of a retry if it is not simply sent again.
-pub(super) fn outlook(outlook: &RetryOutlook) -> Markup {
+fn outlook(outlook: &RetryOutlook) -> Markup {
     html! {
-        @match outlook {
-            RetryOutlook::Sent => {}
-            RetryOutlook::NeedsConfirmation(why) => {
-                " " span.outlook { "needs a confirmation of its own: " (inline(why)) }
-            }
-            RetryOutlook::RefusedAgain(why) => { " " span.outlook { (inline(why)) } }
+        @if let Some(text) = outlook_text(outlook) { " " span.outlook { (inline(&text)) } }
+    }
+}
+
+/// Describes the expected result of a retry; returns `None` if it is simply sent again.
+pub(super) fn outlook_text(outlook: &RetryOutlook) -> Option<String> {
+    match outlook {
+        RetryOutlook::Sent => None,
+        RetryOutlook::NeedsConfirmation(why) => {
+            Some(format!("needs a confirmation of its own: {why}"))
         }
+        RetryOutlook::RefusedAgain(why) => Some(why.clone()),
     }
 }
 

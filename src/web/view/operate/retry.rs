@@ -68,7 +68,12 @@ async fn retry(
     let back = draft.back();
     let request = ServiceRequest::Retry(Box::new(request));
     let action = PreparedAction::new("Retry this message?", back, [request]);
-    context.confirm(action, &draft.details()).await
+    let outlook = retry_list::outlook_text(&draft.listed.facts.outlook);
+    let details = html! {
+        @if let Some(text) = outlook { p.problem.boxed { "To expect: " (inline(&text)) "." } }
+        (draft.details())
+    };
+    context.confirm(action, &details).await
 }
 
 /// Requests a second confirmation, because the organism found that the work may be done a second
@@ -84,7 +89,7 @@ pub(super) async fn confirm_again(
         origin.signature = None;
     }
     let details = html! {
-        p.problem role="alert" {
+        p.problem.boxed role="alert" {
             "Nothing was sent: this work may be done a second time, and needs a confirmation of its \
              own. The organism says: " (shown(reason)) "."
         }
@@ -222,9 +227,6 @@ impl RetryDraft {
             p {
                 "The same payload is sent again, as a new message of the same sender. The earlier \
                  message keeps its outcome. An agent or a workflow does all of its work anew."
-            }
-            @if facts.outlook != RetryOutlook::Sent {
-                p.problem { "To expect:" (retry_list::outlook(&facts.outlook)) "." }
             }
             dl.facts {
                 @if !facts.detail.is_empty() {

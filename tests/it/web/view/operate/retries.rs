@@ -188,6 +188,10 @@ fn work_that_may_be_done_twice_needs_a_confirmation_of_its_own() {
     assert!(done.body.contains("Done. It is sent again"), "{}", done.body);
     assert_eq!(recorded(&house, "hold"), 4, "the others were left out");
 
+    let expected = view.page(&path(&first));
+    let warning = "<p class=\"problem boxed\">To expect: <bdi>needs a confirmation of its own: once has \
+                   `attempts = 1`: the work may be done a second time</bdi>.</p>";
+    assert!(expected.contains(warning), "{expected}");
     let asked = view.confirm(&path(&first), &[("note", "the printer was off")]);
     assert_eq!(asked.status, 200, "{}", asked.body);
     for part in ["Nothing was sent", "`attempts = 1`", "Do it a second time", "the printer was off"]
@@ -195,6 +199,7 @@ fn work_that_may_be_done_twice_needs_a_confirmation_of_its_own() {
         assert!(asked.body.contains(part), "{part} in {}", asked.body);
     }
     assert!(text_of(&asked.body).contains("Handed over"), "{}", asked.body);
+    assert_eq!(asked.body.matches("class=\"problem").count(), 1, "one warning: {}", asked.body);
     assert_eq!(recorded(&house, "hold"), 4, "nothing was sent");
     let done = view.confirm_page(&asked.body, &[("note", "the printer was off")]);
     assert_eq!(done.status, 200, "{}", done.body);
