@@ -35,7 +35,9 @@ pub(super) fn cancel_path(thread: &str) -> String {
 /// The facts of the indexes about a pause: the pauses in force, and the open work that it concerns.
 #[derive(Default)]
 struct PauseFacts {
-    in_force: Vec<IndexedPause>,
+    partitions: Vec<u32>,
+    /// The pauses in force, each with its partition.
+    in_force: Vec<(u32, IndexedPause)>,
     work: OpenWorkCounts,
 }
 
@@ -50,6 +52,8 @@ impl PauseFacts {
             let mut facts = Self::default();
             for found in answers {
                 let (pauses, work) = found.answer;
+                let pauses = pauses.into_iter().map(|pause| (found.partition, pause));
+                facts.partitions.push(found.partition);
                 facts.in_force.extend(pauses);
                 facts.work.add(work);
             }
@@ -60,7 +64,21 @@ impl PauseFacts {
 
     fn pause_of(&self, target: &PauseTarget) -> Option<&IndexedPause> {
         let target = target.to_string();
-        self.in_force.iter().find(|pause| pause.target == target)
+        self.in_force.iter().map(|(_, pause)| pause).find(|pause| pause.target == target)
+    }
+
+    /// Returns the partitions that a pause of everything, or of a listener, has not reached.
+    fn without_pause(&self, target: &str) -> Vec<u32> {
+        let has_pause = |partition: u32| {
+            self.in_force.iter().any(|(of, pause)| *of == partition && pause.target == target)
+        };
+        self.partitions.iter().copied().filter(|partition| !has_pause(*partition)).collect()
+    }
+
+    /// Whether a pause is in force in some partitions, but not in all that it concerns. A pause of a
+    /// thread concerns one partition.
+    fn is_partial(&self, pause: &IndexedPause) -> bool {
+        !pause.target.starts_with("thread ") && !self.without_pause(&pause.target).is_empty()
     }
 }
 
@@ -92,8 +110,9 @@ struct PauseOverview {
 impl PauseOverview {
     fn content(&self) -> Markup {
         let in_force = self.facts.iter().flat_map(|facts| &facts.in_force);
-        let in_force = pauses::distinct(in_force);
-        let is_all_paused = in_force.iter().any(|pause| pause.target == "all");
+        let in_force = pauses::distinct(in_force.map(|(_, pause)| pause));
+        let all = in_force.iter().find(|pause| pause.target == "all");
+        let is_all_paused = all.is_some_and(|pause| !self.is_partial(pause));
         html! {
             h1 { "Operate" }
             @if let Some(problem) = &self.problem { p.problem role="alert" { (problem) } }
@@ -109,7 +128,7 @@ impl PauseOverview {
             } @else if in_force.is_empty() {
                 p.empty { "Nothing is paused." }
             } @else {
-                (list(&in_force))
+                (self.list(&in_force))
             }
             h2 { "Everything" }
             @if let Some(facts) = &self.facts { (work(&facts.work)) }
@@ -130,6 +149,33 @@ impl PauseOverview {
         }
     }
 
+    fn is_partial(&self, pause: &IndexedPause) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.is_partial(pause))
+    }
+
+    fn list(&self, in_force: &[&IndexedPause]) -> Markup {
+        html! {
+            ul.pauses {
+                @for pause in in_force {
+                    @let target = pause.target.rsplit(' ').next().unwrap_or_default();
+                    li {
+                        (line(pause)) (self.gap(pause)) " "
+                        a.button data-entry href=(pause_path(PauseVerb::Resume, target)) { "Resume" }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Draws the partitions that a pause has not reached.
+    fn gap(&self, pause: &IndexedPause) -> Markup {
+        html! {
+            @if let Some(facts) = self.facts.as_ref().filter(|facts| facts.is_partial(pause)) {
+                " " span.problem { (gap_text(&facts.without_pause(&pause.target))) }
+            }
+        }
+    }
+
     fn listener_table(&self, in_force: &[&IndexedPause]) -> Markup {
         let row = |name: &ListenerName| {
             let target = PauseTarget::Listener(name.clone()).to_string();
@@ -137,12 +183,17 @@ impl PauseOverview {
             let path = |verb| pause_path(verb, name.as_str());
             vec![
                 inline(name.as_str()),
-                html! { @if let Some(pause) = pause { "paused since " (moment(pause.since)) } },
+                html! {
+                    @if let Some(pause) = pause {
+                        "paused since " (moment(pause.since)) (self.gap(pause))
+                    }
+                },
                 html! {
                     span.buttons {
                         @if pause.is_some() {
                             a.button href=(path(PauseVerb::Resume)) { "Resume" }
-                        } @else {
+                        }
+                        @if pause.is_none_or(|pause| self.is_partial(pause)) {
                             a.button href=(path(PauseVerb::Pause)) { "Pause" }
                         }
                         a.button.danger href=(path(PauseVerb::PauseAndCancel)) { "Pause and cancel" }
@@ -155,20 +206,6 @@ impl PauseOverview {
     }
 }
 
-fn list(in_force: &[&IndexedPause]) -> Markup {
-    html! {
-        ul.pauses {
-            @for pause in in_force {
-                @let target = pause.target.rsplit(' ').next().unwrap_or_default();
-                li {
-                    (line(pause)) " "
-                    a.button data-entry href=(pause_path(PauseVerb::Resume, target)) { "Resume" }
-                }
-            }
-        }
-    }
-}
-
 /// Draws what is paused, since when, by whom and why.
 fn line(pause: &IndexedPause) -> Markup {
     html! {
@@ -176,6 +213,13 @@ fn line(pause: &IndexedPause) -> Markup {
         (pauses::person(pause).draw())
         @if !pause.note.is_empty() { ": " (inline(&pause.note)) }
     }
+}
+
+/// Names the partitions that a pause has not reached.
+fn gap_text(partitions: &[u32]) -> String {
+    let names: Vec<_> = partitions.iter().map(u32::to_string).collect();
+    let noun = if names.len() == 1 { "partition" } else { "partitions" };
+    format!("Not paused: {noun} {}.", names.join(", "))
 }
 
 /// Draws the open work that an action concerns.
@@ -281,7 +325,7 @@ fn details(
         }
         @match facts {
             Some(facts) => {
-                (present_pause(verb, facts.pause_of(target)))
+                (present_pause(verb, facts.pause_of(target), facts))
                 (work(&facts.work))
                 @if verb == PauseVerb::PauseAndCancel && facts.work.at_work > 0 {
                     p.problem {
@@ -296,13 +340,16 @@ fn details(
 }
 
 /// Draws the pause of the target that is in force, and whether the action changes it.
-fn present_pause(verb: PauseVerb, pause: Option<&IndexedPause>) -> Markup {
+fn present_pause(verb: PauseVerb, pause: Option<&IndexedPause>, facts: &PauseFacts) -> Markup {
     html! {
         @match (verb, pause) {
             (PauseVerb::Resume, None) => p.note {
                 "The index knows of no pause of this name, so that a resume changes nothing."
             },
             (_, None) => {},
+            (PauseVerb::Pause, Some(pause)) if facts.is_partial(pause) => p.note {
+                "Paused in part: " (line(pause)) ". " (gap_text(&facts.without_pause(&pause.target)))
+            },
             (PauseVerb::Pause, Some(pause)) => p.note {
                 "Paused already: " (line(pause)) ". A second pause changes nothing."
             },

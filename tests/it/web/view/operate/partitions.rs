@@ -8,7 +8,7 @@ use super::super::{ViewServer, text_of};
 use super::signed::{key, sign_each};
 use super::{House, hidden, operating};
 use crate::nats::Server;
-use crate::organism::Running;
+use crate::organism::{Running, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -30,6 +30,8 @@ partitions = 2
 "#;
 
 const KILL: &str = "/operate/pause?verb=pause-and-cancel&target=all";
+/// Link that pauses everything, on the page of what can be paused.
+const PAUSE: &str = ">Pause all</a>";
 const RESUME: &str = "/operate/pause?verb=resume&target=all";
 
 fn house(server: &Server, more: &str) -> House {
@@ -55,8 +57,14 @@ fn the_kill_switch_names_the_partition_that_did_not_pause() {
     for part in ["Receipt", "record ", "Proofunsigned", "Notestop"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    let paused =
+        until("all is paused", || Some(view.page("/operate")).filter(|page| !page.contains(PAUSE)));
+    assert!(!paused.contains("Not paused"), "{paused}");
     let resumed = view.confirm(RESUME, &[]);
     assert_eq!(resumed.status, 200, "{}", text_of(&resumed.body));
+    until("nothing is paused", || {
+        view.page("/operate").contains("Nothing is paused").then_some(())
+    });
     assert_eq!(running.stop(), Some(0));
 
     let running = run(&house, "1");
@@ -66,6 +74,13 @@ fn the_kill_switch_names_the_partition_that_did_not_pause() {
     for part in ["1 of 2 partitions did not pause", "0no ", "1It is paused"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    let paused = until("the pause is indexed", || {
+        Some(text_of(&view.page("/operate"))).filter(|page| page.contains("Not paused: "))
+    });
+    assert!(paused.contains("Not paused: partition 0."), "{paused}");
+    assert!(view.page("/operate").contains(PAUSE), "the other partition can be paused");
+    let again = text_of(&view.page("/operate/pause?verb=pause&target=all"));
+    assert!(again.contains("Paused in part"), "{again}");
     let paused = house.organism(&["pause", "all", "--json"]);
     let paused: Json = serde_json::from_str(&paused.out).unwrap();
     assert_eq!(paused["partitions"][0]["result"], "failed", "the terminal names it, too: {paused}");
