@@ -605,6 +605,8 @@ pub const WEB_OPEN_BRANCHES: usize = 50;
 pub const WEB_DRAWN_GOALS: usize = 300;
 /// Maximum threads of one goal to which a page of the web view links.
 pub const WEB_GOAL_THREADS: usize = 20;
+/// Maximum age of the facts of a config that the web view keeps while the files are unchanged.
+pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum lanes of a sequence diagram in the web view; further listeners share the last lane.
 pub const WEB_LANES_MAX: usize = 24;
 /// Maximum characters of a name in a drawing of the web view.

@@ -54,6 +54,8 @@ pub(super) struct PageFrame<'p> {
     pub may_act: bool,
     /// `None` before the token is known.
     pub present: Option<&'p PresentFacts>,
+    /// The warning about the key of the browser; empty if decisions need no signature.
+    pub key_warning: Markup,
 }
 
 /// Draws a whole page.
@@ -96,11 +98,12 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                     }
                 }
                 @if let Some(present) = frame.present {
-                    p #stopped role="status" hidden[!present.is_stopped()] {
+                    p.strip #stopped role="status" hidden[!present.is_stopped()] {
                         "No organism runs on this host: nothing moves, and decisions wait, until one \
                          starts."
                     }
                 }
+                (frame.key_warning)
                 main #content tabindex="-1" { (content) }
                 @if frame.person.is_some() { (footer()) }
             }

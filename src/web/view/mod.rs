@@ -367,7 +367,9 @@ impl ViewState {
         let person = Some(&self.person);
         let may_act = self.operate.is_some();
         let present = Some(&self.present);
-        written(page(&PageFrame { title, section, organism, person, may_act, present }, content))
+        let key_warning = self.operate.as_ref().map(OperateAccess::key_warning).unwrap_or_default();
+        let frame = PageFrame { title, section, organism, person, may_act, present, key_warning };
+        written(page(&frame, content))
     }
 
     /// Draws a page without a session. The page names neither the organism nor a person.
@@ -379,6 +381,7 @@ impl ViewState {
             person: None,
             may_act: false,
             present: None,
+            key_warning: html! {},
         };
         written(page(&frame, content))
     }

@@ -48,18 +48,20 @@ impl PresentFacts {
         self.waiting.store(calls.min(limits::WEB_WAITING_COUNTED), Ordering::Relaxed);
     }
 
-    /// Looks for an organism, unless the last look was a moment ago. An organism that cannot be
-    /// reached for another reason counts as running.
-    async fn look(&self) {
+    /// Whether the facts are to be found again, because the last look was not a moment ago.
+    fn is_due(&self) -> bool {
         let now = Instant::now();
-        {
-            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-            if looked.is_some_and(|time| now.duration_since(time) < limits::WEB_LOOK_INTERVAL) {
-                return;
-            }
-            *looked = Some(now);
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.is_some_and(|time| now.duration_since(time) < limits::WEB_LOOK_INTERVAL) {
+            return false;
         }
+        *looked = Some(now);
+        true
+    }
 
+    /// Looks for an organism. An organism that cannot be reached for another reason counts as
+    /// running.
+    async fn look(&self) {
         let transport = SocketTransport::new(&self.data, Handshake::default());
         let located = tokio::time::timeout(limits::WEB_LOOK_TIMEOUT, transport.locate()).await;
         // A connection also fails for a user who may not open the socket, or while the socket is
@@ -70,12 +72,17 @@ impl PresentFacts {
     }
 }
 
-/// Looks for an organism before a page is drawn.
+/// Looks for an organism, and at the config of a view that acts, before a page is drawn.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,
     request: Request,
     next: Next,
 ) -> Response {
-    view.present.look().await;
+    if view.present.is_due() {
+        view.present.look().await;
+        if let Some(access) = &view.operate {
+            access.config_facts().await;
+        }
+    }
     next.run(request).await
 }

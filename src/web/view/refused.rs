@@ -10,7 +10,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, table};
-use super::operate::{RetryPredictor, retry_predictor};
+use super::operate::{RetryPredictor, config_facts};
 use super::payload_text::MessageWithPayload;
 use super::retry_list::{self, FoundRetries, RetryList, RetryPage};
 use super::url_query::UrlQuery;
@@ -39,9 +39,9 @@ struct Faults {
 pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Response {
     let page = RetryPage::read(&UrlQuery::parse(uri.query().unwrap_or_default()));
     let wanted = page.clone();
-    let predictor = retry_predictor(&view).await;
+    let facts = config_facts(&view).await;
     view.respond(
-        move |_, index| find(index, &wanted, &predictor),
+        move |_, index| find(index, &wanted, &facts.predictor),
         move |view, answers| {
             let mut faults = Faults::default();
             let mut retries = Vec::new();

@@ -179,7 +179,11 @@ def act_with_key(walk, view, taken):
     """Makes a key, waits until the config has it, and signs."""
     page = open_with_token(walk, view)
     person = Person(walk, page, None, False)
-    person.open("/operate/key")
+    person.open("/threads")
+    warning = page.locator("#key-warning")
+    warning.wait_for()
+    person.picture("key-warning", taken)
+    warning.get_by_role("link").click()
     person.use("button", "Make a key")
     page.locator("#key-line:not([hidden])").wait_for()
     person.picture("key", taken)
@@ -200,6 +204,7 @@ def act_with_key(walk, view, taken):
         return crypto.subtle.exportKey("pkcs8", pair.privateKey).then(() => "exported", () => "kept");
     }""")
     walk.expect(exported == "kept", f"the private key can be exported: {exported}")
+    walk.expect(page.locator("#key-warning").is_hidden(), "a key of the config is warned of")
 
     person.open("/waiting")
     person.use("link", "Approve")

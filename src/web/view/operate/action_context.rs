@@ -37,6 +37,8 @@ impl ActionContext {
         let session = view.guard.session_of(headers);
         let session = session.ok_or_else(|| forbidden("The session has ended.".to_owned()))?;
 
+        // The frame of the page has the script that signs if these facts are known.
+        access.config_facts().await;
         let path = access.config.clone();
         let load = move || config::load_without_keys(&path, &ConfigEnvironment::of_process()).ok();
         let loaded = tokio::task::spawn_blocking(load).await.ok().flatten();

@@ -75,7 +75,6 @@ impl ActionContext {
                 }
                 p.hint { "This goes on record as an action of " (inline(self.person.as_str())) "." }
             }
-            @if must_sign { script src="/operate.js" defer {} }
         };
         Ok(self.view.page(title, SECTION, &content))
     }

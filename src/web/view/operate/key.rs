@@ -11,7 +11,8 @@ use maud::{Markup, html};
 use super::super::ViewState;
 use super::super::layout::inline;
 use super::action_context::ActionContext;
-use super::{respond, signing_hint};
+use super::config_facts::own_keys;
+use super::respond;
 use crate::config::in_shell;
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
@@ -24,7 +25,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, headers: HeaderMap)
 
 fn content(context: &ActionContext) -> Markup {
     let person = context.person.as_str();
-    let keys = signing_hint::browser_keys(context);
+    let keys = own_keys(&context.config, &context.person);
     let own = keys.split_whitespace().count();
     let config = std::path::absolute(&context.config.file);
     let config = config.unwrap_or_else(|_| context.config.file.clone());
@@ -65,6 +66,7 @@ fn content(context: &ActionContext) -> Markup {
                 }
             }
         }
-        script src="/operate.js" defer {}
+        // The frame has the script of a page on which decisions must be signed.
+        @if !context.must_sign() { script src="/operate.js" defer {} }
     }
 }

@@ -8,6 +8,7 @@
 mod action_context;
 mod answer;
 mod answer_fields;
+mod config_facts;
 mod confirmation;
 mod fork;
 mod held_call;
@@ -40,10 +41,12 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::PauseVerb;
 pub(super) use answer::answer_path;
+pub(super) use config_facts::ConfigFacts;
+use config_facts::SharedConfigFacts;
 pub(super) use held_call::{approve_path, refuse_path};
 use pending::PendingActions;
 pub(super) use retry::{retry_all_path, retry_path};
-pub(super) use retry_outlook::{RetryFacts, RetryOutlook, RetryPredictor, retry_predictor};
+pub(super) use retry_outlook::{RetryFacts, RetryOutlook, RetryPredictor, config_facts};
 
 /// Options of a view in which a person may act.
 #[derive(Debug)]
@@ -57,6 +60,7 @@ pub struct OperateOptions {
 pub(super) struct OperateAccess {
     person: ListenerName,
     config: PathBuf,
+    facts: SharedConfigFacts,
     pending: PendingActions,
 }
 
@@ -70,7 +74,31 @@ impl OperateAccess {
             ViewPerson::Client(name) if mutant("let-a-client-operate") => name.clone(),
             ViewPerson::Viewer | ViewPerson::Client(_) => return None,
         };
-        Some(Self { person, config, pending: PendingActions::default() })
+        let facts = SharedConfigFacts::default();
+        Some(Self { person, config, facts, pending: PendingActions::default() })
+    }
+
+    /// Returns the facts of the config as it is in the files now.
+    pub async fn config_facts(&self) -> Arc<ConfigFacts> {
+        self.facts.current(self.config.clone(), self.person.clone()).await
+    }
+
+    /// Draws the part of the frame for signatures: the script that signs, and a warning. While decisions must be signed, the script shows the
+    /// warning if the config does not have the key of the browser. Draws nothing before the config
+    /// was loaded.
+    pub fn key_warning(&self) -> Markup {
+        let facts = self.facts.known();
+        let keys = facts.as_ref().and_then(|facts| facts.signing_keys.as_deref());
+        html! {
+            @if let Some(keys) = keys {
+                p.strip #key-warning role="status" hidden data-operator=(self.person)
+                    data-keys=(keys) {
+                    "Decisions must be signed, and the config does not have the key of this browser: "
+                    a href="/operate/key" { "enroll it" } " to decide here."
+                }
+                script src="/operate.js" defer {}
+            }
+        }
     }
 }
 

@@ -106,7 +106,16 @@ function failed(id) {
   };
 }
 
+/** Shows the warning of the frame, unless the page itself is about the key. */
+async function warnOfKey(warning) {
+  const { operator, keys } = warning.dataset;
+  const pair = await keyOf(operator);
+  if (!pair || !keys.split(" ").includes(await publicText(pair))) warning.hidden = false;
+}
+
 const form = document.querySelector("[data-statement]")?.form;
 if (form) prepareSigning(form).catch(failed("signing"));
 const place = document.getElementById("browser-key");
 if (place) showKey(place).catch(failed("key-state"));
+const warning = document.getElementById("key-warning");
+if (warning && !form && !place) warnOfKey(warning).catch(() => { warning.hidden = false; });

@@ -16,7 +16,7 @@ use super::super::{ViewState, message as message_page, refused, thread};
 use super::action_context::{ActionContext, unreachable_organism};
 use super::held_call::message as named_message;
 use super::pending::PreparedAction;
-use super::retry_outlook::{RetryFacts, RetryOutlook, RetryPredictor, retry_predictor};
+use super::retry_outlook::{RetryFacts, RetryPredictor, config_facts};
 use super::sending::{ActionResult, DoneAction};
 use super::{OperateFailure, respond};
 use crate::audit::amounts::{count, micros};
@@ -165,8 +165,8 @@ fn nothing_to_retry(left_out: usize) -> OperateFailure {
 
 async fn list(context: &ActionContext, page: RetryPage) -> Result<RetryList, OperateFailure> {
     let wanted = page.clone();
-    let predictor = retry_predictor(&context.view).await;
-    let find = move |_, index: &mut IndexReader| wanted.find(index, &predictor);
+    let facts = config_facts(&context.view).await;
+    let find = move |_, index: &mut IndexReader| wanted.find(index, &facts.predictor);
     let found = context.view.journals.query(find, move |answers| {
         RetryList::of(answers.into_iter().map(|found| (found.partition, found.answer)), &page)
     });
@@ -196,8 +196,8 @@ impl RetryDraft {
     async fn find(context: &ActionContext, id: MessageId) -> Result<Self, OperateFailure> {
         let unknown = || OperateFailure::missing(format!("No message `{id}` is on record."));
         let selector = MessageSelector::parse(&id.to_string()).ok_or_else(unknown)?;
-        let predictor = retry_predictor(&context.view).await;
-        let find = move |_, index: &mut IndexReader| find(index, &selector, &predictor);
+        let facts = config_facts(&context.view).await;
+        let find = move |_, index: &mut IndexReader| find(index, &selector, &facts.predictor);
         let found = context.view.journals.query(find, |answers| {
             let mut answers = answers.into_iter();
             answers.find_map(|found| found.answer.map(|answer| (found.partition, answer)))

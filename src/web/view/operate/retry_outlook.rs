@@ -2,17 +2,17 @@
 //!
 //! The running organism decides. The outlook only keeps a person from sending what cannot succeed.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::super::ViewState;
+use super::config_facts::ConfigFacts;
 use crate::audit::{RetryMessage, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME, element_name};
-use crate::config::{self, ConfigEnvironment};
 use crate::contract::Meaning;
 use crate::envelope::RefusalRule;
 use crate::ids::{ListenerName, MessageId, ThreadId};
 use crate::index::{self, IndexReader, MessageSelector};
 use crate::limits;
-use crate::organism;
 use crate::pump::gate::Gate;
 use crate::thread::{Fact, Input, Record};
 
@@ -52,16 +52,19 @@ pub(in super::super) struct RetryPredictor {
     gate: Option<Gate>,
 }
 
-/// Returns the predictor for a view. The predictor of a read-only view has no gate.
-pub(in super::super) async fn retry_predictor(view: &ViewState) -> Arc<RetryPredictor> {
-    let Some(access) = &view.operate else { return Arc::default() };
-    let path = access.config.clone();
-    let load = move || {
-        let config = config::load_without_keys(&path, &ConfigEnvironment::of_process()).ok()?;
-        organism::gate(config).ok()
-    };
-    let gate = tokio::task::spawn_blocking(load).await.ok().flatten();
-    Arc::new(RetryPredictor { gate })
+impl fmt::Debug for RetryPredictor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetryPredictor").finish_non_exhaustive()
+    }
+}
+
+/// Returns the facts of the config for a view. Those of a read-only view are empty, so that its
+/// predictor has no gate.
+pub(in super::super) async fn config_facts(view: &ViewState) -> Arc<ConfigFacts> {
+    match &view.operate {
+        Some(access) => access.config_facts().await,
+        None => Arc::default(),
+    }
 }
 
 /// A recorded payload with everything on which the result of its retry depends.
@@ -76,6 +79,10 @@ struct RetriedPayload<'r> {
 }
 
 impl RetryPredictor {
+    pub fn of(gate: Option<Gate>) -> Self {
+        Self { gate }
+    }
+
     /// Returns the content of the row of a message that may be retried.
     pub fn facts(
         &self,

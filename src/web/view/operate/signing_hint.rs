@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::super::layout::shown;
 use super::action_context::ActionContext;
+use super::config_facts::own_keys;
 use super::pending::PreparedAction;
 use crate::config::in_shell;
 use crate::limits;
@@ -15,7 +16,7 @@ use crate::thread::{Decision, PauseVerb};
 pub(super) fn draw(context: &ActionContext, action: &PreparedAction) -> Markup {
     let minutes = limits::SIGNATURE_VALIDITY.as_secs() / 60;
     html! {
-        p.hint #signing role="status" data-keys=(browser_keys(context)) {
+        p.hint #signing role="status" data-keys=(own_keys(&context.config, &context.person)) {
             noscript {
                 "This organism accepts only signed decisions, and a key in a browser needs the \
                  script."
@@ -41,13 +42,6 @@ pub(super) fn draw(context: &ActionContext, action: &PreparedAction) -> Markup {
              that, open the page again. " a href="/operate/key" { "The key of this browser" }
         }
     }
-}
-
-/// Returns the keys of the person in the config, separated by spaces.
-pub(super) fn browser_keys(context: &ActionContext) -> String {
-    let own = context.config.operators.iter().filter(|(name, _)| *name == context.person);
-    let own: Vec<_> = own.map(|(_, key)| key.to_string()).collect();
-    own.join(" ")
 }
 
 /// Draws the command that signs and sends the action at the terminal.

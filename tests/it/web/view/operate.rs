@@ -346,6 +346,7 @@ fn a_thread_offers_only_actions_that_have_an_effect() {
     let page = until("the pause is indexed", || {
         Some(view.page(open)).filter(|page| page.contains("Paused since"))
     });
+    assert!(!page.contains("key-warning"), "decisions need no signature: {page}");
     let status = |thread: &str| {
         let page = view.page("/threads");
         let row = page.split("<tr>").find(|row| row.contains(&format!("href=\"{thread}\"")));

@@ -75,6 +75,16 @@ fn a_decision_that_must_be_signed_needs_the_key_of_the_person() {
         assert!(page().contains(part), "{part} in {}", page());
     }
 
+    // The script shows the warning of the frame if the browser has none of these keys.
+    let keys = [1, 2].map(|seed| OperatorPublicKey::of(&key(seed)).to_string()).join(" ");
+    let threads = view.page("/threads");
+    let warning = threads.split("id=\"key-warning\"").nth(1).unwrap().split("</p>").next().unwrap();
+    for part in [" hidden ", "data-operator=\"ana\"", &keys, "href=\"/operate/key\""] {
+        assert!(warning.contains(part), "{part} in {warning}");
+    }
+    let reading = ViewServer::start(&house, &[]);
+    assert!(!reading.page("/threads").contains("key-warning"), "a reader signs nothing");
+
     let unsigned = page();
     let answer = confirm(&view, &unsigned, &(String::new(), String::new()), "");
     assert_eq!(answer.0, 403, "{}", answer.1);

@@ -1,0 +1,135 @@
+//! The facts of the config file that pages need, loaded once per change of the config's files.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use super::retry_outlook::RetryPredictor;
+use crate::config::{self, Config, ConfigEnvironment};
+use crate::ids::ListenerName;
+use crate::limits;
+use crate::organism;
+
+/// The facts of a config file.
+#[derive(Debug, Default)]
+pub(in super::super) struct ConfigFacts {
+    pub predictor: RetryPredictor,
+    /// Public keys of the person of the view, separated by spaces; `None` if decisions need no
+    /// signature.
+    pub signing_keys: Option<String>,
+}
+
+impl ConfigFacts {
+    fn of(config: Config, person: &ListenerName) -> Self {
+        let must_sign = !config.operators.is_empty();
+        let signing_keys = must_sign.then(|| own_keys(&config, person));
+        Self { predictor: RetryPredictor::of(organism::gate(config).ok()), signing_keys }
+    }
+}
+
+/// Returns the keys of a person in the config, separated by spaces.
+pub(super) fn own_keys(config: &Config, person: &ListenerName) -> String {
+    let own = config.operators.iter().filter(|(name, _)| name == person);
+    let own: Vec<_> = own.map(|(_, key)| key.to_string()).collect();
+    own.join(" ")
+}
+
+/// The size and the time of the last change of a file; `None` if the file does not exist.
+type FileStamp = Option<(u64, SystemTime)>;
+
+/// The facts as they were loaded last.
+#[derive(Debug)]
+struct LoadedFacts {
+    facts: Arc<ConfigFacts>,
+    at: Instant,
+    /// Files of the project that the config names, as they were at the load.
+    files: Vec<(PathBuf, FileStamp)>,
+}
+
+impl LoadedFacts {
+    fn load(path: PathBuf, person: &ListenerName) -> Self {
+        let at = Instant::now();
+        let loaded = config::load_without_keys(&path, &ConfigEnvironment::of_process());
+        let Ok(config) = loaded else {
+            return Self { facts: Arc::default(), at, files: stamps([path]) };
+        };
+        let named = config.stored.files.keys().map(|name| config.directory.join(name));
+        let files = stamps([path].into_iter().chain(named));
+        Self { facts: Arc::new(ConfigFacts::of(config, person)), at, files }
+    }
+
+    /// Whether the files are unchanged since the load. Files outside the project have no stamp, so
+    /// the facts also have a maximum age.
+    fn is_current(&self) -> bool {
+        let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
+        self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)
+    }
+}
+
+fn stamps(paths: impl IntoIterator<Item = PathBuf>) -> Vec<(PathBuf, FileStamp)> {
+    let with_stamp = |path: PathBuf| {
+        let stamp = stamp(&path);
+        (path, stamp)
+    };
+    paths.into_iter().map(with_stamp).collect()
+}
+
+fn stamp(path: &PathBuf) -> FileStamp {
+    let file = path.metadata().ok()?;
+    Some((file.len(), file.modified().ok()?))
+}
+
+/// The facts of the config file of a view, which pages share.
+#[derive(Debug, Default)]
+pub(super) struct SharedConfigFacts {
+    /// Lock: held only to read or replace the facts, not while a config is loaded.
+    loaded: Mutex<Option<Arc<LoadedFacts>>>,
+}
+
+impl SharedConfigFacts {
+    /// Returns the facts that were loaded last, even if the files have changed since then.
+    pub fn known(&self) -> Option<Arc<ConfigFacts>> {
+        self.loaded().map(|loaded| Arc::clone(&loaded.facts))
+    }
+
+    fn loaded(&self) -> Option<Arc<LoadedFacts>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the facts of the config as it is in the files now. The facts of a config that cannot
+    /// be loaded are empty.
+    pub async fn current(&self, path: PathBuf, person: ListenerName) -> Arc<ConfigFacts> {
+        let known = self.loaded();
+        let load = move || match known {
+            Some(known) if known.is_current() => known,
+            _ => Arc::new(LoadedFacts::load(path, &person)),
+        };
+        let Ok(loaded) = tokio::task::spawn_blocking(load).await else { return Arc::default() };
+        let facts = Arc::clone(&loaded.facts);
+        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_loaded_again_only_after_a_change_of_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("organism.toml");
+        let person = ListenerName::parse("ana").unwrap();
+        std::fs::write(&path, "[organism]\nname = \"talk\"\n").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let shared = SharedConfigFacts::default();
+        let load = || runtime.block_on(shared.current(path.clone(), person.clone()));
+
+        let first = load();
+        assert!(Arc::ptr_eq(&first, &load()), "the file is the same");
+        std::fs::write(&path, "[organism]\nname = \"other\"\n").unwrap();
+        let second = load();
+        assert!(!Arc::ptr_eq(&first, &second), "the file has changed");
+        assert!(Arc::ptr_eq(&second, &shared.known().unwrap()));
+    }
+}
