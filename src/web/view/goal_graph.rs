@@ -206,11 +206,13 @@ fn goal(
         }
     };
     let phase = row.filter(|_| owner.is_none()).map_or("judge", |row| row.phase.as_str());
+    let time = row.and_then(|row| row.time).map(length);
     let thread = goals.threads.get(place.goal).and_then(|threads| threads.last());
     let drawn = html! {
         rect.goal x=(x) y=(y) width=(width) height=(height) rx="4" {}
         text.name x=(x + 9) y=(y + 18) { (label(name)) }
         text x=(x + 9) y=(y + 35) { (label(&state)) }
+        @if let Some(time) = time { text.took x=(x + 9) y=(y + 51) { (time) } }
     };
     html! {
         g data-phase=(phase) {

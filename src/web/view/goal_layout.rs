@@ -8,7 +8,7 @@ use crate::workflow::{GoalForm, GoalGraph};
 /// Width of a goal without members, in units of the drawing. `HEIGHT` is the height of such a goal,
 /// and `GAP` is the space around boxes.
 const WIDTH: usize = 190;
-const HEIGHT: usize = 46;
+const HEIGHT: usize = 61;
 const GAP: usize = 26;
 /// Maximum number of boxes side by side. Further boxes of a layer stand beneath them.
 const COLUMNS: usize = 5;

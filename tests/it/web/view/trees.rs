@@ -61,6 +61,12 @@ fn the_graph_of_a_run_is_coloured_by_it_and_leads_to_the_subthreads() {
     assert!(drawing.contains("href=\"/threads/sess-essay000.critique_2\""), "{drawing}");
     assert!(page.contains("href=\"/threads/sess-essay000.critique_1\""), "{page}");
     assert!(drawing.contains("class=\"edge\""), "{drawing}");
+
+    // The box of a goal has the time that its row in the table has.
+    let row = page.split("<tr>").find(|row| row.contains("<bdi>outline</bdi>")).unwrap();
+    let took = row.split("data-label=\"Took\">").nth(1).unwrap().split("</td>").next().unwrap();
+    let of_goal = drawing.split(">outline</text>").nth(1).unwrap().split("</g>").next().unwrap();
+    assert!(!took.is_empty() && of_goal.contains(&format!(">{took}</text>")), "{of_goal}");
 }
 
 /// Tokens in the row of a goal.
