@@ -271,7 +271,7 @@ impl ReportPage<'_> {
                 attempt.handed_over.clone(),
                 micros(attempt.queue_us),
                 attempt.work_us.map_or("-".to_owned(), micros),
-                attempt.outcome.clone().unwrap_or_else(|| "with its listener".to_owned()),
+                attempt.outcome.clone().unwrap_or_else(|| "in flight".to_owned()),
             ]
         };
         let rows: Vec<_> = report.attempts.iter().map(row).collect();

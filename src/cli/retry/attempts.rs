@@ -17,7 +17,7 @@ pub fn draw(attempts: &[EarlierAttempt]) -> String {
             attempt.listener.clone(),
             attempt.handed_over.clone(),
             attempt.work_us.map_or_else(|| "-".to_owned(), micros),
-            attempt.outcome.clone().unwrap_or_else(|| "with its listener".to_owned()),
+            attempt.outcome.clone().unwrap_or_else(|| "in flight".to_owned()),
         ]
     };
     let rows: Vec<_> = attempts.iter().map(row).collect();

@@ -284,7 +284,7 @@ fn attempts(report: &MessageReport) -> Markup {
                                 td data-label="Handed over" { time { (attempt.handed_over) } }
                                 td.number data-label="Queued" { (micros(attempt.queue_us)) }
                                 td.number data-label="Worked" { (attempt.work_us.map(micros).unwrap_or_default()) }
-                                td data-label="Outcome" { (inline(attempt.outcome.as_deref().unwrap_or("with its listener"))) }
+                                td data-label="Outcome" { (inline(attempt.outcome.as_deref().unwrap_or("in flight"))) }
                             }
                         }
                     }

@@ -139,8 +139,8 @@ impl DrawnForm {
             Self::Reply => "reply",
             Self::System => "of the core",
             Self::Note => "note",
-            Self::Held => "waits for a person, not handed over",
-            Self::InFlight => "in flight, not handled yet",
+            Self::Held => "waits for a person",
+            Self::InFlight => "in flight",
             Self::Failed => "refused or failed",
             Self::Decision => "decision of a person",
             Self::Subthread => "subthread",
@@ -539,9 +539,9 @@ mod tests {
         let held = drawn(None, Some(Hold::Approval));
         assert!(held.contains("data-kind=\"held\""), "{held}");
         assert!(held.contains("say, waits for an approval"), "{held}");
-        assert!(held.contains("waits for a person, not handed over"), "{held}");
+        assert!(held.contains("waits for a person"), "{held}");
         let in_flight = drawn(None, None);
-        assert!(in_flight.contains("in flight, not handled yet"), "{in_flight}");
+        assert!(in_flight.contains("in flight"), "{in_flight}");
         for drawn in [held, in_flight] {
             let arrow = drawn.split("<line class=\"arrow\"").nth(1).unwrap();
             let arrow = arrow.split('>').next().unwrap();

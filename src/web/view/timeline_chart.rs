@@ -39,8 +39,8 @@ const fn name_of(kind: WorkKind) -> &'static str {
 
 /// State of an open call of which nothing more is known.
 const OPEN: &str = "open";
-/// State of a call that is ready for its listener.
-const NOT_HANDED_OVER: &str = "ready, not handed over";
+/// State of a call that is ready for its listener, and of a message that is not handed over.
+const QUEUED: &str = "queued";
 
 /// Maximum levels with distinct indents.
 const INDENTS: usize = 12;
@@ -149,8 +149,8 @@ impl ChartLegend<'_> {
                 }
                 @if *undelivered > 0 {
                     div {
-                        dt { (swatch("undelivered")) " Not handed over" }
-                        dd { (count(*undelivered, "message")) }
+                        dt { (swatch("undelivered")) " Queued messages" }
+                        dd { (grouped(*undelivered)) }
                     }
                 }
                 @if open > 0 { div { dt { (swatch("open")) " Open" } dd { (count(open, "call")) } } }
@@ -279,7 +279,7 @@ fn call_row(
             td {
                 (outcome)
                 @if undelivered > 0 && call.queued_since.is_none() {
-                    ", " (count(undelivered, "message")) " not handed over"
+                    ", " (count(undelivered, "message")) " " (QUEUED)
                 }
                 @if let Some(fault) = &call.fault { " (" (inline(fault)) ")" }
                 @if call.is_cut { ", " (count(call.spans.len() as u64, "span")) " shown" }
@@ -296,8 +296,8 @@ fn open_state(call: &CallWork, work: &[CallWork]) -> &'static str {
     let open = call.spans.iter().rev().find(|span| span.end.is_none());
     match open.map(|span| span.kind) {
         Some(WorkKind::Person) => "waits for a person",
-        Some(WorkKind::Work | WorkKind::Model) => "at work",
-        Some(WorkKind::Queue) => NOT_HANDED_OVER,
+        Some(WorkKind::Work | WorkKind::Model) => "in flight",
+        Some(WorkKind::Queue) => QUEUED,
         None if work.iter().any(|other| other.opener == Some(call.call) && is_open(other)) => {
             "waits for its calls"
         }
@@ -359,14 +359,14 @@ fn undelivered_row(
     let UndeliveredMessage { message, call } = found;
     let span = WorkSpan { kind: WorkKind::Queue, begin: message.at, end: None };
     let state = match call {
-        Some(call) if call.queued_since.is_some() => NOT_HANDED_OVER.to_owned(),
+        Some(call) if call.queued_since.is_some() => QUEUED.to_owned(),
         Some(call) if call.with_listener_since().is_some() => {
-            "not handed over: its listener is at work".to_owned()
+            format!("{QUEUED}: its listener is at work")
         }
         Some(call) if open_state(call, work) != OPEN => {
-            format!("not handed over: its call {}", open_state(call, work))
+            format!("{QUEUED}: its call {}", open_state(call, work))
         }
-        _ => "not handed over".to_owned(),
+        _ => QUEUED.to_owned(),
     };
     html! {
         tr {

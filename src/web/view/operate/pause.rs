@@ -225,8 +225,8 @@ fn gap_text(partitions: &[u32]) -> String {
 /// Draws the open work that an action concerns.
 fn work(work: &OpenWorkCounts) -> Markup {
     let states = [
-        (work.at_work, "at work with a listener"),
-        (work.queued, "ready and not handed over"),
+        (work.at_work, "in flight"),
+        (work.queued, "queued"),
         (work.waiting, "waiting for calls of their own"),
         (work.held, "waiting for a person"),
     ];

@@ -283,7 +283,7 @@ fn attempts(attempts: &[EarlierAttempt]) -> Markup {
             inline(&attempt.listener),
             html! { time { (attempt.handed_over) } },
             html! { (attempt.work_us.map(micros).unwrap_or_default()) },
-            inline(attempt.outcome.as_deref().unwrap_or("with its listener")),
+            inline(attempt.outcome.as_deref().unwrap_or("in flight")),
         ]
     };
     let headers = ["Message", ">Attempt", "Listener", "Handed over", ">Worked", "Outcome"];
@@ -340,9 +340,9 @@ fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResul
         Ok(Ok(RetryReport::AlreadyRetried { retry })) => Ok(ActionResult::Summary {
             status: StatusCode::CONFLICT,
             content: html! { p.problem role="alert" { "Nothing was sent: it " (already(retry)) } },
+            done: Vec::new(),
         }),
         Ok(Ok(RetryReport::Unconfirmed { reason })) => {
-            done: Vec::new(),
             Ok(ActionResult::Unconfirmed { request: Box::new(request), reason })
         }
         Ok(Err(refusal)) => Ok(ActionResult::Refused(Box::new(refusal))),

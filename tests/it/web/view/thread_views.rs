@@ -152,7 +152,7 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     assert!(listed.contains("waits for an approval"), "{listed}");
     let diagram = view.page(&format!("{waiting}?view=sequence"));
     assert!(diagram.contains("data-kind=\"held\""), "{diagram}");
-    assert!(text_of(&diagram).contains("waits for a person, not handed over"), "{diagram}");
+    assert!(text_of(&diagram).contains("waits for a person"), "{diagram}");
 
     let page = view.page(&format!("{waiting}?view=timeline"));
     let row = page.split("<tr>").skip(1).find(|row| row.contains("waits for an approval")).unwrap();
@@ -177,10 +177,10 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     // The message that the agent gets together with the answer to its call has a row, and does not
     // make the call ready.
     let text = text_of(&format!("<tr>{order}"));
-    assert!(text.contains("waits for its calls, 1 message not handed over"), "{text}");
+    assert!(text.contains("waits for its calls, 1 message queued"), "{text}");
     let note = page.split("<tr>").find(|row| row.contains("<b><bdi>huh</bdi></b>")).unwrap();
     assert!(note.contains("data-span=\"undelivered\""), "{note}");
-    assert!(note.contains("not handed over: its call waits for its calls"), "{note}");
+    assert!(note.contains("queued: its call waits for its calls"), "{note}");
     let queue = queue_of(&view, "writer");
     assert!(!queue.contains(" for "), "{queue}");
 
@@ -220,7 +220,7 @@ fn the_timeline_shows_a_queued_call_that_the_page_of_the_listeners_counts() {
     let row = page.split("<tr>").find(|row| row.contains("<b><bdi>ping</bdi></b>")).unwrap();
     let bar = row.split("data-span=\"queue\"").nth(1).unwrap().split('>').next().unwrap();
     assert!(bar.contains("data-open"), "{bar}");
-    assert!(text_of(&format!("<tr>{row}")).contains("ready, not handed over"), "{row}");
+    assert!(text_of(&format!("<tr>{row}")).contains("queued"), "{row}");
     let queued = row.split("data-label=\"Queued\">").nth(1).unwrap();
     assert!(!queued.starts_with("</td>"), "{row}");
     let legend = page.split("<dl class=\"facts legend\">").nth(1).unwrap();
