@@ -62,10 +62,11 @@ impl GrowthFollower {
         Self { data, permits, shared, task }
     }
 
-    /// Adds a page; returns `None` if there are too many pages.
-    pub(super) fn add(&self, followed: FollowedTree) -> Option<FollowedPage> {
+    /// Adds a page; returns `None` if there are too many pages. `is_running` states whether an
+    /// organism runs as far as the page knows, which counts until the first report.
+    pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        let state = self.shared.subscribe(followed);
+        let state = self.shared.subscribe(followed, is_running);
         self.shared.opened.notify_one();
         Some(FollowedPage { state, _permit: permit })
     }
@@ -95,10 +96,9 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// takes `is_running` from the other trees, and has version 0 until the next report.
-    fn subscribe(&self, followed: FollowedTree) -> watch::Receiver<ContentState> {
+    /// begins with `is_running`, and has version 0 until the next report.
+    fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
-            let is_running = trees.values().any(|known| known.borrow().is_running);
             let begin = ContentState { is_running, version: 0 };
             let sender = trees.entry(followed).or_insert_with(|| watch::Sender::new(begin));
             sender.subscribe()

@@ -41,7 +41,7 @@ pub(in super::super) async fn show_thread(
 
 fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     let root = thread.as_ref().map(ThreadId::root);
-    let Some(followed) = view.growth.add(root) else {
+    let Some(followed) = view.growth.add(root, !view.present.is_stopped()) else {
         let text = format!(
             "{} pages of this view are live already; this one shows what was recorded when it was \
              loaded\n",

@@ -74,6 +74,10 @@ fn a_list_is_informed_of_each_growth_and_of_the_end_of_its_organism() {
     let before = events.find("grown", |_| true)["version"].as_u64().unwrap();
     assert_eq!(house.send_text(&say("second"), &[]).code, Some(0));
     events.find("grown", |grown| grown["version"].as_u64().unwrap() > before);
+    // The first page of a view states at once that the organism runs.
+    let other = ViewServer::start(&house, &[]);
+    let first = EventStream::open(&other, "/live/threads").next();
+    assert_eq!(first, ("state".to_owned(), json!({"running": true})));
     assert_eq!(running.stop(), Some(0));
     events.find("state", |state| state["running"] == false);
 }
