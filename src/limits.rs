@@ -594,9 +594,15 @@ pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum characters of the reason of a failure in a list of the web view.
 pub const WEB_REASON_CHARS: usize = 300;
+/// Maximum age of the facts of a config that the web view keeps while the files are unchanged.
+pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum records at the end of a journal in which the web view looks for the record of an action
 /// that it has just sent.
 pub const WEB_RECEIPT_RECORDS: u64 = 200;
+/// Maximum records to which the receipt of an action with several requests links.
+pub const WEB_RECEIPT_LINKS: usize = 5;
+/// Maximum refusals of a model's turn that the web view shows with a held call of the same turn.
+pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
 /// Maximum branches of a tree that are open on a page of the web view.
@@ -605,17 +611,11 @@ pub const WEB_OPEN_BRANCHES: usize = 50;
 pub const WEB_DRAWN_GOALS: usize = 300;
 /// Maximum threads of one goal to which a page of the web view links.
 pub const WEB_GOAL_THREADS: usize = 20;
-/// Maximum age of the facts of a config that the web view keeps while the files are unchanged.
-pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum lanes of a sequence diagram in the web view; further listeners share the last lane.
 pub const WEB_LANES_MAX: usize = 24;
 /// Maximum characters of a name in a drawing of the web view.
 pub const WEB_LABEL_CHARS: usize = 24;
 /// Maximum lines of a diff in the web view.
-/// Maximum records to which the receipt of an action with several requests links.
-pub const WEB_RECEIPT_LINKS: usize = 5;
-/// Maximum refusals of a model's turn that the web view shows with a held call of the same turn.
-pub const WEB_TURN_REFUSALS: usize = 3;
 pub const WEB_DIFF_LINES: usize = 200;
 /// Maximum bytes of a payload that the web view parses into elements.
 pub const WEB_READ_BYTES: usize = 256 << 10;

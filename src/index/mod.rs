@@ -44,9 +44,9 @@ mod words;
 pub use branches::ThreadBranch;
 pub use call_work::{CallWork, TurnWork, WorkKind, WorkSpan};
 pub use called_peers::{CalledPeer, CountedCalls};
+pub use costly_trees::CostlyTree;
 pub use duration_histogram::DurationHistogram;
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
-pub use costly_trees::CostlyTree;
 pub use follow::{FollowResult, follow};
 pub use hours::{
     AttemptTimes, EventNames, EventTotals, HOUR_MICROS, NO_NAME, TurnUsage, hour_of, hour_span,
