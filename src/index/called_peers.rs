@@ -30,7 +30,7 @@ pub struct CountedCalls {
 
 /// Open calls of one pair, and those of them that wait for a person.
 #[derive(Debug, Clone, Copy, Default)]
-struct OpenCalls {
+struct OpenPeerCalls {
     open: u64,
     held: u64,
 }
@@ -47,7 +47,7 @@ impl IndexReader {
         let names: BTreeMap<i64, String> = names.into_iter().collect();
         let name = |number: &i64| names.get(number).cloned().unwrap_or_default();
         let peer = |(peers, calls): (&PeerNumbers, &u64)| {
-            let OpenCalls { open, held } = open.get(peers).copied().unwrap_or_default();
+            let OpenPeerCalls { open, held } = open.get(peers).copied().unwrap_or_default();
             let (caller, listener) = peers;
             CalledPeer { caller: name(caller), listener: name(listener), calls: *calls, open, held }
         };
@@ -66,12 +66,12 @@ impl IndexReader {
         Ok(())
     }
 
-    fn open_calls_by_peers(&self) -> Result<BTreeMap<PeerNumbers, OpenCalls>, Error> {
+    fn open_calls_by_peers(&self) -> Result<BTreeMap<PeerNumbers, OpenPeerCalls>, Error> {
         let sql = "SELECT caller, listener, count(*), sum(EXISTS (SELECT 1 FROM hold_row h \
                    INDEXED BY hold_open WHERE h.call = r.n AND h.ended IS NULL)) \
                    FROM call_row r INDEXED BY call_open WHERE r.closed IS NULL GROUP BY 1, 2";
         let rows = self.rows(sql, &[], |row| {
-            let open = OpenCalls { open: row.get(2)?, held: row.get(3)? };
+            let open = OpenPeerCalls { open: row.get(2)?, held: row.get(3)? };
             Ok(((row.get(0)?, row.get(1)?), open))
         })?;
         Ok(rows.into_iter().collect())
