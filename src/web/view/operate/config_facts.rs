@@ -1,6 +1,6 @@
 //! The facts of the config file that pages need, loaded once per change of the config's files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -74,7 +74,7 @@ fn stamps(paths: impl IntoIterator<Item = PathBuf>) -> Vec<(PathBuf, FileStamp)>
     paths.into_iter().map(with_stamp).collect()
 }
 
-fn stamp(path: &PathBuf) -> FileStamp {
+fn stamp(path: &Path) -> FileStamp {
     let file = path.metadata().ok()?;
     Some((file.len(), file.modified().ok()?))
 }
