@@ -37,6 +37,9 @@ pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-publ
 /// Failpoints of a command that brings an index up to date.
 pub const INDEX: [&str; 2] = ["index-before-commit", "index-after-commit"];
 
+/// Failpoints of a first build of an index, after all its commits.
+pub const INDEX_BUILD: [&str; 2] = ["index-sorted", "index-complete"];
+
 /// Failpoints while a snapshot is made.
 pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapshot-written"];
 

@@ -456,6 +456,19 @@ pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
+/// Minimum number of records of a journal whose missing index is made by a first build.
+pub const INDEX_BUILD_RECORDS: u64 = 4_000;
+/// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
+/// memory. A call that is not in memory is found only after the SQL index of ids is made.
+pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
+/// Page cache of the rows of a first build of an index, in KiB.
+pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
+/// Number of records that a first build of an index adds in one commit.
+pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
+/// Bytes of texts after which a first build passes them to the thread that writes words.
+pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
+/// Maximum batches of texts that wait for the thread that writes words.
+pub const INDEX_WORD_BATCHES: usize = 64;
 /// Time limit for the exact alignment of two threads. After this time, the remaining messages are
 /// aligned roughly.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::ids::{Attempt, CallId};
 
 use super::hours::{AttemptTimes, HourRows};
+use super::messages::ensure_id_index;
 
 /// Outcome of an attempt to which the listener responded.
 pub const HANDLED: &str = "handled";
@@ -161,6 +162,7 @@ impl<'d> CallRows<'d> {
 }
 
 fn load(db: &Connection, id: CallId) -> rusqlite::Result<Option<CallRow>> {
+    ensure_id_index(db)?;
     let sql = "SELECT c.n, c.thread, c.caller, c.listener, c.outside, c.opened, c.ready, \
                c.attempts, c.closed, c.how, c.fault FROM message_row m JOIN call_row c \
                ON c.n = m.n WHERE m.id = ?1";

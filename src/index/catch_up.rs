@@ -13,7 +13,10 @@ use crate::limits;
 use crate::thread::Input;
 
 use super::file::{failed, position};
+use super::first_build::{self, BuildEnd};
 use super::fold::IndexFold;
+use super::follow::NextPosition;
+use super::word_thread::{WordTable, WordThread};
 use super::{Error, file};
 
 /// Writes the rows of records into the index database `db`. The caller holds the lock of the index.
@@ -24,8 +27,12 @@ pub struct IndexWriter<'d> {
     fold: IndexFold<'d>,
     /// Position and hash of the last record whose rows were added.
     end: Option<(Position, Digest)>,
+    /// Number of records whose rows are in memory.
+    unflushed: u64,
     /// Number of records whose rows were added but not committed.
     uncommitted: u64,
+    /// Number of records after which the added rows are committed.
+    commit_records: u64,
 }
 
 impl<'d> IndexWriter<'d> {
@@ -33,17 +40,43 @@ impl<'d> IndexWriter<'d> {
         path: &'d Path,
         db: &'d Connection,
         journal: &'d JournalReader,
+        words: WordTable,
     ) -> Result<Self, Error> {
-        let fold = IndexFold::new(db).map_err(failed(path))?;
-        Ok(Self { path, db, journal, fold, end: None, uncommitted: 0 })
+        let fold = IndexFold::new(db, words).map_err(failed(path))?;
+        Ok(Self {
+            path,
+            db,
+            journal,
+            fold,
+            end: None,
+            unflushed: 0,
+            uncommitted: 0,
+            commit_records: limits::INDEX_COMMIT_RECORDS,
+        })
     }
 
     /// Limits the memory of the writer: the size of its SQLite page cache, and the number of rows
     /// of each kind that it keeps in memory between commits.
     pub fn set_memory(&mut self, cache_kib: u32, rows_kept: usize) -> Result<(), Error> {
         self.fold.rows_kept = rows_kept;
+        self.fold.calls_kept = rows_kept;
         let sqlite = failed(self.path);
         self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
+    }
+
+    /// Returns the thread that wrote the words, if they are in another database.
+    pub fn into_words(self) -> Option<WordThread> {
+        match self.fold.words {
+            WordTable::Beside => None,
+            WordTable::Thread(thread) => Some(thread),
+        }
+    }
+
+    /// Sets the memory and the commits for a first build, whose index has no readers yet.
+    pub fn set_up_first_build(&mut self) {
+        self.fold.rows_kept = limits::INDEX_ROWS_KEPT;
+        self.fold.calls_kept = limits::INDEX_BUILD_CALLS_KEPT;
+        self.commit_records = limits::INDEX_BUILD_COMMIT_RECORDS;
     }
 
     /// Adds the rows of all records up to `last`, and commits them. Reports to `progress` the
@@ -53,6 +86,13 @@ impl<'d> IndexWriter<'d> {
         last: Position,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
+        self.add(last, progress)?;
+        self.commit()
+    }
+
+    /// Adds the rows of all records up to `last` as [`Self::catch_up`] does. The last of them may
+    /// stay uncommitted.
+    pub fn add(&mut self, last: Position, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
         let first = Position(position(self.db).map_err(failed(self.path))?.0 + 1);
         if first > last {
             return Ok(());
@@ -69,26 +109,31 @@ impl<'d> IndexWriter<'d> {
             Ok(())
         };
         in_order::<Error>(journal.data(), first, last, &mut take)?;
-        self.commit()
+        self.flush()
     }
 
     fn take(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         if self.uncommitted == 0 {
             self.db.execute_batch("BEGIN IMMEDIATE").map_err(failed(self.path))?;
         }
+        self.unflushed += 1;
         self.uncommitted += 1;
         self.refuse_redacted(sealed)?;
         self.fold.take(&sealed.record).map_err(failed(self.path))?;
         self.end = Some((sealed.record.position, sealed.hash));
-        if self.uncommitted >= limits::INDEX_COMMIT_RECORDS {
+        if self.unflushed >= limits::INDEX_COMMIT_RECORDS {
+            self.flush()?;
+        }
+        if self.uncommitted >= self.commit_records {
             self.commit()?;
         }
         Ok(())
     }
 
-    /// Commits the added rows, together with the position of their last record.
-    fn commit(&mut self) -> Result<(), Error> {
-        if self.uncommitted == 0 {
+    /// Writes the rows in memory, together with the position of their last record, into the open
+    /// transaction.
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.unflushed == 0 {
             return Ok(());
         }
 
@@ -100,6 +145,21 @@ impl<'d> IndexWriter<'d> {
                 self.db.execute(sql, (key, value)).map_err(&sqlite)?;
             }
         }
+        self.unflushed = 0;
+        Ok(())
+    }
+
+    /// Commits the added rows.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        if self.uncommitted == 0 {
+            return Ok(());
+        }
+
+        self.flush()?;
+        let sqlite = failed(self.path);
+        // Ordering rule: words are committed before the other rows. Their thread skips words that
+        // it has, but nothing adds words that it lacks.
+        self.fold.words.commit().map_err(&sqlite)?;
         failpoint("index-before-commit");
         self.db.execute_batch("COMMIT").map_err(&sqlite)?;
         failpoint("index-after-commit");
@@ -142,7 +202,7 @@ pub fn catch_up(
     last: Position,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
-    IndexWriter::new(path, db, journal)?.catch_up(last, progress)
+    IndexWriter::new(path, db, journal, WordTable::Beside)?.catch_up(last, progress)
 }
 
 /// Brings the index at `path` up to the record at `last`. Rebuilds a damaged index.
@@ -152,14 +212,49 @@ pub fn update(
     last: Position,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
-    let db = file::open_writable(path, journal)?;
-    match catch_up(path, &db, journal, last, progress) {
+    match update_once(path, journal, last, progress) {
         Err(error) if error.is_damage() => {
-            drop(db);
             file::remove(path)?;
-            let db = file::open_writable(path, journal)?;
-            catch_up(path, &db, journal, last, progress)
+            update_once(path, journal, last, progress)
         }
         other => other,
+    }
+}
+
+fn update_once(
+    path: &Path,
+    journal: &JournalReader,
+    last: Position,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    let mut next = |reached: Position| {
+        progress(reached.0, last.0);
+        Some(last)
+    };
+    match open_or_build(path, journal, last, &mut next)? {
+        Some(db) => catch_up(path, &db, journal, last, progress),
+        None => Ok(()),
+    }
+}
+
+/// Opens the index of `journal` for writing. Makes a missing or unusable index anew; if the journal
+/// is long, up to its record at `last`. Returns `None` if `next` stopped the build.
+pub fn open_or_build(
+    path: &Path,
+    journal: &JournalReader,
+    last: Position,
+    next: &mut NextPosition<'_>,
+) -> Result<Option<Connection>, Error> {
+    if let Some(db) = file::open_usable(path, journal)? {
+        return Ok(Some(db));
+    }
+    if last.0 >= limits::INDEX_BUILD_RECORDS
+        && first_build::build(path, journal, next)? == BuildEnd::Stopped
+    {
+        return Ok(None);
+    }
+    match file::open_usable(path, journal)? {
+        Some(db) => Ok(Some(db)),
+        None => file::create_at(path, journal).map(Some),
     }
 }

@@ -14,7 +14,7 @@ use crate::ids::Position;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 
-use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, hours, views};
+use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, views};
 
 /// Name of the index's file in the directory of its journal.
 pub const INDEX_DATABASE: &str = "index.db";
@@ -78,8 +78,8 @@ pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     move |source| Error::Sqlite { path: path.clone(), source }
 }
 
-/// Opens the index of `journal` for writing. Rebuilds an unusable index.
-pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
+/// Opens the index of `journal` for writing. Deletes an unusable index and returns `None`.
+pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connection>, Error> {
     // A process that ended during the removal of an index may have left a file with redacted words.
     remove_renamed(path)?;
     if is_rebuild_requested(path) {
@@ -87,19 +87,23 @@ pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection,
     }
     if path.exists() {
         match connect(path).and_then(|db| check(path, &db, journal).map(|is_ours| (db, is_ours))) {
-            Ok((db, true)) => return Ok(db),
+            Ok((db, true)) => {
+                remove_building(path)?;
+                return Ok(Some(db));
+            }
             Ok((_, false)) => {}
             Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
         remove(path)?;
     }
+    Ok(None)
+}
 
+/// Creates an empty index of `journal`.
+pub fn create_at(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
     let db = connect(path)?;
-    create(&db, journal).map_err(|error| match error {
-        CreateError::Journal(error) => Error::Journal(error),
-        CreateError::Sqlite(error) => failed(path)(error),
-    })?;
+    create(path, &db, journal)?;
     Ok(db)
 }
 
@@ -107,10 +111,7 @@ pub fn open_writable(path: &Path, journal: &JournalReader) -> Result<Connection,
 pub fn open_temporary(journal: &JournalReader) -> Result<Connection, Error> {
     let path = PathBuf::from("(temporary)");
     let db = Connection::open("").map_err(failed(&path))?;
-    create(&db, journal).map_err(|error| match error {
-        CreateError::Journal(error) => Error::Journal(error),
-        CreateError::Sqlite(error) => failed(&path)(error),
-    })?;
+    create(&path, &db, journal)?;
     Ok(db)
 }
 
@@ -133,20 +134,15 @@ fn connect(path: &Path) -> Result<Connection, Error> {
     open().map_err(failed(path))
 }
 
-enum CreateError {
-    Journal(crate::journal::Error),
-    Sqlite(rusqlite::Error),
-}
-
-fn create(db: &Connection, journal: &JournalReader) -> Result<(), CreateError> {
-    let about = journal.about().map_err(CreateError::Journal)?;
+/// Creates the tables of an index in `db`, the empty database at `path`.
+pub fn create(path: &Path, db: &Connection, journal: &JournalReader) -> Result<(), Error> {
+    let about = journal.about()?;
     let make = || -> rusqlite::Result<()> {
         db.execute_batch("BEGIN IMMEDIATE")?;
         db.execute_batch(SCHEMA)?;
+        db.execute_batch(WORDS_SCHEMA)?;
         db.execute_batch(&views::definitions())?;
-        // A few large segments of words need fewer merges than many small ones.
-        let sql = "INSERT INTO word(word, rank) VALUES ('hashsize', ?1)";
-        db.execute(sql, [limits::INDEX_WORDS_BYTES])?;
+        configure_words(db)?;
         hours::create_buckets(db)?;
         let values = [
             ("format", FORMAT_VERSION.to_string()),
@@ -160,7 +156,15 @@ fn create(db: &Connection, journal: &JournalReader) -> Result<(), CreateError> {
         }
         db.execute_batch("COMMIT")
     };
-    make().map_err(CreateError::Sqlite)
+    make().map_err(failed(path))
+}
+
+/// Sets the properties of a new full-text table.
+pub fn configure_words(db: &Connection) -> rusqlite::Result<()> {
+    // A few large segments of words need fewer merges than many small ones.
+    let sql = "INSERT INTO word(word, rank) VALUES ('hashsize', ?1)";
+    db.execute(sql, [limits::INDEX_WORDS_BYTES])?;
+    Ok(())
 }
 
 pub fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
@@ -174,13 +178,18 @@ pub fn position(db: &Connection) -> rusqlite::Result<Position> {
     Ok(Position(text.and_then(|text| text.parse().ok()).unwrap_or_default()))
 }
 
-/// Whether `db` is an index of `journal` in the present format.
+/// Whether `db` is a complete index of `journal` in the present format.
 pub fn check(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
+    Ok(is_of(path, db, journal)? && catalogue(db).map_err(failed(path))? == *CATALOGUE)
+}
+
+/// Whether `db` has rows of `journal` in the present format.
+pub fn is_of(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bool, Error> {
     let read = |key: &str| meta(db, key).map_err(failed(path));
     let is_format = read("format")?.as_deref() == Some(FORMAT_VERSION.to_string().as_str())
         && read("schema")?.as_deref() == Some(SCHEMA_VERSION.to_string().as_str());
     let is_journal = read("journal")? == Some(journal.about()?.journal.to_string());
-    if !is_format || !is_journal || catalogue(db).map_err(failed(path))? != *CATALOGUE {
+    if !is_format || !is_journal {
         return Ok(false);
     }
 
@@ -262,6 +271,7 @@ static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {
     let made = || -> rusqlite::Result<IndexCatalogue> {
         let db = Connection::open_in_memory()?;
         db.execute_batch(SCHEMA)?;
+        db.execute_batch(WORDS_SCHEMA)?;
         db.execute_batch(&views::definitions())?;
         catalogue(&db)
     };
@@ -272,6 +282,40 @@ fn catalogue(db: &Connection) -> rusqlite::Result<IndexCatalogue> {
     let mut query = db.prepare("SELECT name, sql FROM sqlite_schema ORDER BY type, name")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()
+}
+
+/// Returns the statements that create what `db` lacks in comparison with a complete index.
+pub fn missing_definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let present = catalogue(db)?;
+    let missing = CATALOGUE.iter().filter(|entry| !present.contains(entry));
+    Ok(missing.filter_map(|(_, definition)| definition.clone()).collect())
+}
+
+/// Returns the path of the rows of a first build.
+pub fn building(path: &Path) -> PathBuf {
+    with_suffix(path, "-building")
+}
+
+/// Returns the path of the words of a first build.
+pub fn building_words(path: &Path) -> PathBuf {
+    with_suffix(path, "-building-words")
+}
+
+/// Makes the complete rows of a first build the index at `path`.
+pub fn publish_building(path: &Path) -> Result<(), Error> {
+    gone(path, std::fs::rename(building(path), path))?;
+    remove_building(path)
+}
+
+/// Deletes the files of a first build. The caller must hold the lock of the index.
+pub fn remove_building(path: &Path) -> Result<(), Error> {
+    for database in [building(path), building_words(path)] {
+        gone(&database, std::fs::remove_file(&database))?;
+        for suffix in ["-journal", "-wal", "-shm"] {
+            gone(&database, std::fs::remove_file(with_suffix(&database, suffix)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Suffix that the name of an index file gets before the file is deleted.
@@ -313,6 +357,7 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     for suffix in ["-wal", "-shm", REBUILD_REQUEST] {
         gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
     }
+    remove_building(path)?;
     remove_renamed(path)
 }
 

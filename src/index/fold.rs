@@ -1,7 +1,6 @@
 //! Derives the rows of an index from records. The rows follow from the same facts as the pump's
 //! state, so every row can be made again from the journal.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use rusqlite::types::Value;
@@ -12,9 +11,9 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::{self, AlertReport};
 use crate::thread::{Closing, Fact, Input, Opener, Opening, Record};
-use crate::xml::scan::attributes;
 
 use super::actions;
+use super::call_faults::{NO_FAULT, fault_detail, fault_of, fault_word};
 use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold};
 use super::events;
 use super::hours::{EventNames, HourRows};
@@ -23,6 +22,7 @@ use super::names::NameTable;
 use super::pauses;
 use super::threads::{FirstCall, ThreadRows, TreeNameRole, closing};
 use super::turns;
+use super::word_thread::WordTable;
 use super::words;
 
 /// Derives index rows from records, in the order of the records. The database contains all rows
@@ -34,28 +34,33 @@ pub struct IndexFold<'d> {
     pub(super) messages: MessageRows<'d>,
     calls: CallRows<'d>,
     pub(super) hours: HourRows<'d>,
+    pub(super) words: WordTable,
     /// Text of the message whose words are being added.
     text: String,
     /// Number of the newest message or refusal in the index.
     last: i64,
     /// Maximum number of rows of each kind that stay in memory after a flush.
     pub rows_kept: usize,
+    /// Maximum number of open calls, and of messages in flight, that stay in memory after a flush.
+    pub calls_kept: usize,
 }
 
 impl<'d> IndexFold<'d> {
-    pub fn new(db: &'d Connection) -> rusqlite::Result<Self> {
+    pub fn new(db: &'d Connection, words: WordTable) -> rusqlite::Result<Self> {
         let last = "SELECT max(coalesce((SELECT max(n) FROM message_row), 0), \
                     coalesce((SELECT max(n) FROM refusal_row), 0))";
         Ok(Self {
             db,
             names: NameTable::new(db),
             threads: ThreadRows::new(db)?,
-            messages: MessageRows::new(db),
+            messages: MessageRows::new(db, matches!(words, WordTable::Thread(_))),
             calls: CallRows::new(db),
             hours: HourRows::new(db),
+            words,
             text: String::new(),
             last: db.query_row(last, [], |row| row.get(0))?,
             rows_kept: limits::INDEX_ROWS_KEPT,
+            calls_kept: limits::INDEX_ROWS_KEPT,
         })
     }
 
@@ -115,8 +120,8 @@ impl<'d> IndexFold<'d> {
 
     /// Writes all rows that are only in memory.
     pub fn flush(&mut self) -> rusqlite::Result<()> {
-        self.messages.flush(self.rows_kept)?;
-        self.calls.flush(self.rows_kept)?;
+        self.messages.flush(self.calls_kept)?;
+        self.calls.flush(self.calls_kept)?;
         self.hours.flush()?;
         self.threads.flush(self.rows_kept)?;
         self.names.trim(self.rows_kept);
@@ -446,10 +451,8 @@ impl<'d> IndexFold<'d> {
 
     /// Adds `self.text` to the full-text table, as the words of the message or refusal with the
     /// number `n`.
-    fn add_text(&self, n: i64) -> rusqlite::Result<()> {
-        let sql = "INSERT INTO word(rowid, text) VALUES (?1, ?2)";
-        self.db.prepare_cached(sql)?.execute((n, &self.text))?;
-        Ok(())
+    fn add_text(&mut self, n: i64) -> rusqlite::Result<()> {
+        self.words.add(self.db, n, &self.text)
     }
 
     fn end_hold(
@@ -531,36 +534,4 @@ fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
         Opener::Client { .. } => true,
         Opener::Call { thread: of, .. } => of != thread,
     }
-}
-
-/// Returns the core's message that ends the call in this record. Skips a `thread-result`, because a
-/// `thread-result` only refers to the message that ends the call.
-fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
-    let messages = record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(&**message),
-        _ => None,
-    });
-    let thread_result = system::name("thread-result");
-    let is_fault = |message: &&Message| {
-        message.kind == MessageKind::System
-            && message.cause == Some(call.0)
-            && message.call != Some(call)
-            && message.name != thread_result
-    };
-    messages.rev().find(is_fault)
-}
-
-/// Error text for a failed call whose fault contains no text.
-const NO_FAULT: &str = "the call ended with this fault";
-
-/// Returns the code of a fault, such as `timeout`, or the name of a fault without a code.
-fn fault_word(fault: &Message) -> Cow<'_, str> {
-    let attributes = attributes(fault.payload.as_str());
-    let code = attributes.into_iter().find(|(name, _)| *name == "code").map(|(_, code)| code);
-    code.unwrap_or(Cow::Borrowed(&*fault.name.local))
-}
-
-/// Returns the text of a fault, or [`NO_FAULT`] if the fault contains no text.
-fn fault_detail(fault: &Message) -> String {
-    words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
 }

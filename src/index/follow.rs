@@ -16,8 +16,9 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 
 use super::Error;
-use super::catch_up::IndexWriter;
+use super::catch_up::{IndexWriter, open_or_build};
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
+use super::word_thread::WordTable;
 
 /// Receives the position up to which the index is complete, and returns the next position that the
 /// index must reach. `None` ends the session.
@@ -63,23 +64,33 @@ pub fn follow(
 
     let mut was_damaged = false;
     loop {
-        let db = file::open_writable(&path, &journal)?;
-        let result = match write_rounds(&path, &db, &journal, next) {
+        match write_session(&path, &journal, next) {
+            Ok(RoundsEnd::Ended) => return Ok(FollowResult::Ended),
+            Ok(RoundsEnd::Unusable) => {}
             // Damage that occurs again after the index was made again is returned to the caller.
-            Err(error) if error.is_damage() && !was_damaged => {
-                was_damaged = true;
-                Ok(RoundsEnd::Unusable)
-            }
-            other => other,
-        };
-        match result? {
-            RoundsEnd::Ended => return Ok(FollowResult::Ended),
-            RoundsEnd::Unusable => {
-                abandon(&path, db)?;
-                file::remove(&path)?;
-            }
+            Err(error) if error.is_damage() && !was_damaged => was_damaged = true,
+            Err(error) => return Err(error),
         }
+        file::remove(&path)?;
     }
+}
+
+/// Opens or builds the index, and writes it until `next` ends the session or the file is unusable.
+fn write_session(
+    path: &Path,
+    journal: &JournalReader,
+    next: &mut NextPosition<'_>,
+) -> Result<RoundsEnd, Error> {
+    let last = journal.last()?;
+    let Some(db) = open_or_build(path, journal, last, next)? else { return Ok(RoundsEnd::Ended) };
+    let result = write_rounds(path, &db, journal, next);
+    match &result {
+        Ok(RoundsEnd::Ended) => {}
+        Ok(RoundsEnd::Unusable) => abandon(path, db)?,
+        Err(error) if error.is_damage() => abandon(path, db)?,
+        Err(_) => {}
+    }
+    result
 }
 
 fn write_rounds(
@@ -89,7 +100,7 @@ fn write_rounds(
     next: &mut NextPosition<'_>,
 ) -> Result<RoundsEnd, Error> {
     let inode = inode(path);
-    let mut writer = IndexWriter::new(path, db, journal)?;
+    let mut writer = IndexWriter::new(path, db, journal, WordTable::Beside)?;
     let mut pace = None;
     loop {
         let reached = file::position(db).map_err(failed(path))?;

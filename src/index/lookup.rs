@@ -84,6 +84,9 @@ pub struct IndexedMessage {
     /// The decision that the message's call waits for; `None` if the call does not wait.
     #[serde(skip)]
     pub hold: Option<Hold>,
+    /// Whether the message is in a delivery that is handed over and not answered.
+    #[serde(skip)]
+    pub is_handed_over: bool,
     /// Number of the message that caused this message, if the cause is on record.
     #[serde(skip)]
     pub cause: Option<i64>,
@@ -210,11 +213,18 @@ pub struct IndexedTurn {
     pub inputs: Option<Digest>,
 }
 
+/// SQL condition: the message `m` is in a delivery that is handed over and not answered. The listener
+/// has the messages that were on record when the delivery was handed over.
+pub(super) const IS_HANDED_OVER: &str = "(m.disposition IS NULL AND EXISTS (SELECT 1 \
+     FROM delivery_row d WHERE d.ended IS NULL AND d.position >= m.position AND d.call = \
+     CASE m.call WHEN x'' THEN m.n ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END))";
+
 const MESSAGE: &str = "SELECT m.n, m.position, m.id, t.id, m.seq, m.kind, s.text, r.text, p.text, \
                        m.time, m.disposition, m.disposed, \
                        CASE typeof(m.cause) WHEN 'integer' THEN m.cause END, m.call, \
-                       (SELECT hold FROM hold_row h WHERE h.call = m.n AND h.ended IS NULL) \
-                       FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
+                       (SELECT hold FROM hold_row h WHERE h.call = m.n AND h.ended IS NULL)";
+
+const MESSAGE_TABLES: &str = "FROM message_row m CROSS JOIN thread_row t ON t.n = m.thread \
                        CROSS JOIN name s ON s.n = m.sender CROSS JOIN name r ON r.n = m.recipient \
                        CROSS JOIN name p ON p.n = m.name";
 
@@ -234,7 +244,9 @@ impl IndexReader {
         prefix: &MessageSelector,
         limit: usize,
     ) -> Result<Vec<IndexedMessage>, Error> {
-        let sql = format!("{MESSAGE} WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id LIMIT ?3");
+        let sql = format!(
+            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.id BETWEEN ?1 AND ?2 ORDER BY m.id LIMIT ?3"
+        );
         let first = prefix.first.as_bytes().as_slice();
         let last = prefix.last.as_bytes().as_slice();
         self.rows(&sql, &[&first, &last, &limit], message)
@@ -243,7 +255,7 @@ impl IndexReader {
     /// Returns the chain of causes of a message, from the direct cause up to the message of a
     /// client.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
-        let sql = format!("{MESSAGE} WHERE m.n = ?1");
+        let sql = format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
         let mut next = of.cause;
         while let Some(n) = next.take().filter(|_| chain.len() < limits::CAUSES_MAX) {
@@ -283,7 +295,7 @@ impl IndexReader {
     ) -> Result<Option<IndexedMessage>, Error> {
         // Nothing is known of the beginning of a chain that is cut at the bound.
         let sql = format!(
-            "{MESSAGE} WHERE m.n = (WITH RECURSIVE chain(n, depth) AS MATERIALIZED (\
+            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = (WITH RECURSIVE chain(n, depth) AS MATERIALIZED (\
              SELECT n, 0 FROM message_row WHERE id = ?1 UNION ALL \
              SELECT o.cause, depth + 1 FROM chain CROSS JOIN message_row o ON o.n = chain.n \
              WHERE typeof(o.cause) = 'integer' AND depth < ?2) \
@@ -314,10 +326,14 @@ impl IndexReader {
 
         let is_all = count.number() <= limit as u64;
         let first = if is_all { limit } else { limit.div_ceil(2) };
-        let sql = format!("{MESSAGE} WHERE m.cause = ?1 ORDER BY m.n LIMIT ?2");
+        let sql = format!(
+            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 ORDER BY m.n LIMIT ?2"
+        );
         let mut messages = self.rows(&sql, &[&of.n, &first], message)?;
         if !is_all {
-            let sql = format!("{MESSAGE} WHERE m.cause = ?1 ORDER BY m.n DESC LIMIT ?2");
+            let sql = format!(
+                "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 ORDER BY m.n DESC LIMIT ?2"
+            );
             let mut last = self.rows(&sql, &[&of.n, &(limit / 2)], message)?;
             last.reverse();
             messages.append(&mut last);
@@ -329,7 +345,7 @@ impl IndexReader {
     /// caused.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!(
-            "{MESSAGE} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
+            "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
              ORDER BY m.n LIMIT ?3"
         );
         self.rows(&sql, &[&of.n, &name, &limits::MESSAGE_ROWS_MAX], message)
@@ -483,6 +499,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<IndexedMessage> {
         hold: hold.and_then(|word| hold_of(&word)),
         cause: row.get(12)?,
         call: call.map(|call| if call.is_empty() { own } else { id(&call) }),
+        is_handed_over: row.get(15)?,
     })
 }
 

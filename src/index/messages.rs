@@ -32,11 +32,20 @@ pub struct MessageRows<'d> {
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
     /// Row number and thread number of each written message that is in flight.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
+    /// Whether numbers of causes are looked up only in memory, because a first build looks up the
+    /// others after all rows.
+    is_building: bool,
 }
 
 impl<'d> MessageRows<'d> {
-    pub fn new(db: &'d Connection) -> Self {
-        Self { db, new: Vec::new(), new_by_id: HashMap::default(), in_flight: HashMap::default() }
+    pub fn new(db: &'d Connection, is_building: bool) -> Self {
+        Self {
+            db,
+            new: Vec::new(),
+            new_by_id: HashMap::default(),
+            in_flight: HashMap::default(),
+            is_building,
+        }
     }
 
     pub fn add(&mut self, row: UnwrittenMessage) {
@@ -83,10 +92,14 @@ impl<'d> MessageRows<'d> {
         if let Some((n, _)) = self.in_flight.get(&id) {
             return Ok(Some(*n));
         }
+        if self.is_building {
+            return Ok(None);
+        }
         Ok(self.stored(id)?.map(|(n, _)| n))
     }
 
     fn stored(&self, id: MessageId) -> rusqlite::Result<Option<(i64, i64)>> {
+        ensure_id_index(self.db)?;
         let sql = "SELECT n, thread FROM message_row WHERE id = ?1";
         let key = id.0.as_bytes().as_slice();
         let mut find = self.db.prepare_cached(sql)?;
@@ -108,6 +121,12 @@ impl<'d> MessageRows<'d> {
         }
         Ok(())
     }
+}
+
+/// Makes the SQL index of message ids if a first build has not made it yet.
+pub fn ensure_id_index(db: &Connection) -> rusqlite::Result<()> {
+    let sql = "CREATE INDEX IF NOT EXISTS message_id ON message_row(id)";
+    db.prepare_cached(sql)?.execute([]).map(drop)
 }
 
 fn save(db: &Connection, row: &UnwrittenMessage) -> rusqlite::Result<()> {

@@ -9,6 +9,7 @@
 
 mod actions;
 mod branches;
+mod call_faults;
 mod call_work;
 mod called_peers;
 mod calls;
@@ -17,6 +18,7 @@ mod costly_trees;
 mod duration_histogram;
 mod events;
 mod file;
+mod first_build;
 mod fold;
 mod follow;
 mod hours;
@@ -39,6 +41,7 @@ mod trees;
 mod turns;
 mod views;
 mod waiting;
+mod word_thread;
 mod words;
 
 pub use branches::ThreadBranch;
@@ -80,6 +83,8 @@ use crate::journal;
 const FORMAT_VERSION: u32 = 12;
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// The full-text table.
+const WORDS_SCHEMA: &str = include_str!("words.sql");
 
 /// Why an index cannot answer a query.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +114,7 @@ pub enum Error {
 
 impl Error {
     /// Whether the index must be rebuilt.
-    fn is_damage(&self) -> bool {
+    pub(super) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;
         match self {
             Self::Redacted { .. } => true,

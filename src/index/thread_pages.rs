@@ -7,7 +7,7 @@ use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::limits;
 use crate::thread::Hold;
 
-use super::lookup::id;
+use super::lookup::{IS_HANDED_OVER, id};
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
@@ -31,6 +31,8 @@ pub struct ThreadPageRows {
     pub is_cut: bool,
     /// Messages of the page with their dispositions.
     pub dispositions: Vec<(MessageId, Option<Disposition>)>,
+    /// Messages of the page that are in a delivery that is handed over and not answered.
+    pub handed_over: Vec<MessageId>,
     /// Calls of the page that wait for a person.
     pub holds: Vec<(MessageId, Hold)>,
 }
@@ -43,6 +45,7 @@ struct PageMessage {
     position: u64,
     disposition: Option<Disposition>,
     hold: Option<Hold>,
+    is_handed_over: bool,
 }
 
 impl IndexReader {
@@ -96,6 +99,7 @@ impl IndexReader {
         positions.sort_unstable();
         positions.dedup();
 
+        let handed_over = messages.iter().filter(|message| message.is_handed_over);
         Ok(Some(ThreadPageRows {
             opened: Time(opened),
             opened_at: Position(begin.unsigned_abs()),
@@ -105,6 +109,7 @@ impl IndexReader {
             positions,
             is_cut,
             dispositions: messages.iter().map(|one| (one.id, one.disposition)).collect(),
+            handed_over: handed_over.map(|one| one.id).collect(),
             holds: messages.iter().filter_map(|one| Some((one.id, one.hold?))).collect(),
         }))
     }
@@ -124,11 +129,13 @@ impl IndexReader {
         from_seq: u64,
         limit: usize,
     ) -> Result<Vec<PageMessage>, Error> {
-        let sql = "SELECT n, id, seq, position, disposition, \
-                   (SELECT hold FROM hold_row h WHERE h.call = m.n AND h.ended IS NULL) \
-                   FROM message_row m WHERE thread = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+        let sql = format!(
+            "SELECT n, id, seq, position, disposition, \
+             (SELECT hold FROM hold_row h WHERE h.call = m.n AND h.ended IS NULL), {IS_HANDED_OVER} \
+             FROM message_row m WHERE thread = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3"
+        );
         let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX);
-        self.rows(sql, &[&thread, &from_seq, &limit], |row| {
+        self.rows(&sql, &[&thread, &from_seq, &limit], |row| {
             let disposition: Option<String> = row.get(4)?;
             let hold: Option<String> = row.get(5)?;
             Ok(PageMessage {
@@ -139,6 +146,7 @@ impl IndexReader {
                 disposition: disposition
                     .and_then(|word| Disposition::ALL.into_iter().find(|how| how.as_str() == word)),
                 hold: hold.and_then(|word| hold_of(&word)),
+                is_handed_over: row.get(6)?,
             })
         })
     }

@@ -1,6 +1,7 @@
 //! The index beside a journal: its rows, damage to it, and queries on it.
 
 mod damage;
+mod first_build;
 mod follower;
 mod hours;
 mod json_outputs;

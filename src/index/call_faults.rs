@@ -1,0 +1,43 @@
+//! The message of the core that ends a failed call, and the words by which the index names it.
+
+use std::borrow::Cow;
+
+use crate::envelope::{Message, MessageKind};
+use crate::ids::CallId;
+use crate::system;
+use crate::thread::{Fact, Record};
+use crate::xml::scan::attributes;
+
+use super::words;
+
+/// Returns the core's message that ends the call in this record. Skips a `thread-result`, because a
+/// `thread-result` only refers to the message that ends the call.
+pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
+    let messages = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(&**message),
+        _ => None,
+    });
+    let thread_result = system::name("thread-result");
+    let is_fault = |message: &&Message| {
+        message.kind == MessageKind::System
+            && message.cause == Some(call.0)
+            && message.call != Some(call)
+            && message.name != thread_result
+    };
+    messages.rev().find(is_fault)
+}
+
+/// Error text for a failed call whose fault contains no text.
+pub const NO_FAULT: &str = "the call ended with this fault";
+
+/// Returns the code of a fault, such as `timeout`, or the name of a fault without a code.
+pub fn fault_word(fault: &Message) -> Cow<'_, str> {
+    let attributes = attributes(fault.payload.as_str());
+    let code = attributes.into_iter().find(|(name, _)| *name == "code").map(|(_, code)| code);
+    code.unwrap_or(Cow::Borrowed(&*fault.name.local))
+}
+
+/// Returns the text of a fault, or [`NO_FAULT`] if the fault contains no text.
+pub fn fault_detail(fault: &Message) -> String {
+    words::first_words(&fault.payload).unwrap_or_else(|| NO_FAULT.to_owned())
+}

@@ -1,0 +1,173 @@
+//! Makes the missing index of a long journal.
+//!
+//! A first build has no readers, so it may use files of its own and another order: it makes the SQL
+//! indexes after all rows, by sorting, and has a thread for the words. Each commit is durable, and
+//! an interrupted build goes on where it was.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::failpoint::failpoint;
+use crate::ids::Position;
+use crate::journal::sqlite::JournalReader;
+use crate::limits;
+
+use super::Error;
+use super::catch_up::IndexWriter;
+use super::file::{self, failed};
+use super::follow::NextPosition;
+use super::word_thread::{self, WordTable, WordThread};
+
+/// How a build ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuildEnd {
+    /// The index is at its place, and complete up to the position that was requested first.
+    Built,
+    /// The caller stopped the build. The next build goes on with its files.
+    Stopped,
+}
+
+/// Tables whose SQL indexes are made after all rows. The other tables stay small, or a SQL index of
+/// theirs is read during the build.
+const SORTED_LATER: [&str; 7] =
+    ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
+
+/// Builds the index of `journal` at `path`, up to the first position that `next` returns. `next`
+/// receives the position that the build has reached, and stops the build by returning `None`. The
+/// caller holds the lock of the index.
+pub fn build(
+    path: &Path,
+    journal: &JournalReader,
+    next: &mut NextPosition<'_>,
+) -> Result<BuildEnd, Error> {
+    let rows = file::building(path);
+    let words = file::building_words(path);
+    let (db, open_words) = match open(&rows, &words, journal)? {
+        Some(open) => open,
+        None => {
+            file::remove_building(path)?;
+            create(&rows, &words, journal)?
+        }
+    };
+
+    let word_thread = WordThread::start(open_words)
+        .map_err(|source| Error::Io { path: words.clone(), source })?;
+    let mut writer = IndexWriter::new(&rows, &db, journal, WordTable::Thread(word_thread))?;
+    writer.set_up_first_build();
+    let mut last = None;
+    loop {
+        let reached = file::position(&db).map_err(failed(&rows))?;
+        if last.is_some_and(|last| reached >= last) {
+            break;
+        }
+        let Some(wanted) = next(reached) else { return Ok(BuildEnd::Stopped) };
+        let last = *last.get_or_insert(wanted);
+        let round = Position(last.0.min(reached.0 + limits::INDEX_COMMIT_RECORDS));
+        writer.add(round, &mut |_, _| {})?;
+    }
+    writer.commit()?;
+
+    let word_thread = writer.into_words();
+    let merged = word_thread.as_ref().map(WordThread::merge);
+    make_indexes(&db).map_err(failed(&rows))?;
+    failpoint("index-sorted");
+    if let Some(merged) = merged {
+        let merged = merged.recv().expect("the thread of words replies to each request");
+        merged.map_err(failed(&words))?;
+    }
+    drop(word_thread);
+    copy_words(&db, &words).map_err(failed(&rows))?;
+    db.close().map_err(|(_, error)| failed(&rows)(error))?;
+    failpoint("index-complete");
+    file::publish_building(path)?;
+    Ok(BuildEnd::Built)
+}
+
+/// Settings of both databases of a build. Their rollback journals are short, because almost all
+/// pages are new, and a commit writes each page only once.
+pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
+    db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+    db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
+    db.pragma_update_and_check(None, "journal_mode", "truncate", |_| Ok(()))?;
+    db.pragma_update(None, "synchronous", "normal")?;
+    db.pragma_update(None, "cache_size", -i64::from(cache_kib))?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// Open databases of a build: the one of rows, and the one of words with the number of the last
+/// message or refusal in it.
+type OpenBuild = (Connection, (Connection, i64));
+
+/// Opens the databases of an interrupted build. Returns `None` if there are none, or if they do not
+/// belong together or to this journal.
+fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<OpenBuild>, Error> {
+    if !rows.exists() || !words.exists() {
+        return Ok(None);
+    }
+
+    let open = || -> Result<Option<OpenBuild>, Error> {
+        let db = Connection::open(rows).map_err(failed(rows))?;
+        set_up(&db, limits::INDEX_BUILD_CACHE_KIB).map_err(failed(rows))?;
+        let words_db = word_thread::open(words).map_err(failed(words))?;
+        let sql = "SELECT coalesce(max(n), 0) FROM message_row";
+        let last: i64 = db.query_row(sql, [], |row| row.get(0)).map_err(failed(rows))?;
+        let is_ours = last <= words_db.1 && file::is_of(rows, &db, journal)?;
+        Ok(is_ours.then_some((db, words_db)))
+    };
+    match open() {
+        Err(error) if error.is_damage() => Ok(None),
+        other => other,
+    }
+}
+
+fn create(rows: &Path, words: &Path, journal: &JournalReader) -> Result<OpenBuild, Error> {
+    let db = Connection::open(rows).map_err(failed(rows))?;
+    set_up(&db, limits::INDEX_BUILD_CACHE_KIB).map_err(failed(rows))?;
+    file::create(rows, &db, journal)?;
+    drop_indexes(&db).map_err(failed(rows))?;
+    let words_db = word_thread::open(words).map_err(failed(words))?;
+    Ok((db, words_db))
+}
+
+fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL";
+    let mut query = db.prepare(sql)?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let indexes = rows.collect::<rusqlite::Result<Vec<(String, String)>>>()?;
+    for (name, _) in indexes.iter().filter(|(_, table)| SORTED_LATER.contains(&table.as_str())) {
+        db.execute_batch(&format!("DROP INDEX {name}"))?;
+    }
+    Ok(())
+}
+
+/// Makes the SQL indexes, and looks up the numbers of causes that were not in memory.
+fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
+    // Sorting uses another core, where there is one.
+    db.pragma_update(None, "threads", 1)?;
+    for definition in file::missing_definitions(db)? {
+        db.execute_batch(&definition)?;
+    }
+    // Blobs come after all numbers in the SQL index of causes.
+    db.execute_batch(
+        "UPDATE message_row AS m SET cause = (SELECT n FROM message_row WHERE id = m.cause) \
+         WHERE cause >= x'' AND EXISTS (SELECT 1 FROM message_row WHERE id = m.cause)",
+    )
+}
+
+/// Copies the tables that make up the full-text table.
+fn copy_words(db: &Connection, words: &Path) -> rusqlite::Result<()> {
+    let words = words.to_string_lossy();
+    db.execute("ATTACH ?1 AS words", [words])?;
+    db.execute_batch(
+        "BEGIN IMMEDIATE;
+         DELETE FROM main.word_data;
+         DELETE FROM main.word_idx;
+         INSERT INTO main.word_data SELECT * FROM words.word_data;
+         INSERT INTO main.word_idx SELECT * FROM words.word_idx;
+         COMMIT;
+         DETACH words",
+    )?;
+    db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))
+}

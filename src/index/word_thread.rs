@@ -1,0 +1,208 @@
+//! The table that receives the words of messages: the full-text table of the index, or during a
+//! first build a table in a database of its own, which a thread writes.
+//!
+//! Words take a third of the time of a build, and no other row depends on them. So the thread writes
+//! them while the builder makes the other rows.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+
+use crate::limits;
+
+use super::WORDS_SCHEMA;
+
+/// The full-text table that receives the words of messages and refusals.
+pub enum WordTable {
+    /// The table in the database of the other rows.
+    Beside,
+    /// A table in another database, which a thread writes.
+    Thread(WordThread),
+}
+
+impl WordTable {
+    /// Adds the words of the message or refusal with the number `n`. `rows` is the database of the
+    /// other rows.
+    pub fn add(&mut self, rows: &Connection, n: i64, text: &str) -> rusqlite::Result<()> {
+        match self {
+            Self::Beside => {
+                let sql = "INSERT INTO word(rowid, text) VALUES (?1, ?2)";
+                rows.prepare_cached(sql)?.execute((n, text)).map(drop)
+            }
+            Self::Thread(thread) => {
+                thread.add(n, text);
+                Ok(())
+            }
+        }
+    }
+
+    /// Commits words that are in another database.
+    pub fn commit(&mut self) -> rusqlite::Result<()> {
+        match self {
+            Self::Beside => Ok(()),
+            Self::Thread(thread) => thread.commit(),
+        }
+    }
+}
+
+/// Texts of messages and refusals with their numbers, in ascending order of the numbers.
+#[derive(Debug, Default)]
+struct WordBatch {
+    /// All texts, one after another.
+    text: String,
+    /// Number of each message or refusal, and the end of its text in `text`.
+    ends: Vec<(i64, usize)>,
+}
+
+enum WordRequest {
+    Add(WordBatch),
+    /// Commits everything added before, and sends the result.
+    Commit(Sender<rusqlite::Result<()>>),
+    /// Merges all segments of the full-text table, and sends the result.
+    Merge(Sender<rusqlite::Result<()>>),
+}
+
+/// Handle to the thread that writes words. The thread ends when the handle is dropped.
+#[derive(Debug)]
+pub struct WordThread {
+    batch: WordBatch,
+    /// Queue: bounded, because the builder may make texts faster than the thread writes them.
+    requests: Option<SyncSender<WordRequest>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WordThread {
+    /// Starts a thread that writes into `words`, the result of [`open`].
+    pub fn start(words: (Connection, i64)) -> std::io::Result<Self> {
+        let (db, last) = words;
+        let writer = WordWriter { db, last };
+        let (requests, queue) = sync_channel(limits::INDEX_WORD_BATCHES);
+        let thread = std::thread::Builder::new().name("index-words".to_owned());
+        let thread = thread.spawn(move || writer.run(&queue))?;
+        Ok(Self { batch: WordBatch::default(), requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// Adds the words of the message or refusal with the number `n`. An error of the thread is
+    /// returned by the next [`Self::commit`].
+    pub fn add(&mut self, n: i64, text: &str) {
+        self.batch.text.push_str(text);
+        self.batch.ends.push((n, self.batch.text.len()));
+        if self.batch.text.len() >= limits::INDEX_WORD_BATCH_BYTES {
+            self.send_batch();
+        }
+    }
+
+    /// Waits until all added words are committed.
+    pub fn commit(&mut self) -> rusqlite::Result<()> {
+        self.send_batch();
+        let (sender, receiver) = channel();
+        self.send(WordRequest::Commit(sender));
+        receiver.recv().expect("the thread of words replies to each request for a commit")
+    }
+
+    /// Begins to merge all committed words. The result comes from the returned channel.
+    pub fn merge(&self) -> Receiver<rusqlite::Result<()>> {
+        let (sender, receiver) = channel();
+        self.send(WordRequest::Merge(sender));
+        receiver
+    }
+
+    fn send_batch(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.send(WordRequest::Add(batch));
+    }
+
+    fn send(&self, request: WordRequest) {
+        let requests = self.requests.as_ref().expect("only `drop` takes the channel");
+        requests.send(request).expect("the thread of words runs until its channel is closed");
+    }
+}
+
+impl Drop for WordThread {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes the words of the index panicked");
+        }
+    }
+}
+
+/// Opens the database of words at `path`, and creates it if it is missing. Returns the database and
+/// the number of the last message or refusal in it.
+pub fn open(path: &Path) -> rusqlite::Result<(Connection, i64)> {
+    let db = Connection::open(path)?;
+    super::first_build::set_up(&db, limits::INDEX_LIVE_CACHE_KIB)?;
+    let is_new = db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
+    if is_new {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        db.execute_batch(WORDS_SCHEMA)?;
+        super::file::configure_words(&db)?;
+        // Segments are merged once, after all words, because each merge reads and writes them all.
+        for setting in ["automerge', 0", "crisismerge', 1999"] {
+            db.execute_batch(&format!("INSERT INTO word(word, rank) VALUES ('{setting})"))?;
+        }
+        db.execute_batch("CREATE TABLE last(n INTEGER NOT NULL); INSERT INTO last VALUES (0)")?;
+        db.execute_batch("COMMIT")?;
+    }
+    let last = db.query_row("SELECT n FROM last", [], |row| row.get(0))?;
+    Ok((db, last))
+}
+
+/// Database of words, with the number of the last message or refusal whose words were added.
+struct WordWriter {
+    db: Connection,
+    last: i64,
+}
+
+impl WordWriter {
+    /// Carries out requests until the channel is closed. After an error, adds nothing more until
+    /// the next commit, which returns the error, because the words of a commit must be complete.
+    fn run(mut self, queue: &Receiver<WordRequest>) {
+        let mut added = Ok(());
+        for request in queue {
+            // A builder that no longer waits for a reply has ended.
+            match request {
+                WordRequest::Add(batch) => added = added.and_then(|()| self.add(&batch)),
+                WordRequest::Commit(reply) => {
+                    let result = std::mem::replace(&mut added, Ok(())).and_then(|()| self.commit());
+                    let _ = reply.send(result);
+                }
+                WordRequest::Merge(reply) => {
+                    let merged = "INSERT INTO word(word) VALUES ('optimize')";
+                    let _ = reply.send(self.db.execute_batch(merged));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, batch: &WordBatch) -> rusqlite::Result<()> {
+        if self.db.is_autocommit() {
+            self.db.execute_batch("BEGIN IMMEDIATE")?;
+        }
+        let mut insert = self.db.prepare_cached("INSERT INTO word(rowid, text) VALUES (?1, ?2)")?;
+        let mut from = 0;
+        for (n, end) in &batch.ends {
+            let text = batch.text.get(from..*end).unwrap_or_default();
+            from = *end;
+            // After an interrupted build, the words may be ahead of the other rows.
+            if *n > self.last {
+                insert.execute((n, text))?;
+                self.last = *n;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self) -> rusqlite::Result<()> {
+        if self.db.is_autocommit() {
+            return Ok(());
+        }
+        // Only here, because a change of another table makes FTS5 write a segment.
+        self.db.execute("UPDATE last SET n = ?1", [self.last])?;
+        self.db.execute_batch("COMMIT")
+    }
+}

@@ -1,0 +1,169 @@
+//! The missing index of a long journal is made in files of its own, and is the same as an index that
+//! followed the journal.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use organism::envelope::MessageKind;
+use organism::failpoint::{INDEX, INDEX_BUILD};
+use organism::ids::{MessageId, Position};
+use organism::index::{FollowResult, INDEX_DATABASE, follow};
+use organism::journal::Journal as _;
+use organism::journal::sqlite::JournalReader;
+use organism::thread::{Fact, Record};
+
+use super::{command, contents, organism, rows, text};
+use crate::journal::Place;
+use crate::journal::script::{Script, research, thread};
+
+/// More records than a first build needs.
+const TREES: usize = 600;
+
+/// Returns the records of many researches. Two late records refer to a call of the first one, which
+/// is no longer in the memory of a builder: a note by its cause, and an outcome.
+fn researches() -> Vec<Record> {
+    let mut script = Script::default();
+    let mut records = Vec::new();
+    let mut first_call = None;
+    for n in 0..TREES {
+        let root = format!("sess-tree{n:05}");
+        records.extend(research(&mut script, &root));
+        first_call = first_call.or_else(|| records.first().and_then(accepted));
+        if n == TREES / 2 {
+            let asked = records.iter().rev().find_map(accepted);
+            let mut step = script.outcome(&thread(&root), "researcher", asked.unwrap());
+            let note = "<thinking xmlns=\"https://xml-pipeline.org/ns/core/v1\">again</thinking>";
+            step.say(MessageKind::Note, "researcher", "researcher", "thinking", note, first_call);
+            records.push(step.end());
+        }
+    }
+    let late = script.outcome(&thread("sess-tree00000"), "researcher", first_call.unwrap());
+    records.push(late.end());
+    records
+}
+
+fn accepted(record: &Record) -> Option<MessageId> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(message.id),
+        _ => None,
+    })
+}
+
+fn file(place: &Place, suffix: &str) -> PathBuf {
+    place.data().join(format!("{INDEX_DATABASE}{suffix}"))
+}
+
+fn remove(place: &Place) {
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(file(place, suffix)).ok();
+    }
+}
+
+/// Answers to searches, which read the table of words.
+fn found(place: &Place) -> BTreeMap<&'static str, String> {
+    let search = |words| text(&organism(place, &["search", "--count", words]).stdout);
+    ["login", "\"login checked\"", "verif*", "again", "missing"]
+        .into_iter()
+        .map(|words| (words, search(words)))
+        .collect()
+}
+
+fn assert_no_build(place: &Place) {
+    for entry in std::fs::read_dir(place.data()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(!name.contains("building"), "{name}");
+    }
+}
+
+/// Issue 17, 3.1: an index that is made at once has the same rows and words as one that followed the
+/// journal in small steps. This includes references to messages that ended long ago.
+#[test]
+fn a_first_build_makes_the_index_that_following_makes() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut records = researches();
+    for portion in records.chunks_mut(500) {
+        journal.append(portion).unwrap();
+        rows(&place.data(), "SELECT 1");
+    }
+    let followed = (contents(&place.data()), found(&place));
+    assert_eq!(followed.1["again"], "1\n");
+    let cause = "SELECT count(*) FROM message WHERE cause = (SELECT id FROM message LIMIT 1)";
+    let caused = rows(&place.data(), cause);
+
+    remove(&place);
+    assert_eq!((contents(&place.data()), found(&place)), followed);
+    assert_eq!(rows(&place.data(), cause), caused);
+    assert_no_build(&place);
+
+    // The index goes on as any other.
+    let mut more = research(&mut Script::default(), "sess-morexxxx");
+    journal.append(&mut more).unwrap();
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 1).to_string()]);
+}
+
+/// Issue 17, 3.1: a build that is killed at any point is completed by the next query, and its files
+/// do not stay.
+#[test]
+fn a_killed_build_goes_on() {
+    let place = Place::with(&mut researches());
+    let whole = (contents(&place.data()), found(&place));
+    for failpoint in INDEX.into_iter().chain(INDEX_BUILD) {
+        remove(&place);
+        let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
+        let killed = killed.env("ORGANISM_FAILPOINT", failpoint).output().unwrap();
+        assert_eq!(killed.status.code(), None, "{failpoint}: {}", text(&killed.stderr));
+        assert!(!file(&place, "").exists(), "{failpoint}");
+        assert!(file(&place, "-building").exists(), "{failpoint}");
+
+        assert_eq!((contents(&place.data()), found(&place)), whole, "{failpoint}");
+        assert_no_build(&place);
+    }
+}
+
+/// A build whose files do not belong together, are damaged or belong to another journal begins
+/// again.
+#[test]
+fn a_build_with_unusable_files_begins_again() {
+    type Damage = fn(&Place);
+    let cases: [(&str, Damage); 4] = [
+        ("no words", |place| std::fs::remove_file(file(place, "-building-words")).unwrap()),
+        ("words of nothing", |place| {
+            std::fs::write(file(place, "-building-words"), "").unwrap();
+        }),
+        ("no database", |place| std::fs::write(file(place, "-building"), "none").unwrap()),
+        ("other journal", |place| {
+            let db = rusqlite::Connection::open(file(place, "-building")).unwrap();
+            db.execute("UPDATE meta SET value = 'x' WHERE key = 'journal'", []).unwrap();
+        }),
+    ];
+
+    let place = Place::with(&mut researches());
+    let whole = (contents(&place.data()), found(&place));
+    for (case, damage) in cases {
+        remove(&place);
+        let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
+        killed.env("ORGANISM_FAILPOINT", "index-after-commit").output().unwrap();
+        damage(&place);
+        assert_eq!((contents(&place.data()), found(&place)), whole, "{case}");
+        assert_no_build(&place);
+    }
+}
+
+/// A build that its caller stops leaves no index that a reader could take for a complete one. The
+/// next session completes the build.
+#[test]
+fn a_stopped_build_is_completed_by_the_next_session() {
+    let place = Place::with(&mut researches());
+    let last = JournalReader::open(&place.data()).unwrap().last().unwrap();
+    let stopped = follow(&place.data(), &mut || false, &mut |_| None).unwrap();
+    assert_eq!(stopped, FollowResult::Ended);
+    assert!(!file(&place, "").exists());
+
+    let mut next = |reached: Position| (reached < last).then_some(last);
+    let ended = follow(&place.data(), &mut || false, &mut next).unwrap();
+    assert_eq!(ended, FollowResult::Ended);
+    assert!(file(&place, "").exists());
+    assert_no_build(&place);
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [TREES.to_string()]);
+}
