@@ -8,7 +8,7 @@ use crate::envelope::Payload;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::HashedRecord;
-use crate::journal::sqlite::{JournalReader, in_order};
+use crate::journal::sqlite::{JournalReader, in_order, in_order_alone};
 use crate::limits;
 use crate::thread::Input;
 
@@ -33,6 +33,8 @@ pub struct IndexWriter<'d> {
     uncommitted: u64,
     /// Number of records after which the added rows are committed.
     commit_records: u64,
+    /// Whether other threads read the next records while the rows of a record are added.
+    reads_ahead: bool,
 }
 
 impl<'d> IndexWriter<'d> {
@@ -52,14 +54,21 @@ impl<'d> IndexWriter<'d> {
             unflushed: 0,
             uncommitted: 0,
             commit_records: limits::INDEX_COMMIT_RECORDS,
+            reads_ahead: true,
         })
     }
 
-    /// Limits the memory of the writer: the size of its SQLite page cache, and the number of rows
-    /// of each kind that it keeps in memory between commits.
-    pub fn set_memory(&mut self, cache_kib: u32, rows_kept: usize) -> Result<(), Error> {
+    /// Limits the memory of the writer: the size of its SQLite page cache, the number of rows of
+    /// each kind that it keeps in memory between commits, and whether it reads records ahead.
+    pub fn set_memory(
+        &mut self,
+        cache_kib: u32,
+        rows_kept: usize,
+        reads_ahead: bool,
+    ) -> Result<(), Error> {
         self.fold.rows_kept = rows_kept;
         self.fold.calls_kept = rows_kept;
+        self.reads_ahead = reads_ahead;
         let sqlite = failed(self.path);
         self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
     }
@@ -99,6 +108,7 @@ impl<'d> IndexWriter<'d> {
         }
 
         let journal = self.journal;
+        let reads_ahead = self.reads_ahead;
         let mut take = |records: Vec<HashedRecord>| -> Result<(), Error> {
             for sealed in &records {
                 self.take(sealed)?;
@@ -108,7 +118,11 @@ impl<'d> IndexWriter<'d> {
             }
             Ok(())
         };
-        in_order::<Error>(journal.data(), first, last, &mut take)?;
+        if reads_ahead {
+            in_order::<Error>(journal.data(), first, last, &mut take)?;
+        } else {
+            in_order_alone::<Error>(journal, first, last, &mut take)?;
+        }
         self.flush()
     }
 

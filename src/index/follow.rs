@@ -112,7 +112,8 @@ fn write_rounds(
 
         let next_pace = Pace::of(wanted.0.saturating_sub(reached.0));
         if pace.replace(next_pace) != Some(next_pace) {
-            writer.set_memory(next_pace.cache_kib(), next_pace.rows_kept())?;
+            let rows_kept = next_pace.rows_kept();
+            writer.set_memory(next_pace.cache_kib(), rows_kept, next_pace.reads_ahead())?;
         }
 
         // The number of records in a round is limited, because a stop takes effect only between
@@ -149,6 +150,12 @@ impl Pace {
             Self::Live => limits::INDEX_LIVE_ROWS_KEPT,
             Self::Backlog => limits::INDEX_ROWS_KEPT,
         }
+    }
+
+    /// Whether records are read ahead. The records of a live round are read faster than their rows
+    /// are written, so a queue of them would only take memory.
+    fn reads_ahead(self) -> bool {
+        self == Self::Backlog
     }
 
     /// Maximum number of records in one round, and so in one commit.

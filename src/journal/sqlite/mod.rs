@@ -54,7 +54,7 @@ pub use reader::{JournalMetadata, JournalReader};
 pub(in crate::journal) use repair::TableRepair;
 pub use repair::TakenOut;
 pub use resting_store::RestingStore;
-pub use scan::{in_order, scan, scan_alone};
+pub use scan::{in_order, in_order_alone, scan, scan_alone};
 pub(in crate::journal) use snapshot::remove as remove_snapshot;
 pub use snapshot::{
     DraftFiles, Snapshot, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,

@@ -108,6 +108,23 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
+/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread, after
+/// `take` has returned. So only one chunk is in memory.
+pub fn in_order_alone<E: From<Error>>(
+    reader: &JournalReader,
+    first: Position,
+    last: Position,
+    take: &mut dyn FnMut(Vec<HashedRecord>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut from = first;
+    while from <= last {
+        let to = last.min(Position(from.0 + limits::SCAN_CHUNK_RECORDS - 1));
+        take(reader.scan_records(from, to)?)?;
+        from = Position(to.0 + 1);
+    }
+    Ok(())
+}
+
 /// Passes every record after the last record of `heads` to `visit`, as [`scan`] does. Reads the
 /// records through the connection `db`.
 pub(super) fn rest(
