@@ -90,6 +90,12 @@ impl fmt::Display for TimerId {
 #[serde(transparent)]
 pub struct ListenerName(Arc<str>);
 
+thread_local! {
+    /// The core's name. All messages of the core share it, because open calls keep many of these
+    /// messages. One for each thread, so that pumps do not contend for the reference count.
+    static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
+}
+
 impl ListenerName {
     /// Name under which the core writes messages. No listener can have this name.
     pub const CORE: &'static str = "core";
@@ -113,7 +119,7 @@ impl ListenerName {
     }
 
     pub fn core() -> Self {
-        Self(Self::CORE.into())
+        CORE_NAME.with(Self::clone)
     }
 
     /// Returns the name for an operator without a signature.

@@ -1,5 +1,7 @@
 //! Payloads that only the core writes, and their canonical text.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +39,13 @@ impl ThreadStatus {
             .into_iter()
             .find(|status| status.as_str() == text)
     }
+}
+
+thread_local! {
+    /// Names of core payloads, by word. Payloads of the same word share their name, because open
+    /// calls keep many of them. One table for each thread, so that pumps do not contend for the
+    /// reference counts.
+    static NAMES: RefCell<HashMap<&'static str, PayloadName>> = RefCell::default();
 }
 
 /// A payload that only the core writes.
@@ -221,7 +230,9 @@ impl CorePayload {
     }
 
     pub fn name(&self) -> PayloadName {
-        super::name(self.word())
+        let word = self.word();
+        NAMES
+            .with_borrow_mut(|names| names.entry(word).or_insert_with(|| super::name(word)).clone())
     }
 
     /// Writes the payload as XML. A payload that contains other payloads has a prefix, because a
