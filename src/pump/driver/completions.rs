@@ -6,8 +6,12 @@ use super::handle::{CallCompletion, PumpStopped};
 use crate::ids::CallId;
 
 /// Sender of completions. The channel needs no bound, because it holds at most one completion for
-/// each registered call.
-pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<CallCompletion>;
+/// each registered call. A completion is boxed, because the channel allocates places for 32 of them
+/// at once, and is kept for as long as the call is open.
+pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<Box<CallCompletion>>;
+
+/// Receiver of completions.
+pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>>;
 
 /// Completions of the calls of one submission. They are returned in the order of the calls, even if
 /// the calls end in another order.
@@ -17,15 +21,15 @@ pub struct Completions {
     calls: Vec<CallId>,
     /// Completions that arrived before the completions of earlier calls.
     early: Vec<CallCompletion>,
-    completed: mpsc::UnboundedReceiver<CallCompletion>,
+    completed: CompletionReceiver,
 }
 
 impl Completions {
-    pub(super) fn channel() -> (CompletionSender, mpsc::UnboundedReceiver<CallCompletion>) {
+    pub(super) fn channel() -> (CompletionSender, CompletionReceiver) {
         mpsc::unbounded_channel()
     }
 
-    pub(super) fn of(calls: &[CallId], completed: mpsc::UnboundedReceiver<CallCompletion>) -> Self {
+    pub(super) fn of(calls: &[CallId], completed: CompletionReceiver) -> Self {
         let calls = calls.iter().rev().copied().collect();
         Self { calls, early: Vec::new(), completed }
     }
@@ -55,7 +59,7 @@ impl Completions {
                 return Some(Ok(self.early.swap_remove(at)));
             }
             match self.completed.recv().await {
-                Some(completion) => self.early.push(completion),
+                Some(completion) => self.early.push(*completion),
                 None => return Some(Err(PumpStopped)),
             }
         }
@@ -81,7 +85,7 @@ mod tests {
         let calls = [1, 2, 3].map(|n| completion(n).call);
         let mut completions = Completions::of(&calls, completed);
         for n in [3, 1, 2] {
-            sender.send(completion(n)).unwrap();
+            sender.send(Box::new(completion(n))).unwrap();
         }
 
         for call in calls {
@@ -96,7 +100,7 @@ mod tests {
         let (sender, completed) = Completions::channel();
         let calls = [1, 2].map(|n| completion(n).call);
         let mut completions = Completions::of(&calls, completed);
-        sender.send(completion(1)).unwrap();
+        sender.send(Box::new(completion(1))).unwrap();
         drop(sender);
         assert!(completions.next().await.unwrap().is_ok());
         assert_eq!(completions.next().await.unwrap().unwrap_err(), PumpStopped);
