@@ -142,7 +142,9 @@ impl<'a> CallFold<'a> {
         once: &'a HashSet<ListenerName>,
         request: &Message,
     ) -> Option<Self> {
-        let input = Element::read_document(request.payload.as_str())?;
+        let mut input = Element::read_document(request.payload.as_str())?;
+        // The input is kept until the run is over.
+        input.shrink_to_fit();
         let run = WorkflowRun::new(definition, graph, input);
         let clock = RunClock { began: request.time, now: request.time };
         let threads = RunThreads { clock, latest: Some(request.id), ..RunThreads::default() };
@@ -177,7 +179,9 @@ impl<'a> CallFold<'a> {
         Self { definition, once, run, threads, undo: None, unread: None }
     }
 
-    pub fn into_parts(self) -> (RunState, RunThreads) {
+    pub fn into_parts(mut self) -> (RunState, RunThreads) {
+        // The parts are kept until the next delivery, and most runs then wait for open threads only.
+        self.threads.requested.shrink_to_fit();
         (self.run.into_state(), self.threads)
     }
 
@@ -615,7 +619,7 @@ pub(super) fn output_of(payload: &Element) -> ViewValue {
         Some(result) => ViewValue::Text(result.text()),
         None if namespace == system::NAMESPACE && name == "ack" => ViewValue::Text(String::new()),
         None if namespace.is_empty() && name == NOTHING => ViewValue::Text(String::new()),
-        None => ViewValue::Payload(payload.clone()),
+        None => ViewValue::Payload(Box::new(payload.clone())),
     }
 }
 

@@ -30,7 +30,7 @@ pub struct DryRunDocument {
 /// Returns every document of a run with this input.
 pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDocument> {
     let (graph, _) = GoalGraph::new(definition);
-    let entry = ViewEntry::new("input", ViewValue::Payload(input.clone()));
+    let entry = ViewEntry::new("input", ViewValue::Payload(Box::new(input.clone())));
     let mut run = DryRun {
         definition,
         graph: &graph,

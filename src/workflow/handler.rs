@@ -36,7 +36,8 @@ pub struct WorkflowHandler {
     once: HashSet<ListenerName>,
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
-    remembered: Mutex<CallMemory<RememberedRun>>,
+    /// Boxed, because up to half of the places of the cache's table are empty.
+    remembered: Mutex<CallMemory<Box<RememberedRun>>>,
     /// Goal indexes of definitions, by the digest of the definition.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
 }
@@ -112,7 +113,7 @@ impl WorkflowHandler {
         graph
     }
 
-    fn remembered(&self) -> MutexGuard<'_, CallMemory<RememberedRun>> {
+    fn remembered(&self) -> MutexGuard<'_, CallMemory<Box<RememberedRun>>> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -310,8 +311,8 @@ impl WorkflowHandler {
         let is_next = |run: &RememberedRun| {
             run.messages == known && last.is_some_and(|message| message.id == run.last)
         };
-        if let Some(RememberedRun { state, threads, .. }) = run.filter(is_next) {
-            let parts = (state, threads);
+        if let Some(run) = run.filter(|run| is_next(run)) {
+            let parts = (run.state, run.threads);
             let fold = CallFold::resumed(definition, graph, &self.once, parts);
             return Ok((fold.with_undo(undo), known));
         }
@@ -378,7 +379,7 @@ impl WorkflowHandler {
         let bytes = state.kept_bytes().min(limits::REMEMBERED_BYTES_MAX);
         let messages = delivery.messages.len();
         let run = RememberedRun { messages, last: last.id, state, threads };
-        self.remembered().put(delivery.call, run, bytes);
+        self.remembered().put(delivery.call, Box::new(run), bytes);
     }
 
     /// Makes the payloads of an outcome: the reply alone, or requests and a wait.

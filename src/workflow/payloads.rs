@@ -118,7 +118,7 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
-        ViewValue::Payload(payload) => element.with_child(payload.clone()),
+        ViewValue::Payload(payload) => element.with_child((**payload).clone()),
         ViewValue::Several(entries) => {
             let namespace = element.name.namespace.clone();
             entries.iter().fold(element, |element, ViewEntry { name, value, .. }| {
@@ -282,7 +282,7 @@ mod tests {
         let content = |payload: &str| {
             let payload = Element::read(payload).expect("it is one element");
             let element = Element::new(QName::new(Some("urn:w"), "w-output"));
-            with_content(element, &ViewValue::Payload(payload)).to_xml()
+            with_content(element, &ViewValue::Payload(Box::new(payload))).to_xml()
         };
         assert_eq!(
             content("<a><b>1</b></a>"),

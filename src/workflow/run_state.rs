@@ -242,7 +242,8 @@ impl RunState {
 enum GoalState {
     #[default]
     Waiting,
-    Running(GoalProgress),
+    /// Boxed, because most goals of a run are waiting or done.
+    Running(Box<GoalProgress>),
     /// The goal failed, and another goal runs in its place.
     Replaced,
     Done(Option<ViewValue>),

@@ -256,7 +256,7 @@ fn is_done(end: &CallEnd) -> bool {
 /// Builds the payload that undoes a call; returns `None` if an expression of `rule` selects
 /// nothing.
 fn undo_payload(rule: &UndoRule, request: &Message, reply: Option<&Message>) -> Option<Element> {
-    let read = |message: &Message| Element::read_document(message.payload.as_str());
+    let read = |message: &Message| Element::read_document(message.payload.as_str()).map(Box::new);
     let mut entries = vec![ViewEntry::new("request", ViewValue::Payload(read(request)?))];
     if let Some(reply) = reply {
         entries.push(ViewEntry::new("reply", ViewValue::Payload(read(reply)?)));

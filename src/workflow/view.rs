@@ -36,7 +36,8 @@ impl ViewEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewValue {
     Text(String),
-    Payload(Element),
+    /// Boxed, because most outputs are texts.
+    Payload(Box<Element>),
     /// Outputs of several runs of one goal.
     Several(Vec<ViewEntry>),
 }
@@ -207,7 +208,7 @@ fn value_of(
 ) -> ViewValue {
     let original = node.element.as_ref().and_then(|at| elements.at(at));
     match original.filter(|element| is_kept(element)) {
-        Some(element) => ViewValue::Payload(element.clone()),
+        Some(element) => ViewValue::Payload(Box::new(element.clone())),
         None => ViewValue::Text(node.text.clone()),
     }
 }
@@ -238,7 +239,7 @@ fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {
         ViewValue::Text(text) => element.with_text(text.clone()),
-        ViewValue::Payload(payload) => payload.clone(),
+        ViewValue::Payload(payload) => (**payload).clone(),
         ViewValue::Several(runs) => {
             runs.iter().fold(element, |element, run| element.with_child(original_of(run)))
         }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     fn payload(text: &str) -> ViewValue {
-        ViewValue::Payload(Element::read(text).expect("it is one element"))
+        ViewValue::Payload(Box::new(Element::read(text).expect("it is one element")))
     }
 
     fn view() -> RunView {

@@ -95,6 +95,19 @@ impl Element {
         Self::new(QName::new(None, local))
     }
 
+    /// Releases the spare capacity of the lists in the element and in its descendants. A read
+    /// element has room for several attributes and several children, and most elements have fewer.
+    pub fn shrink_to_fit(&mut self) {
+        self.attributes.shrink_to_fit();
+        self.content.shrink_to_fit();
+        for node in &mut self.content {
+            match node {
+                Node::Text(text) => text.shrink_to_fit(),
+                Node::Element(child) => child.shrink_to_fit(),
+            }
+        }
+    }
+
     #[must_use]
     pub fn with_attribute(mut self, local: &str, value: impl Into<String>) -> Self {
         self.attributes.push((QName::new(None, local), value.into()));

@@ -48,7 +48,7 @@ impl WorkflowRun<'_> {
     /// from 1; 0 outside of a loop.
     pub(super) fn start(&mut self, number: usize, iteration: u32) {
         let progress = GoalProgress { iteration, ..GoalProgress::default() };
-        self.set(number, GoalState::Running(progress));
+        self.set(number, GoalState::Running(Box::new(progress)));
         self.start_form(number);
     }
 

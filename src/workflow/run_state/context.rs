@@ -95,7 +95,8 @@ impl WorkflowRun<'_> {
     ) -> Result<RunView, XPathError> {
         let mut entries = Vec::new();
         if has_input {
-            entries.push(ViewEntry::new("input", ViewValue::Payload(self.state.input.clone())));
+            let input = ViewValue::Payload(Box::new(self.state.input.clone()));
+            entries.push(ViewEntry::new("input", input));
         }
         for number in seen {
             let goal = self.graph.goal(*number);

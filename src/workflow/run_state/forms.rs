@@ -274,7 +274,7 @@ impl WorkflowRun<'_> {
 fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     let element = match output {
         ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
-        ViewValue::Payload(payload) => payload.clone(),
+        ViewValue::Payload(payload) => (**payload).clone(),
         ViewValue::Several(_) => Element::local("output"),
     };
     let document = XPathDocument::of_payload(&element)?;
@@ -286,9 +286,9 @@ fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewVal
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())
         .with_attribute("code", code);
-    ViewValue::Payload(match item {
-        Some(ViewValue::Payload(item)) => failed.with_child(item.clone()),
+    ViewValue::Payload(Box::new(match item {
+        Some(ViewValue::Payload(item)) => failed.with_child((**item).clone()),
         Some(ViewValue::Text(text)) => failed.with_text(text.clone()),
         _ => failed,
-    })
+    }))
 }

@@ -46,7 +46,7 @@ fn document_after(asked: GoalDefinition, answer: &str) -> String {
         other => panic!("expected a start, got {other:?}"),
     };
     let (question, _) = started(run.step(RunEvent::Started));
-    let output = ViewValue::Payload(Element::read(answer).expect("it is one element"));
+    let output = ViewValue::Payload(Box::new(Element::read(answer).expect("it is one element")));
     let (_, call) = started(run.step(RunEvent::Completed { run: question, output }));
     let GoalCall::Agent { document, .. } = call else { panic!("expected an agent: {call:?}") };
     document
@@ -118,6 +118,7 @@ fn a_goal_that_waits_names_the_goals_that_it_waits_for() {
     let mut running = open(run.step(RunEvent::Started));
     let mut end = |run: &mut WorkflowRun<'_>, output: &str| {
         let output = Element::read(output)
+            .map(Box::new)
             .map_or_else(|| ViewValue::Text(output.to_owned()), ViewValue::Payload);
         running = open(run.step(RunEvent::Completed { run: running.clone(), output }));
     };
@@ -249,7 +250,7 @@ fn steps(events: Vec<RunEvent>) -> Vec<RunStep> {
 fn completed(goal: usize, output: &str) -> RunEvent {
     let run = GoalRun { goal, iteration: 0, part: RunPart::Whole, attempt: 1, kind: RunKind::Work };
     let output = match Element::read(output) {
-        Some(payload) => ViewValue::Payload(payload),
+        Some(payload) => ViewValue::Payload(Box::new(payload)),
         None => ViewValue::Text(output.to_owned()),
     };
     RunEvent::Completed { run, output }
@@ -317,7 +318,7 @@ fn a_person_who_supervises_gets_the_output_and_the_corrections_so_far() {
     for output in ["a plan", "one", correct, "two </output>"] {
         let [RunStep::Start { run: started, .. }] = steps.as_slice() else { panic!("{steps:?}") };
         let output = match Element::read(output) {
-            Some(payload) => ViewValue::Payload(payload),
+            Some(payload) => ViewValue::Payload(Box::new(payload)),
             None => ViewValue::Text(output.to_owned()),
         };
         steps = run.step(RunEvent::Completed { run: started.clone(), output });
@@ -352,7 +353,7 @@ fn a_supervisor_in_a_loop_gets_a_question_about_the_pass() {
     for output in ["one", go_on, "two"] {
         let [RunStep::Start { run: started, .. }] = steps.as_slice() else { panic!("{steps:?}") };
         let output = match Element::read(output) {
-            Some(payload) => ViewValue::Payload(payload),
+            Some(payload) => ViewValue::Payload(Box::new(payload)),
             None => ViewValue::Text(output.to_owned()),
         };
         steps = run.step(RunEvent::Completed { run: started.clone(), output });

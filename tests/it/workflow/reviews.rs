@@ -126,7 +126,7 @@ fn the_documents_of_verified_items_are_those_of_the_golden_file() {
                 </task>\n<task><role>\"NATS\" reader</role><find>What can a listener publish?</find>\
                 </task></plan>";
     let mut outputs = vec![
-        ("plan", ViewValue::Payload(Element::read(plan).unwrap())),
+        ("plan", ViewValue::Payload(Box::new(Element::read(plan).unwrap()))),
         (
             "study_1",
             of_text("The pump stamps the sender from the connection (src/pump/core/step.rs:41)."),
@@ -182,7 +182,7 @@ fn a_goal_with_roles_says_which_agent_takes_them_how_often_and_how_deep() {
     let input = Element::local("research").with_child(Element::local("question").with_text("x"));
     let mut run = WorkflowRun::new(&definition, &graph, input);
     let mut steps = run.step(RunEvent::Started);
-    let plan = ViewValue::Payload(Element::read("<plan/>").unwrap());
+    let plan = ViewValue::Payload(Box::new(Element::read("<plan/>").unwrap()));
     let mut seen = Vec::new();
     for output in [plan, of_text("done")] {
         let [RunStep::Start { run: started, label, call, .. }] = steps.as_slice() else {
@@ -240,7 +240,8 @@ fn a_run_of_a_goal_has_the_limits_of_its_goal_and_a_verification_its_own() {
             panic!("it starts a goal")
         };
         seen.push(format!("{label} {:?} {:?}", limits.timeout, limits.budget.tokens));
-        let output = Element::read(output).map_or_else(|| of_text(output), ViewValue::Payload);
+        let output =
+            Element::read(output).map(Box::new).map_or_else(|| of_text(output), ViewValue::Payload);
         steps = run.step(RunEvent::Completed { run: started, output });
     }
     assert_eq!(seen, ["plan None None", "study_1 Some(60s) None", "check_1 None Some(500)"]);
@@ -397,7 +398,7 @@ fn the_document_of_a_correction_is_that_of_the_golden_file() {
     let outputs = [
         of_text("Found 15 Go files in /src/..."),
         of_text("All is well."),
-        ViewValue::Payload(Element::read(correction).unwrap()),
+        ViewValue::Payload(Box::new(Element::read(correction).unwrap())),
     ];
     let mut started = Vec::new();
     documents(&run.step(RunEvent::Started), &mut started);

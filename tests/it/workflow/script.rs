@@ -128,7 +128,7 @@ pub fn played(definition: &WorkflowDefinition, script: &[&str]) -> String {
                     let output =
                         line.and_then(|line| line.split_once('=')).map_or("ok", |one| one.1);
                     let output = match Element::read(output) {
-                        Some(payload) => ViewValue::Payload(payload),
+                        Some(payload) => ViewValue::Payload(Box::new(payload)),
                         None => ViewValue::Text(output.to_owned()),
                     };
                     RunEvent::Completed { run, output }
