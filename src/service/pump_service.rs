@@ -199,7 +199,8 @@ impl PumpService {
         let (waits, mut watch) = TreeWatch::new(self.pump.clone());
         let waits = wait.then_some(waits);
         let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, waits);
-        let (receipt, mut completions) = submitted.await?;
+        // Boxed, because this task waits for the completions much longer than for the receipt.
+        let (receipt, mut completions) = Box::pin(submitted).await?;
 
         let mut recorded = None;
         send(match receipt {

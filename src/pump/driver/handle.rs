@@ -247,7 +247,9 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
     ) -> Result<(Receipt, Completions), PumpStopped> {
-        self.submit_watched(None, client, target, key, text, None).await
+        // Boxed, because the task of the caller waits for the completions much longer than for the
+        // receipt, and would keep the room for this future.
+        Box::pin(self.submit_watched(None, client, target, key, text, None)).await
     }
 
     /// Submits a payload like [`Handle::submit`], with the client's trace context. `waits` receives
