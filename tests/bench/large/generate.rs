@@ -3,13 +3,14 @@
 //! that are very long.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use organism::clock::Time;
 use organism::envelope::{Disposition, MessageKind, Money, RefusalRule};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::SqliteJournal;
-use organism::thread::{Closing, Fact, Hold, Record};
+use organism::thread::{Closing, Fact, Hold, Input, Record};
 
 use super::script::{CORE, NAMESPACE, Script, name, thread};
 use crate::floor::directory;
@@ -73,7 +74,7 @@ impl LargeJournal {
             if batch.len() >= COMMIT || active.is_empty() {
                 for record in &mut batch {
                     now = Time(now.0 + MICROS);
-                    record.time = now;
+                    set_time(record, now);
                 }
                 records += batch.len();
                 journal.append(&mut batch).unwrap();
@@ -253,9 +254,21 @@ fn handed_over(call: MessageId, n: usize) -> Fact {
     Fact::HandedOver { call: CallId(call), attempt: attempt(n) }
 }
 
-/// Sets the attempt number in each [`Fact::OutcomeReceived`] of the record to `n`, and returns the
-/// record.
+/// Sets the time of a record and of its messages, which a pump accepts at the time of their record.
+fn set_time(record: &mut Record, time: Time) {
+    record.time = time;
+    for fact in &mut record.facts {
+        if let Fact::Accepted { message, .. } = fact {
+            Arc::make_mut(message).time = time;
+        }
+    }
+}
+
+/// Sets the attempt number of an outcome in a record to `n`, and returns the record.
 fn with_attempt(mut record: Record, n: usize) -> Record {
+    if let Input::Outcome { attempt: own, .. } = &mut record.input {
+        *own = attempt(n);
+    }
     for fact in &mut record.facts {
         if let Fact::OutcomeReceived { attempt: own, .. } = fact {
             *own = attempt(n);
