@@ -136,8 +136,13 @@ impl RecordProver {
     }
 
     /// Draws the result of the last proof in one line, with a link to the page of the proof.
-    pub fn summary(&self) -> Markup {
+    /// `heads` contains the last record of each journal now, with its partition.
+    pub fn summary(&self, heads: &[(u32, Position)]) -> Markup {
         let last = self.state().last.clone();
+        let head = |journal: &ProvedJournal| {
+            let partition = journal.partition.unwrap_or_default();
+            heads.iter().find(|(of, _)| *of == partition).map(|(_, head)| *head)
+        };
         html! {
             p.hint.verdict {
                 a href=(PATH) { "Record" } ": "
@@ -145,15 +150,44 @@ impl RecordProver {
                     None => { "it is being proved" }
                     Some(last) => {
                         @for (at, journal) in last.journals.iter().enumerate() {
-                            @if at > 0 { "; " }
-                            (verdict(journal))
+                            @if at > 0 { " " }
+                            (checked(journal, last.at, head(journal)))
                         }
-                        ", " (moment(last.at))
                     }
                 }
             }
         }
     }
+}
+
+/// Draws which records of a journal were checked, which were not, and which part of the proof is
+/// missing, with the command for it. `head` is the last record now.
+fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
+    let proof = match &journal.proof {
+        Ok(proof) => proof,
+        Err(error) => return html! { (of_partition(journal)) "not checked: " (inline(error)) "." },
+    };
+    let newer = head.map_or(0, |head| head.0.saturating_sub(proof.records));
+    let is_replayed =
+        matches!(&journal.replay, Ok(replay) if replay.verdict() != ReplayVerdict::Undecided);
+    let is_broken = proof.verdict == ProofVerdict::Broken;
+    html! {
+        (of_partition(journal))
+        "records 1 to " (grouped(proof.records)) " checked at " (moment(at)) ", "
+        @if is_broken { b.broken { "BROKEN" } } @else { "no change found" }
+        @if newer > 0 { "; " (count(newer, "newer record")) " not checked yet" }
+        "."
+        @if proof.verdict == ProofVerdict::NotProved {
+            " The proof is incomplete: " code { "organism verify" } " says what is missing."
+        }
+        @if !is_replayed {
+            " Not all decisions were made again: " code { "organism replay" } "."
+        }
+    }
+}
+
+fn of_partition(journal: &ProvedJournal) -> Markup {
+    html! { @if let Some(partition) = journal.partition { "partition " (partition) ": " } }
 }
 
 fn verdict(journal: &ProvedJournal) -> Markup {

@@ -70,16 +70,19 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
         // One more tree is read to find out whether there is another page.
         let list = reader.trees(&TreeFilter { before, ..filter.clone() }, limit + 1)?;
         let lane = if has_lane { reader.trees(&lane_filter, LANE_ROWS + 1)? } else { Vec::new() };
-        Ok((list, lane, reader.pauses()?))
+        Ok((list, lane, reader.pauses()?, reader.journal().last()?))
     };
     view.respond(find, move |view, answers| {
-        let verdict = view.prover.summary();
+        let heads: Vec<_> = answers.iter().map(|found| (found.partition, found.answer.3)).collect();
+        let verdict = view.prover.summary(&heads);
         let mut notes = notes(&answers);
         let pauses = pauses::distinct(answers.iter().flat_map(|found| &found.answer.2));
-        notes.extend(pauses.into_iter().map(pauses::describe));
+        // The frame of the page states the pause of everything.
+        let pauses = pauses.into_iter().filter(|pause| pause.target != "all");
+        notes.extend(pauses.map(pauses::describe));
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =
-            answers.map(|(n, (list, lane, _))| ((n, list), (n, lane))).unzip();
+            answers.map(|(n, (list, lane, ..))| ((n, list), (n, lane))).unzip();
         let list = merge(list, cursor, limit);
         let lane = merge(lane, PageCursor::default(), LANE_ROWS);
         view.page("Threads", PATH, &content(&query, &list, &lane, &notes, &verdict))
@@ -320,10 +323,8 @@ fn row(tree: &ListedTree) -> Markup {
             td.number data-label="Took" { (took(tree.opened, tree.updated, is_open(&tree.status))) }
             td.number data-label="Messages" {
                 (grouped(tree.messages))
+                @if open > tree.waits.calls { span.open { ", " (grouped(open)) " unsettled" } }
                 @if tree.waits.calls > 0 { span.open { ", " (grouped(tree.waits.calls)) " held" } }
-                @if open > tree.waits.calls {
-                    span.open { ", " (grouped(open - tree.waits.calls)) " in flight" }
-                }
             }
             td.number data-label="Gate refusals" { (unless_zero(tree.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(tree.errors.saturating_sub(tree.denials))) }
