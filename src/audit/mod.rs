@@ -16,6 +16,7 @@ mod fork_point;
 mod held;
 mod ledger;
 mod message_report;
+mod message_state;
 pub mod past_time;
 pub mod payload_lines;
 mod report;
@@ -51,6 +52,7 @@ pub use message_report::{
     CausedMessages, ChainedRecord, FoundMessage, GateVerdict, MessageDecision, MessageHold,
     MessagePreview, MessageReport, RecordedConfig, RefusalSummary, message_report,
 };
+pub use message_state::MessageState;
 pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
@@ -75,4 +77,4 @@ pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};
 pub use turn_text::{TurnFinding, TurnText, turn_text};
 pub use verify::{VerifyOptions, verify, verify_with};
-pub use views::{BusyRefusals, MessageView, RefusalView, element_name, message_state};
+pub use views::{BusyRefusals, MessageView, RefusalView, element_name};

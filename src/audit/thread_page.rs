@@ -125,6 +125,7 @@ fn complete(
                 view.disposition = known.and_then(|(_, disposition)| *disposition);
                 let held = rows.holds.iter().find(|(id, _)| *id == view.id);
                 view.hold = held.map(|(_, hold)| *hold);
+                view.is_handed_over = Some(rows.handed_over.contains(&view.id));
             }
             TimelineEvent::Subthread(child) => add_totals(index, child)?,
             _ => {}

@@ -7,6 +7,8 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position,
 use crate::thread::{Hold, Input, Record};
 use crate::xml::findings::TextLocation;
 
+use super::message_state::MessageState;
+
 /// A message with its journal position, and with its disposition at the queried position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
@@ -40,22 +42,17 @@ pub struct MessageView {
     pub payload: Option<String>,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// Disposition of the message; `None` while the message is in flight.
+    /// Disposition of the message; `None` while the message is unsettled.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
     /// The decision for which the call of the message waits; `None` if the call does not wait for a
     /// person.
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-}
-
-/// Returns the state of a message: its disposition, the decision that it waits for, or `in flight`.
-pub fn message_state(disposition: Option<Disposition>, hold: Option<Hold>) -> &'static str {
-    match (disposition, hold) {
-        (Some(how), _) => how.as_str(),
-        (None, Some(hold)) => hold.state(),
-        (None, None) => "in flight",
-    }
+    /// Whether the message is in a delivery that is handed over and not answered. `None` in a view
+    /// that is made from the records of a tree alone, because these do not contain all hand-overs.
+    #[serde(skip)]
+    pub is_handed_over: Option<bool>,
 }
 
 impl MessageView {
@@ -78,15 +75,18 @@ impl MessageView {
             digest: payload.digest,
             disposition: None,
             hold: None,
+            is_handed_over: None,
         }
     }
 
+    /// Returns the state of the message.
+    pub const fn state(&self) -> MessageState {
+        MessageState::of(self.disposition, self.hold, self.is_handed_over)
+    }
+
     /// Returns the state of the message, or `None` for the usual states `handled` and `recorded`.
-    pub fn unusual_state(&self) -> Option<&'static str> {
-        match self.disposition {
-            Some(Disposition::Handled | Disposition::Recorded) => None,
-            other => Some(message_state(other, self.hold)),
-        }
+    pub const fn unusual_state(&self) -> Option<&'static str> {
+        self.state().unusual()
     }
 
     /// Whether the message contains `text`, which must be in lower case.

@@ -148,9 +148,9 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
     let held = tree.waits.calls;
     let messages = match (held, open.saturating_sub(held)) {
         (0, 0) => tree.messages.to_string(),
-        (0, in_flight) => format!("{} ({in_flight} in flight)", tree.messages),
+        (0, _) => format!("{} ({open} unsettled)", tree.messages),
         (held, 0) => format!("{} ({held} held)", tree.messages),
-        (held, in_flight) => format!("{} ({held} held, {in_flight} in flight)", tree.messages),
+        (held, _) => format!("{} ({open} unsettled, {held} held)", tree.messages),
     };
     let mut row = vec![
         tree.thread.clone(),

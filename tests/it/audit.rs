@@ -211,7 +211,7 @@ fn a_subthread_can_be_read_by_itself_and_an_unknown_one_is_an_error() {
 }
 
 #[test]
-fn failures_late_answers_and_messages_in_flight_are_marked() {
+fn failures_late_answers_and_unsettled_messages_are_marked() {
     let mut script = Script::default();
     let root = thread(ROOT);
     let (asked, first) = script.question(&root, &"many words ".repeat(120));
@@ -229,7 +229,7 @@ fn failures_late_answers_and_messages_in_flight_are_marked() {
     let place = Place::with(&mut [first, failed, step.end()]);
     expect![[r#"
         sess-abcdefgh  running  0.3 s  2 messages
-          +0.000s  operator → researcher  question  in flight
+          +0.000s  operator → researcher  question  unsettled
                    many words many words many words many words many words many words
                    many words many words many words many words many words many words
                    many words many words many words many words many words many words
@@ -286,8 +286,8 @@ fn threads_are_listed_with_how_they_stand() {
     expect![[r#"
         thread         status     opened        took         messages  asked
         sess-finished  completed  11-20 10:00  0.8 s               10  question
-        sess-underway  running    11-20 10:00  0.4 s  5 (1 in flight)  question
-        sess-draining  running    11-20 10:00  0.5 s  7 (2 in flight)  question
+        sess-underway  running    11-20 10:00  0.4 s  5 (1 unsettled)  question
+        sess-draining  running    11-20 10:00  0.5 s  7 (2 unsettled)  question
     "#]]
     .assert_eq(&stdout(organism(&place, &["threads"])));
     let lines = stdout(organism(&place, &["threads", "--json", "--all"]));

@@ -1,8 +1,8 @@
 //! Draws everything on record about one message, in sections.
 
 use crate::audit::{
-    CallPreviewView, GateVerdict, MessageDecision, MessageReport, RecordedConfig, RefusalView,
-    message_state,
+    CallPreviewView, GateVerdict, MessageDecision, MessageReport, MessageState, RecordedConfig,
+    RefusalView,
 };
 use crate::envelope::Money;
 use crate::index::{IndexedAttempt, IndexedCall, IndexedMessage, IndexedTurn};
@@ -41,7 +41,7 @@ pub fn message_rows(output: &RenderOutput, messages: &[IndexedMessage]) -> Strin
             message.kind.clone(),
             format!("{} → {}", message.from, message.to),
             clean(local),
-            message_state(message.disposition, message.hold).to_owned(),
+            MessageState::of_indexed(message).as_str().to_owned(),
         ]
     };
     let rows: Vec<_> = messages.iter().map(row).collect();
@@ -117,7 +117,7 @@ impl ReportPage<'_> {
         let disposition = match (report.message.disposition, report.disposed) {
             (Some(how), Some(at)) => format!("{} at record {at}", how.as_str()),
             (Some(how), None) => how.as_str().to_owned(),
-            (None, _) => message_state(None, report.row.hold).to_owned(),
+            (None, _) => MessageState::of_indexed(&report.row).as_str().to_owned(),
         };
         self.line("message", &disposition);
         if let Some(call) = &report.call {

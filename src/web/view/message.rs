@@ -16,13 +16,12 @@ use super::thread::path as thread_path;
 use super::{ViewState, operate, record_entry, turn_text, url_query};
 use crate::audit::amounts::{count, micros};
 use crate::audit::{
-    CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageView,
-    RefusalView, TurnText, message_report, message_state,
+    CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageState,
+    MessageView, RefusalView, TurnText, message_report,
 };
 use crate::ids::MessageId;
 use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
-use crate::thread::Hold;
 use crate::xml::invisible_characters::visible;
 
 /// Id of the part of the page with the text of the model's turn.
@@ -196,7 +195,7 @@ fn in_thread(report: &MessageReport) -> Markup {
 }
 
 fn disposition(report: &MessageReport) -> Markup {
-    let state = message_state(report.message.disposition, report.row.hold);
+    let state = MessageState::of_indexed(&report.row).as_str();
     let at = report.disposed.filter(|_| report.message.disposition.is_some());
     html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
@@ -234,7 +233,7 @@ fn call(report: &MessageReport) -> Markup {
     html! {
         @if report.call.is_some() || !report.attempts.is_empty() || !report.errors.is_empty() {
             h2 { "Call" }
-            @if let Some(call) = &report.call { p { (inline(&outcome_of(call, report.row.hold))) } }
+            @if let Some(call) = &report.call { p { (inline(&outcome_of(call, &report.row))) } }
             @for error in &report.errors {
                 p.problem {
                     (inline(&error.kind)) ": " (inline(&error.detail)) " at "
@@ -246,12 +245,15 @@ fn call(report: &MessageReport) -> Markup {
     }
 }
 
-fn outcome_of(call: &IndexedCall, hold: Option<Hold>) -> String {
+fn outcome_of(call: &IndexedCall, row: &IndexedMessage) -> String {
     let listener = &call.listener;
     let Some(outcome) = &call.outcome else {
-        return match hold {
-            Some(hold) => format!("{}; {listener} has not got it", hold.state()),
-            None => format!("with {listener}, no answer yet"),
+        return match MessageState::of_indexed(row) {
+            MessageState::InFlight => format!("with {listener}, no answer yet"),
+            state @ (MessageState::Held(_) | MessageState::Queued) => {
+                format!("{}; {listener} has not got it", state.as_str())
+            }
+            MessageState::Settled(_) | MessageState::Unsettled => format!("open at {listener}"),
         };
     };
     let fault = call.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
@@ -449,7 +451,7 @@ fn neighbour(message: &IndexedMessage, calls: &HashMap<MessageId, IndexedCall>) 
             td data-label="Kind" { (message.kind) }
             td data-label="From" { (inline(&message.from)) }
             td data-label="To" { (inline(&message.to)) }
-            td data-label="Delivery" { (message_state(message.disposition, message.hold)) }
+            td data-label="Delivery" { (MessageState::of_indexed(message).as_str()) }
             td data-label="Call" {
                 @if let Some(call) = calls.get(&message.id) {
                     (inline(call.outcome.as_deref().unwrap_or("open")))

@@ -15,7 +15,7 @@ use super::payload_text::{Excerpt, PageRoom};
 use super::unseen::UnseenMessages;
 use super::{message, record_entry};
 use crate::audit::amounts::{count, micros};
-use crate::audit::{FoundMessage, MessageReport, RefusalView, message_report, message_state};
+use crate::audit::{FoundMessage, MessageReport, MessageState, RefusalView, message_report};
 use crate::envelope::{Message, MessageKind, Money};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
 use crate::index::{self, IndexReader, IndexedMessage, IndexedTurn, MessageSelector};
@@ -132,7 +132,7 @@ fn accepted(message: &IndexedMessage) -> Markup {
         li {
             "#" (grouped(message.seq)) " "
             a data-entry href=(message::path(message.id)) { (inline(local)) }
-            " to " (inline(&message.to)) ": " (message_state(message.disposition, message.hold))
+            " to " (inline(&message.to)) ": " (MessageState::of_indexed(message).as_str())
         }
     }
 }

@@ -13,8 +13,8 @@ use super::thread::path as thread_path;
 use super::{record_entry, thread_status};
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
-    MessageView, RefusalView, ThreadTimeline, TimelineEntry, TimelineEvent, payload_lines,
-    thread_state,
+    MessageState, MessageView, RefusalView, ThreadTimeline, TimelineEntry, TimelineEvent,
+    payload_lines, thread_state,
 };
 use crate::envelope::MessageKind;
 use crate::ids::ListenerName;
@@ -31,6 +31,8 @@ const SHORT_NAME_CHARS: usize = 9;
 const HELD_WAY: f64 = 0.7;
 /// Fraction of the way to the recipient's lane at which the arrow of a message in flight ends.
 const FLIGHT_WAY: f64 = 0.85;
+/// Fraction of the way to the recipient's lane at which the arrow of a queued message ends.
+const QUEUED_WAY: f64 = 0.6;
 /// Maximum characters of a payload that an arrow shows on demand.
 const HINT_CHARS: usize = 160;
 
@@ -112,7 +114,9 @@ enum DrawnForm {
     System,
     Note,
     Held,
+    Queued,
     InFlight,
+    Unsettled,
     Failed,
     Decision,
     Subthread,
@@ -122,7 +126,7 @@ impl DrawnForm {
     /// Returns the value of the attribute `data-kind`, by which the style sheet colours the form.
     const fn kind(self) -> &'static str {
         match self {
-            Self::Call | Self::InFlight => "call",
+            Self::Call | Self::Queued | Self::InFlight | Self::Unsettled => "call",
             Self::Reply => "reply",
             Self::System => "system",
             Self::Note => "note",
@@ -140,15 +144,17 @@ impl DrawnForm {
             Self::System => "of the core",
             Self::Note => "note",
             Self::Held => "waits for a person",
-            Self::InFlight => "in flight",
+            Self::Queued => MessageState::Queued.as_str(),
+            Self::InFlight => MessageState::InFlight.as_str(),
+            Self::Unsettled => MessageState::Unsettled.as_str(),
             Self::Failed => "refused or failed",
             Self::Decision => "decision of a person",
             Self::Subthread => "subthread",
         }
     }
 
-    /// Returns the form of a message by its kind alone, whether or not the message is held or in
-    /// flight.
+    /// Returns the form of a message by its kind alone, whether or not the message is
+    /// settled.
     fn of(message: &MessageView) -> Self {
         let is_core = &*message.name.namespace == system::NAMESPACE;
         match message.kind {
@@ -164,10 +170,12 @@ impl DrawnForm {
     fn all_of(item: &TimelineEntry) -> Vec<Self> {
         match &item.what {
             TimelineEvent::Message(message) => {
-                let state = match message.disposition {
-                    None if message.hold.is_some() => Some(Self::Held),
-                    None => Some(Self::InFlight),
-                    Some(_) => None,
+                let state = match message.state() {
+                    MessageState::Settled(_) => None,
+                    MessageState::Held(_) => Some(Self::Held),
+                    MessageState::Queued => Some(Self::Queued),
+                    MessageState::InFlight => Some(Self::InFlight),
+                    MessageState::Unsettled => Some(Self::Unsettled),
                 };
                 [Some(Self::of(message)).filter(|_| state != Some(Self::Held)), state]
                     .into_iter()
@@ -241,7 +249,11 @@ fn legend(forms: &BTreeSet<DrawnForm>) -> Markup {
                                     line.arrow x1="1" y1="6" x2="20" y2="6" {}
                                     (at("24", 6, &pause()))
                                 }
-                                DrawnForm::InFlight => {
+                                DrawnForm::Queued => {
+                                    line.arrow x1="1" y1="6" x2="11" y2="6" {}
+                                    (at("19", 6, &open_head(true)))
+                                }
+                                DrawnForm::InFlight | DrawnForm::Unsettled => {
                                     line.arrow x1="1" y1="6" x2="20" y2="6" {}
                                     (at("28", 6, &open_head(true)))
                                 }
@@ -335,7 +347,7 @@ impl DrawnRow<'_> {
 
     fn message(&self, message: &MessageView, room: &PageRoom) -> Markup {
         let form = DrawnForm::of(message);
-        let is_held = message.disposition.is_none() && message.hold.is_some();
+        let is_held = matches!(message.state(), MessageState::Held(_));
         let kind = if is_held { DrawnForm::Held.kind() } else { form.kind() };
         let [from, to] = [&message.from, &message.to].map(|name| self.lanes.place(name.as_str()));
         // A note concerns only its recipient, so it starts at the recipient's lane.
@@ -374,13 +386,14 @@ impl DrawnRow<'_> {
     fn arrow(&self, from: f64, to: f64, message: &MessageView) -> Markup {
         let is_right = to > from;
         let way = |part: f64| percent(from + (to - from) * part);
-        let (end, head) = match (message.disposition, message.hold) {
-            (None, Some(_)) => (way(HELD_WAY), at(&way(HELD_WAY), self.y, &pause())),
-            (None, None) => {
-                let gap = FLIGHT_WAY - 0.08;
-                (way(gap), at(&way(FLIGHT_WAY), self.y, &open_head(is_right)))
+        let short = |part: f64| (way(part - 0.08), at(&way(part), self.y, &open_head(is_right)));
+        let (end, head) = match message.state() {
+            MessageState::Held(_) => (way(HELD_WAY), at(&way(HELD_WAY), self.y, &pause())),
+            MessageState::Queued => short(QUEUED_WAY),
+            MessageState::InFlight | MessageState::Unsettled => short(FLIGHT_WAY),
+            MessageState::Settled(_) => {
+                (percent(to), at(&percent(to), self.y, &solid_head(is_right)))
             }
-            (Some(_), _) => (percent(to), at(&percent(to), self.y, &solid_head(is_right))),
         };
         html! {
             line.arrow x1=(percent(from)) y1=(self.y) x2=(end) y2=(self.y) {}
@@ -502,7 +515,11 @@ mod tests {
     }
 
     /// Draws one call from `desk` to `ledger`.
-    fn drawn(disposition: Option<Disposition>, hold: Option<Hold>) -> String {
+    fn drawn(
+        disposition: Option<Disposition>,
+        hold: Option<Hold>,
+        is_handed_over: Option<bool>,
+    ) -> String {
         let name = |name: &str| ListenerName::parse(name).unwrap();
         let thread = ThreadId::parse("sess-arrows001").unwrap();
         let message = MessageView {
@@ -522,6 +539,7 @@ mod tests {
             digest: Digest::of(b""),
             disposition,
             hold,
+            is_handed_over,
         };
         let mut timeline = ThreadTimeline::new(thread, name("desk"), Time(0));
         let what = TimelineEvent::Message(message);
@@ -532,17 +550,24 @@ mod tests {
     #[test]
     fn an_arrow_reaches_its_recipient_only_after_the_delivery() {
         let ledger = "x2=\"66.67%\"";
-        let handled = drawn(Some(Disposition::Handled), None);
+        let handled = drawn(Some(Disposition::Handled), None, Some(false));
         assert!(handled.contains(ledger), "{handled}");
         assert!(handled.contains("M0 0L-8 -4L-8 4Z"), "{handled}");
 
-        let held = drawn(None, Some(Hold::Approval));
+        let held = drawn(None, Some(Hold::Approval), Some(false));
         assert!(held.contains("data-kind=\"held\""), "{held}");
         assert!(held.contains("say, waits for an approval"), "{held}");
         assert!(held.contains("waits for a person"), "{held}");
-        let in_flight = drawn(None, None);
-        assert!(in_flight.contains("in flight"), "{in_flight}");
-        for drawn in [held, in_flight] {
+        let queued = drawn(None, None, Some(false));
+        assert!(queued.contains("say, queued") && !queued.contains("in flight"), "{queued}");
+        let in_flight = drawn(None, None, Some(true));
+        assert!(
+            in_flight.contains("say, in flight") && !in_flight.contains("queued"),
+            "{in_flight}"
+        );
+        let past = drawn(None, None, None);
+        assert!(past.contains("say, unsettled"), "{past}");
+        for drawn in [held, queued, in_flight, past] {
             let arrow = drawn.split("<line class=\"arrow\"").nth(1).unwrap();
             let arrow = arrow.split('>').next().unwrap();
             assert!(!arrow.contains(ledger), "{arrow}");

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::audit::{MessageView, RefusalView, ThreadTimeline, TimelineEvent};
+use crate::audit::{MessageState, MessageView, RefusalView, ThreadTimeline, TimelineEvent};
 use crate::clock::Time;
 use crate::envelope::MessageKind;
 use crate::ids::{MessageId, Position};
@@ -63,16 +63,12 @@ pub(super) fn undelivered<'p>(
     });
     let open = messages.filter_map(|message| {
         let id = message.call?.0;
-        let is_open = message.disposition.is_none() && message.kind != MessageKind::Note;
-        if !is_open || id == message.id {
+        if message.kind == MessageKind::Note || id == message.id {
             return None;
         }
 
         let call = work.iter().find(|call| call.call == id);
-        // The listener already has the messages that came before its delivery began.
-        let since = call.and_then(CallWork::with_listener_since);
-        let is_delivered = since.is_some_and(|since| message.at <= since);
-        (!is_delivered).then_some(UndeliveredMessage { message, call })
+        (message.state() == MessageState::Queued).then_some(UndeliveredMessage { message, call })
     });
     open.collect()
 }

@@ -183,6 +183,15 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     assert!(note.contains("queued: its call waits for its calls"), "{note}");
     let queue = queue_of(&view, "writer");
     assert!(!queue.contains(" for "), "{queue}");
+    for path in [waiting.to_owned(), format!("{waiting}?view=sequence")] {
+        let text = text_of(&view.page(&path));
+        assert!(text.contains("huh") && text.contains("queued"), "{path}: {text}");
+        assert!(!text.contains("in flight"), "{path}: {text}");
+    }
+    let past = text_of(&view.page(&format!("{waiting}?at=1000")));
+    assert!(past.contains("unsettled") && !past.contains("queued"), "{past}");
+    let listed = text_of(&view.page("/threads"));
+    assert!(listed.contains("2 unsettled, 1 held"), "{listed}");
 
     // The axis states how much of the wait is left out.
     let axis = page.split("<svg class=\"axis\"").nth(1).unwrap().split("</tr>").next().unwrap();
@@ -229,6 +238,19 @@ fn the_timeline_shows_a_queued_call_that_the_page_of_the_listeners_counts() {
 
     let queue = queue_of(&view, "solo");
     assert!(queue.starts_with("1 for "), "{queue}");
+
+    // Every page has the same word for the state of the message.
+    let message = row.split("href=\"").nth(1).unwrap().split('"').next().unwrap();
+    for (path, words) in [
+        ("/threads/sess-queued01", "ping queued"),
+        ("/threads/sess-queued01?view=sequence", "ping, queued"),
+        (message, "queued; solo has not got it"),
+        ("/threads", "1 unsettled"),
+    ] {
+        let text = text_of(&view.page(path));
+        assert!(text.contains(words), "{words} at {path}: {text}");
+        assert!(!text.contains("in flight"), "{path}: {text}");
+    }
     let list = view.page("/threads");
     assert!(list.contains(", <span class=\"paused\">paused in part</span>"), "{list}");
 }
