@@ -120,7 +120,7 @@ fn content(faults: &Faults, page: &RetryPage, may_act: bool) -> Markup {
         h1 { "Refused and failed" }
         p.pages {
             a href="#failures" { "Newest failures" }
-            a href="#retry" { "What can be sent again" }
+            a href="#retry" { (retry_list::TITLE) }
             a href="#refused" { "Refused by the gate" }
             a href="#denied" { "Refused by a person" }
             a href="#failed" { "Failed" }

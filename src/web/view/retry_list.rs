@@ -25,6 +25,8 @@ pub(super) type FoundRetries = Vec<(RetryMessage, RetryFacts)>;
 
 /// Name of the URL parameter with the number of messages to skip.
 const SKIPPED: &str = "skip";
+/// Heading of the list, and name of each link to it.
+pub(super) const TITLE: &str = "Can be retried";
 
 /// A page of the list of retryable messages: the filter, and the number of messages before the
 /// page.
@@ -220,9 +222,6 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
         (link)
         @if message.listener.is_none() { " (refused)" }
         @if !cut.is_empty() { ": " span.wraps { (inline(cut)) @if end.is_some() { "…" } } }
-        @if message.reason == "budget-spent" {
-            span.hint { ", fails again unless the budget is raised" }
-        }
         @if message.obstacle.is_none() { (outlook(&facts.outlook)) }
     }
 }
@@ -241,7 +240,7 @@ pub(super) fn outlook_text(outlook: &RetryOutlook) -> Option<String> {
         RetryOutlook::NeedsConfirmation(why) => {
             Some(format!("needs a confirmation of its own: {why}"))
         }
-        RetryOutlook::RefusedAgain(why) => Some(why.clone()),
+        RetryOutlook::NeedsChange(why) => Some(why.clone()),
     }
 }
 
@@ -273,7 +272,7 @@ pub(super) fn section(
     let RetryFilter { listener, reason, .. } = &page.filter;
     let is_filtered = listener.is_some() || reason.is_some();
     html! {
-        h2 #retry { "Can be retried" }
+        h2 #retry { (TITLE) }
         @if list.listed.is_empty() && unretriable.listed.is_empty() && !is_filtered && page.skipped == 0 {
             p.empty { "No request of a client that failed or was refused waits for a retry." }
         } @else {
@@ -302,7 +301,7 @@ fn pages(list: &RetryList, page: &RetryPage) -> Markup {
     let end = page.skipped + list.listed.len();
     html! {
         @if page.skipped > 0 || list.is_more {
-            nav.pages aria-label="Pages of what can be retried" {
+            nav.pages aria-label={ "Pages: " (TITLE) } {
                 @if page.skipped > 0 {
                     a rel="prev" href=(link(page.skipped.saturating_sub(limits::WEB_PAGE_ROWS))) {
                         "Those before"
@@ -354,21 +353,22 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
                 }
             }
         }
-        (left_out(list))
+        (left_out(list, may_act))
         p.hint {
-            "Not in the list: calls of listeners, whose callers deal with failures, and what was \
+            "Not in this list of what can be retried: calls of listeners, whose callers deal with failures, and what was \
              retried before."
         }
     }
 }
 
-/// Draws how many messages a retry of all leaves out, and why.
-pub(super) fn left_out(list: &RetryList) -> Markup {
+/// Draws how many messages a retry of all leaves out, and why. The command at the terminal, which a
+/// view names in which the person may not act, tries also what would fail again.
+pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64
     };
     let unconfirmed = counted(|outlook| matches!(outlook, RetryOutlook::NeedsConfirmation(_)));
-    let refused = counted(|outlook| matches!(outlook, RetryOutlook::RefusedAgain(_)));
+    let refused = counted(|outlook| matches!(outlook, RetryOutlook::NeedsChange(_)));
     html! {
         @if unconfirmed > 0 {
             p.note {
@@ -378,8 +378,11 @@ pub(super) fn left_out(list: &RetryList) -> Markup {
         }
         @if refused > 0 {
             p.note {
-                "Left out: " (count(refused, "message")) " that the gate would refuse again. Change \
-                 the config first."
+                @if may_act { "Left out: " } @else { "Tried in vain: " }
+                (count(refused, "message")) " that would be refused or fail again. The row of each \
+                 says what to change first"
+                @if may_act { "; then retry it alone" }
+                "."
             }
         }
     }
@@ -400,6 +403,35 @@ fn command(filter: &RetryFilter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn message() -> RetryMessage {
+        RetryMessage {
+            id: crate::ids::MessageId(uuid::Uuid::from_u128(1)),
+            record: crate::ids::Position(1),
+            tree: crate::ids::ThreadId::parse("sess-retries1").unwrap(),
+            sender: "desk".to_owned(),
+            listener: Some("solo".to_owned()),
+            reason: "budget-spent".to_owned(),
+            time: "2026-11-26T10:00:00Z".to_owned(),
+            obstacle: None,
+        }
+    }
+
+    #[test]
+    fn a_retry_of_all_leaves_out_what_would_fail_again() {
+        let listed = |outlook| ListedRetry {
+            partition: 0,
+            message: message(),
+            facts: RetryFacts { outlook, ..RetryFacts::default() },
+        };
+        let change = RetryOutlook::NeedsChange("fails again".to_owned());
+        let list =
+            RetryList { listed: vec![listed(change), listed(RetryOutlook::Sent)], is_more: false };
+        assert_eq!(list.sent().count(), 1);
+        assert_eq!(list.left_out().count(), 1);
+        let note = left_out(&list, true).into_string();
+        assert!(note.contains("Left out: 1 message that would be refused or fail again"), "{note}");
+    }
 
     #[test]
     fn a_hostile_filter_is_one_word_of_the_command() {

@@ -71,6 +71,7 @@ async fn retry(
     let outlook = retry_list::outlook_text(&draft.listed.facts.outlook);
     let details = html! {
         @if let Some(text) = outlook { p.problem.boxed { "To expect: " (inline(&text)) "." } }
+        (draft.repetition())
         (draft.details())
     };
     context.confirm(action, &details).await
@@ -139,7 +140,7 @@ async fn retry_all(
         (retry_list::plain_table("Messages that are retried", list.sent()))
         @if list.left_out().next().is_some() {
             h2 { "Not among them" }
-            (retry_list::left_out(&list))
+            (retry_list::left_out(&list, true))
             (retry_list::plain_table("Messages that are left out", list.left_out()))
         }
     };
@@ -156,8 +157,8 @@ fn nothing_to_retry(left_out: usize) -> OperateFailure {
     } else {
         format!(
             "None of these {left_out} can be sent again together: each needs a confirmation of its \
-             own, or would be refused again. The page Refused and failed says so of each; retry one \
-             of them alone."
+             own, or would be refused or fail again. The page Refused and failed says so of each; \
+             retry one of them alone."
         )
     };
     OperateFailure::new(StatusCode::CONFLICT, "Nothing to retry", text)
@@ -217,6 +218,20 @@ impl RetryDraft {
         match self.source.to {
             Some(_) => message_page::path(self.source.message),
             None => format!("{}#retry", refused::PATH),
+        }
+    }
+
+    /// Draws that the listener may have done the work already, although the config permits a
+    /// repetition.
+    fn repetition(&self) -> Markup {
+        let repeated = self.listed.facts.repeated.filter(|_| !self.attempts.is_empty());
+        html! {
+            @if let Some(attempts) = repeated {
+                p.problem.boxed {
+                    "The listener may have done this work already. The config allows a repetition: "
+                    code { "attempts = " (attempts) } "."
+                }
+            }
         }
     }
 

@@ -9,14 +9,20 @@ use super::super::ViewState;
 use super::config_facts::ConfigFacts;
 use crate::audit::{RetryMessage, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME, element_name};
 use crate::contract::Meaning;
-use crate::envelope::RefusalRule;
+use crate::envelope::{Message, RefusalRule};
 use crate::ids::{ListenerName, MessageId, ThreadId};
-use crate::index::{self, IndexReader, MessageSelector};
+use crate::index::{self, IndexReader, IndexedError, MessageSelector};
 use crate::limits;
 use crate::pump::gate::Gate;
 use crate::thread::{Fact, Input, Record};
 
 use super::super::payload_text::payload_line;
+
+/// Reason of a call that failed because a budget had too little left for it.
+const BUDGET_SPENT: &str = "budget-spent";
+
+/// Failures after which a listener that had the call may have done its work.
+const CUT_OFF: [&str; 4] = ["timeout", "crashed", "unreachable", "lost"];
 
 /// The expected result of a retry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,8 +32,9 @@ pub(in super::super) enum RetryOutlook {
     Sent,
     /// The organism sends the message only after a confirmation of its own, for this reason.
     NeedsConfirmation(String),
-    /// The gate refuses the message again, for this reason.
-    RefusedAgain(String),
+    /// The message would be refused again, or would fail again, unless the config changes in this way
+    /// first.
+    NeedsChange(String),
 }
 
 /// Content of the row of a message that may be retried.
@@ -43,6 +50,9 @@ pub(in super::super) struct RetryFacts {
     /// The failure, in the words of the record.
     pub detail: String,
     pub outlook: RetryOutlook,
+    /// Set if a listener may have done the work already, and the config permits the repetition: the
+    /// permitted attempts.
+    pub repeated: Option<u32>,
 }
 
 /// Predicts the results of retries by the gate of the config in the file. Without a gate, predicts
@@ -109,6 +119,7 @@ impl RetryPredictor {
                 thread: thread.cloned(),
                 detail: refusal.message.clone(),
                 outlook: self.outlook(&retried),
+                repeated: None,
             });
         }
 
@@ -125,13 +136,27 @@ impl RetryPredictor {
             rule: None,
             is_unknown,
         };
+        let fault = last_fault(index, message.id)?;
+        let is_cut_off = fault.as_ref().is_some_and(|fault| CUT_OFF.contains(&&*fault.kind));
+        let is_budget_spent = fault.as_ref().is_some_and(|fault| fault.kind == BUDGET_SPENT);
         Ok(RetryFacts {
             name: accepted.name.local.to_string(),
             payload: payload_line(text),
             thread: Some(accepted.thread.clone()),
-            detail: last_fault(index, message.id)?,
-            outlook: self.outlook(&retried),
+            detail: fault.map(|fault| fault.detail).unwrap_or_default(),
+            outlook: match self.outlook(&retried) {
+                // A retry would spend the same again, so a retry of all leaves it out.
+                RetryOutlook::Sent if is_budget_spent => budget_spent(),
+                outlook => outlook,
+            },
+            repeated: self.attempts_of(accepted).filter(|attempts| *attempts > 1 && is_cut_off),
         })
+    }
+
+    /// Returns the permitted attempts of the recipient of a call; `None` without a config.
+    fn attempts_of(&self, call: &Message) -> Option<u32> {
+        let contract = self.gate.as_ref()?.contracts.get(&call.to)?;
+        Some(contract.attempts_of(Some(&call.name)))
     }
 
     /// Checks in the same order as the organism: an unknown outcome first, then the gate, then the
@@ -161,7 +186,7 @@ impl RetryPredictor {
                 checked.name().local,
                 retried.sender
             );
-            return RetryOutlook::RefusedAgain(text);
+            return RetryOutlook::NeedsChange(text);
         }
 
         let is_called = |peer: &&ListenerName| retried.to.is_none_or(|to| to == *peer);
@@ -178,6 +203,11 @@ impl RetryPredictor {
     }
 }
 
+/// Returns the outlook of a call that failed because a budget had too little left.
+fn budget_spent() -> RetryOutlook {
+    RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
+}
+
 /// Returns the outlook after a refusal by `rule`; `None` if another moment, not another config,
 /// lifts the refusal.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
@@ -189,10 +219,12 @@ fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<Retr
         RefusalRule::SchemaInvalid => {
             format!("refused again unless the schema of `{name}` in the config allows this content")
         }
-        rule if rule.is_of_text() => format!("refused again: {rule}"),
+        rule if rule.is_of_text() => {
+            format!("refused again unless the client sends another text: {rule}")
+        }
         _ => return None,
     };
-    Some(RetryOutlook::RefusedAgain(text))
+    Some(RetryOutlook::NeedsChange(text))
 }
 
 /// Whether the outcome of the message, or of an earlier message that it retries, is unknown.
@@ -210,11 +242,11 @@ fn has_unknown_outcome(
     Ok(source.is_ok_and(|source| source.is_unknown))
 }
 
-/// Returns the text of the newest failure of a call; empty if there is none.
-fn last_fault(index: &IndexReader, id: MessageId) -> Result<String, index::Error> {
-    let Some(selector) = MessageSelector::parse(&id.to_string()) else { return Ok(String::new()) };
-    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(String::new()) };
-    Ok(index.errors_of(&row)?.pop().map(|error| error.detail).unwrap_or_default())
+/// Returns the newest failure of a call.
+fn last_fault(index: &IndexReader, id: MessageId) -> Result<Option<IndexedError>, index::Error> {
+    let Some(selector) = MessageSelector::parse(&id.to_string()) else { return Ok(None) };
+    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(None) };
+    Ok(index.errors_of(&row)?.pop())
 }
 
 #[cfg(test)]
@@ -231,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_refusal_by_the_config_comes_again_and_one_by_the_moment_does_not() {
-        let refused = |text: &str| RetryOutlook::RefusedAgain(text.to_owned());
+        let refused = |text: &str| RetryOutlook::NeedsChange(text.to_owned());
         let unknown = outlook(RefusalRule::NotInVocabulary, "<nonsense/>");
         assert_eq!(unknown, refused("refused again unless the config allows `nonsense` from desk"));
         let invalid = outlook(RefusalRule::SchemaInvalid, "<hold><m/></hold>");

@@ -194,6 +194,9 @@ fn what_was_refused_and_what_failed_stands_by_reason_with_links() {
     let newest = page.split("aria-label=\"The newest failures\"").nth(1).unwrap();
     let newest = newest.split("</table>").next().unwrap();
     assert_eq!(newest.matches("budget-spent").count(), 1, "{newest}");
+    assert!(page.contains("href=\"#retry\">Can be retried</a>"), "{page}");
+    let outlook = "class=\"outlook\"><bdi>fails again unless a budget in the config is raised";
+    assert!(page.contains(outlook), "{page}");
     for line in runs.house.organism(&["sql", sql, "--json"]).json() {
         let count = line["errors"].to_string();
         let parts = [line["kind"].as_str().unwrap(), line["listener"].as_str().unwrap(), &count];
@@ -294,6 +297,29 @@ fn the_page_of_the_record_shows_whole_keys_and_why_they_are_trusted() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(text.contains(&format!("organism verify DIR --key {key}")), "{text}");
+}
+
+/// The line on the record states what was checked, what was not, and the command for what is missing.
+#[test]
+fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    let view = ViewServer::start(&house, &[]);
+    let line = || {
+        let page = view.page("/threads");
+        text_of(&format!("<p{}", page.split("<p class=\"hint verdict\"").nth(1).unwrap()))
+    };
+    let checked = until("the record is checked", || {
+        Some(line()).filter(|line| line.contains("no change found"))
+    });
+    assert!(checked.contains("records 1 to ") && checked.contains(" checked at 20"), "{checked}");
+    assert!(checked.contains("The proof is incomplete: organism verify"), "{checked}");
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    let later = line();
+    assert!(later.contains(" newer record"), "{later}");
+    assert!(later.contains(" not checked yet"), "{later}");
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
