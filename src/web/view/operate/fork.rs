@@ -43,6 +43,8 @@ struct ForkDraft {
     /// The message that the person chose. The fork may begin at an earlier message.
     named: MessageId,
     point: ForkPoint,
+    /// Local name of the payload of the message at the fork point.
+    payload: String,
 }
 
 pub(super) async fn show(
@@ -96,7 +98,8 @@ impl ForkDraft {
     async fn open(context: ActionContext, query: &UrlQuery) -> Result<Self, OperateFailure> {
         let named = message(query)?;
         let point = fork_point(&context, named).await?;
-        Ok(Self { context, named, point })
+        let payload = record_of(&context, point.source.message).await?.payload;
+        Ok(Self { context, named, point, payload })
     }
 
     /// Returns the recorded payload. The fork begins with this payload if the person enters no
@@ -111,7 +114,7 @@ impl ForkDraft {
         let written = if edited.is_empty() { self.recorded().unwrap_or_default() } else { &edited };
         let content = html! {
             h1 { "Fork here" }
-            (self.place())
+            (self.place(RequestState::Open))
             @if let Some(problem) = problem { (problem) }
             form.confirm method="post" action=(PATH) {
                 input name="message" type="hidden" value=(self.named);
@@ -139,22 +142,40 @@ impl ForkDraft {
         self.context.view.page("Fork", "/threads", &content)
     }
 
-    fn place(&self) -> Markup {
+    /// Describes what the recipient of the request is, and what it does with the request.
+    fn recipient_effect(&self, recipient: &ListenerName, state: RequestState) -> String {
+        let mut contracts = self.context.config.contracts.iter();
+        match contracts.find(|known| known.name == *recipient).map(|known| known.role) {
+            None => format!("The config has no {recipient}, so the fork will be refused."),
+            Some(Role::Agent) => {
+                format!("{recipient} is an agent: it will run anew with this request.")
+            }
+            Some(Role::Workflow) => {
+                format!("{recipient} is a workflow: it will run anew with this request.")
+            }
+            Some(Role::Client) => format!("{recipient} is a client, and gets no request."),
+            Some(Role::Human) => format!("{recipient} is a person: {}", state.effect()),
+            Some(Role::Listener) => format!("{recipient} is a listener: {}", state.effect()),
+        }
+    }
+
+    fn place(&self, state: RequestState) -> Markup {
         let source = &self.point.source;
         html! {
             p {
                 "A new thread takes over the history of "
                 a href=(thread::path(source.thread.as_str())) { (inline(source.thread.as_str())) }
-                " up to " (message_page::link(source.message)) ". The source stays as it is. A call \
+                " up to its message "
+                a href=(message_page::path(source.message)) { (inline(&self.payload)) }
+                ". The source stays as it is. A call \
                 that the source has gets the recorded result; any other waits for an approval. \
                 Agents and workflows run anew, with budgets of the fork's own."
             }
             @if let Some(request) = &self.point.request {
                 p {
                     "The fork begins with the request of " (inline(request.sender.as_str()))
-                    " to " b { (inline(request.recipient.as_str())) } ". The source has no result for \
-                     a changed request: if " (inline(request.recipient.as_str())) " is a listener, \
-                     the request waits for an approval unless the listener is called for real."
+                    " to " b { (inline(request.recipient.as_str())) } ". "
+                    (inline(&self.recipient_effect(&request.recipient, state)))
                 }
             }
             @if source.message != self.named {
@@ -196,7 +217,11 @@ impl ForkDraft {
             label for="tokens" { "Maximum tokens (may be left out)" }
             input #tokens name="tokens" inputmode="numeric" autocomplete="off"
                 value=(typed.get("tokens").unwrap_or_default());
-            label for="money" { "Maximum money (may be left out)" }
+            label for="money" {
+                "Maximum money"
+                @if let Some(currency) = self.currency() { " in " (inline(currency)) }
+                " (may be left out)"
+            }
             input #money name="money" inputmode="decimal" autocomplete="off"
                 value=(typed.get("money").unwrap_or_default());
         }
@@ -221,6 +246,12 @@ impl ForkDraft {
             })
         };
         Ok(read())
+    }
+
+    /// Returns the currency of the prices in the config, which have one currency.
+    fn currency(&self) -> Option<&str> {
+        let mut models = self.context.config.models.iter();
+        models.find_map(|model| Some(model.price.as_ref()?.currency.as_str()))
     }
 
     fn client(&self, typed: &UrlQuery) -> Result<ListenerName, String> {
@@ -259,8 +290,16 @@ impl ForkDraft {
     ) -> Result<Response, OperateFailure> {
         let live: Vec<_> = request.live.iter().map(ListenerName::as_str).collect();
         let is_edited = request.payload.as_deref() != self.recorded();
+        let recipient = self.point.request.as_ref().map(|request| &request.recipient);
+        let is_live = recipient.is_some_and(|recipient| request.live.contains(recipient));
+        let state = match (is_edited, is_live) {
+            (false, _) => RequestState::Recorded,
+            (true, true) => RequestState::ChangedAndLive,
+            (true, false) => RequestState::Changed,
+        };
+        let currency = self.currency();
         let details = html! {
-            (self.place())
+            (self.place(state))
             dl.facts.long {
                 div { dt { "Results go to" } dd { (inline(request.client.as_str())) } }
                 div {
@@ -283,7 +322,7 @@ impl ForkDraft {
                     dt { "Maximum money" }
                     dd {
                         @match request.allotment.money {
-                            Some(money) => (money),
+                            Some(money) => { (money) " " (inline(currency.unwrap_or_default())) }
                             None => "none, beside the budgets of the config",
                         }
                     }
@@ -325,6 +364,37 @@ impl ForkDraft {
     }
 }
 
+/// The choice of a person for the request with which a fork begins.
+#[derive(Debug, Clone, Copy)]
+enum RequestState {
+    /// The person has not chosen yet.
+    Open,
+    /// The request of the source, unchanged.
+    Recorded,
+    /// A changed request to a recipient that is not called for real.
+    Changed,
+    ChangedAndLive,
+}
+
+impl RequestState {
+    /// Describes what happens to a request whose recipient the source may answer.
+    const fn effect(self) -> &'static str {
+        match self {
+            Self::Open => {
+                "it will answer the unchanged request from the record; a changed request will wait for \
+                 an approval, unless it is ticked below to be called for real."
+            }
+            Self::Recorded => {
+                "the request is unchanged, so the source's result will be its result."
+            }
+            Self::Changed => "this changed request will wait for an approval.",
+            Self::ChangedAndLive => {
+                "it is called for real, so it will get this changed request without an approval."
+            }
+        }
+    }
+}
+
 /// Reads the amounts from the form, without checking them against the config.
 fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
     let tokens = typed.get("tokens").map(|text| {
@@ -344,7 +414,7 @@ async fn fork_point(
     context: &ActionContext,
     message: MessageId,
 ) -> Result<ForkPoint, OperateFailure> {
-    let (partition, position) = record_of(context, message).await?;
+    let LocatedRecord { partition, position, .. } = record_of(context, message).await?;
     let data = context.view.journals.data();
     let contracts = context.config.contracts.clone();
     let find = move || {
@@ -363,18 +433,29 @@ async fn fork_point(
     })
 }
 
-/// Returns the partition and the position of the record with a message.
+/// The record of a message, with the local name of the message's payload.
+struct LocatedRecord {
+    partition: u32,
+    position: Position,
+    payload: String,
+}
+
+/// Finds the record with a message.
 async fn record_of(
     context: &ActionContext,
     message: MessageId,
-) -> Result<(u32, Position), OperateFailure> {
+) -> Result<LocatedRecord, OperateFailure> {
     let unknown = || OperateFailure::missing(format!("No message `{message}` is on record."));
     let selector = MessageSelector::parse(&message.to_string()).ok_or_else(unknown)?;
     let find = move |_, index: &mut IndexReader| message_report(index, &selector, 0);
     let found = context.view.journals.query(find, |answers| {
         let mut answers = answers.into_iter();
         answers.find_map(|found| match found.answer {
-            FoundMessage::One(report) => Some((found.partition, report.record.position)),
+            FoundMessage::One(report) => Some(LocatedRecord {
+                partition: found.partition,
+                position: report.record.position,
+                payload: report.message.name.local.to_string(),
+            }),
             _ => None,
         })
     });
