@@ -12,7 +12,8 @@ use crate::limits;
 use crate::xml::invisible_characters::visible;
 
 use super::ViewPerson;
-use super::present_facts::PresentFacts;
+use super::pauses;
+use super::present_facts::{PauseOfAll, PresentFacts};
 
 const WAITING: &str = "/waiting";
 
@@ -103,9 +104,32 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                          starts."
                     }
                 }
+                @if let Some(present) = frame.present {
+                    (pause_strip(present.pause().as_ref(), frame.may_act))
+                }
                 (frame.key_warning)
                 main #content tabindex="-1" { (content) }
                 @if frame.person.is_some() { (footer()) }
+            }
+        }
+    }
+}
+
+/// Draws the pause of everything, and how it ends. The script replaces this part of a live page.
+fn pause_strip(paused: Option<&PauseOfAll>, may_act: bool) -> Markup {
+    html! {
+        p.strip #paused role="status" hidden[paused.is_none()] {
+            @if let Some(PauseOfAll { pause, partitions: (reached, all) }) = paused {
+                "Everything is paused"
+                @if reached < all { " in " (reached) " of " (all) " partitions" }
+                " since " (moment(pause.since)) " by " (pauses::person(pause).draw())
+                @if !pause.note.is_empty() { " (" (inline(&pause.note)) ")" }
+                ": nothing more is handed over. "
+                @if may_act {
+                    a href=(pauses::RESUME_ALL_PATH) { "Resume" }
+                } @else {
+                    code { "organism resume all" } " ends it."
+                }
             }
         }
     }

@@ -54,7 +54,6 @@ mod waiting;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
@@ -80,7 +79,7 @@ use listeners::CallCounts;
 use live::{GrowthFollower, SharedPages};
 use operate::OperateAccess;
 pub use operate::OperateOptions;
-use present_facts::PresentFacts;
+use present_facts::{PauseOfAll, PresentFacts};
 use record::RecordProver;
 use tls::TlsFileError;
 pub use tls::TlsFiles;
@@ -401,17 +400,25 @@ impl ViewState {
         mut query: impl FnMut(u32, &mut IndexReader) -> Result<T, index::Error> + Send + 'static,
         draw: impl FnOnce(&Self, Vec<PartitionAnswer<T>>) -> Response + Send + 'static,
     ) -> Response {
-        let waiting = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&waiting);
-        let counted = move |partition, index: &mut IndexReader| {
-            let calls = index.count_waiting(limits::WEB_WAITING_COUNTED)?;
-            count.fetch_add(calls, Ordering::Relaxed);
-            query(partition, index)
+        let with_frame = move |partition, index: &mut IndexReader| {
+            let waiting = index.count_waiting(limits::WEB_WAITING_COUNTED)?;
+            Ok((waiting, index.pauses()?, query(partition, index)?))
         };
 
         let view = Arc::clone(&self);
-        let drawn = self.journals.query(counted, move |answers| {
-            view.present.set_waiting(waiting.load(Ordering::Relaxed));
+        let drawn = self.journals.query(with_frame, move |answers| {
+            let mut waiting = 0;
+            let mut pauses = Vec::new();
+            let answers = answers.into_iter().map(|found| {
+                let PartitionAnswer { partition, behind, answer: (calls, in_force, answer) } =
+                    found;
+                waiting += calls;
+                pauses.push(in_force);
+                PartitionAnswer { partition, behind, answer }
+            });
+            let answers = answers.collect();
+            view.present.set_waiting(waiting);
+            view.present.set_pause(PauseOfAll::find(&pauses));
             draw(&view, answers)
         });
         drawn.await.unwrap_or_else(|error| self.unanswered(&error))

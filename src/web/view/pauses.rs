@@ -6,6 +6,9 @@ use super::person::ActingPerson;
 use crate::ids::{ListenerName, ThreadId};
 use crate::index::IndexedPause;
 
+/// Path of the page that resumes everything.
+pub(super) const RESUME_ALL_PATH: &str = "/operate/pause?verb=resume&target=all";
+
 /// Returns the pauses of several journals, each pause only once. A pause of everything, or of a
 /// listener, is recorded in each journal.
 pub(super) fn distinct<'p>(

@@ -1,5 +1,5 @@
-//! Facts of this moment that the frame of every page states: whether an organism runs, and how many
-//! calls wait for a person.
+//! Facts of this moment that the frame of every page states: whether an organism runs, whether
+//! everything is paused, and how many calls wait for a person.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::ViewState;
+use crate::index::IndexedPause;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
 use crate::service::SocketTransport;
@@ -25,13 +26,33 @@ pub(super) struct PresentFacts {
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
     waiting: AtomicU64,
+    /// The pause of everything. Lock: held only to read or set the pause.
+    pause: Mutex<Option<PauseOfAll>>,
+}
+
+/// The pause of everything, as the indexes know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PauseOfAll {
+    pub pause: IndexedPause,
+    /// Number of partitions that the pause has reached, and of all partitions.
+    pub partitions: (usize, usize),
+}
+
+impl PauseOfAll {
+    /// Finds the pause of everything among the pauses in force of each partition.
+    pub fn find(partitions: &[Vec<IndexedPause>]) -> Option<Self> {
+        let paused = partitions.iter().flatten().filter(|pause| pause.target == "all");
+        let pause = paused.clone().min_by_key(|pause| pause.since)?.clone();
+        Some(Self { pause, partitions: (paused.count(), partitions.len()) })
+    }
 }
 
 impl PresentFacts {
     pub fn new(data: PathBuf) -> Self {
         let looked = Mutex::new(None);
         let is_stopped = AtomicBool::new(false);
-        Self { data, looked, is_stopped, waiting: AtomicU64::new(0) }
+        let pause = Mutex::new(None);
+        Self { data, looked, is_stopped, waiting: AtomicU64::new(0), pause }
     }
 
     /// Whether no organism ran on this host at the last look.
@@ -46,6 +67,15 @@ impl PresentFacts {
 
     pub fn set_waiting(&self, calls: u64) {
         self.waiting.store(calls.min(limits::WEB_WAITING_COUNTED), Ordering::Relaxed);
+    }
+
+    /// Returns the pause of everything that was in force at the last query of the indexes.
+    pub fn pause(&self) -> Option<PauseOfAll> {
+        self.pause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_pause(&self, pause: Option<PauseOfAll>) {
+        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
     }
 
     /// Whether the facts are to be found again, because the last look was not a moment ago.

@@ -137,7 +137,11 @@ function live(line) {
         if (!response.ok || isPaused) break;
         const text = await response.text();
         const html = policy ? policy.createHTML(text) : text;
-        if (!isPaused) update.take(new DOMParser().parseFromString(html, "text/html"));
+        if (isPaused) break;
+        const page = new DOMParser().parseFromString(html, "text/html");
+        const strip = page.getElementById("paused");
+        if (strip) document.getElementById("paused")?.replaceWith(strip);
+        update.take(page);
       }
     } catch {
       show("Not live: the page could not be loaded.");

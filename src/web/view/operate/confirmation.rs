@@ -22,7 +22,7 @@ use crate::envelope::Refusal;
 use crate::limits;
 use crate::mutant::mutant;
 use crate::service::ServiceRequest;
-use crate::thread::{Decision, OperatorPublicKey, PauseVerb};
+use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb};
 
 /// The section of the pages for confirmations.
 const SECTION: &str = "/operate";
@@ -163,10 +163,18 @@ fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     }
 }
 
-/// Whether the action cancels work in flight.
+fn is_resume_of_all(request: &ServiceRequest) -> bool {
+    let ServiceRequest::Pause(pause) = request else { return false };
+    pause.verb == PauseVerb::Resume && pause.target == PauseTarget::All
+}
+
+/// Whether the action cancels calls.
 fn is_kill(action: &PreparedAction) -> bool {
-    let first = action.requests.first().map(|prepared| &prepared.request);
-    matches!(first, Some(ServiceRequest::Pause(pause)) if pause.verb == PauseVerb::PauseAndCancel)
+    match action.requests.first().map(|prepared| &prepared.request) {
+        Some(ServiceRequest::Pause(pause)) => pause.verb == PauseVerb::PauseAndCancel,
+        Some(ServiceRequest::Cancel { .. }) => true,
+        _ => false,
+    }
 }
 
 fn approved_hash(action: &PreparedAction) -> Option<&str> {
@@ -232,7 +240,12 @@ async fn confirmed(
         OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No result", text)
     })?;
 
-    match sent? {
+    let sent = sent?;
+    if first.as_ref().is_some_and(is_resume_of_all) {
+        // The index does not have the record of the resume yet.
+        view.present.set_pause(None);
+    }
+    match sent {
         ActionResult::Done(done) => {
             let receipt = match first.filter(|_| !done.is_unrecorded) {
                 Some(request) => receipt::draw(&context, request).await,

@@ -153,7 +153,7 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
                 a.button href=(pause::pause_path(PauseVerb::Pause, thread)) { "Pause thread" }
             }
             @if has_open_calls {
-                a.button href=(pause::cancel_path(thread))
+                a.button.danger href=(pause::cancel_path(thread))
                     title="Ends its open calls. It may get further requests." { "Cancel its calls" }
                 a.button.danger href=(pause::pause_path(PauseVerb::PauseAndCancel, thread))
                     title="Ends its open calls, and hands nothing over until it is resumed." {

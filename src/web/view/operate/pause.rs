@@ -8,6 +8,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::super::layout::{grouped, inline, moment, table};
+use super::super::present_facts::PauseOfAll;
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, pauses, thread};
 use super::action_context::ActionContext;
@@ -39,6 +40,7 @@ struct PauseFacts {
     /// The pauses in force, each with its partition.
     in_force: Vec<(u32, IndexedPause)>,
     work: OpenWorkCounts,
+    of_all: Option<PauseOfAll>,
 }
 
 impl PauseFacts {
@@ -50,6 +52,8 @@ impl PauseFacts {
         };
         let found = view.journals.query(find, |answers| {
             let mut facts = Self::default();
+            let of_all: Vec<_> = answers.iter().map(|found| found.answer.0.clone()).collect();
+            facts.of_all = PauseOfAll::find(&of_all);
             for found in answers {
                 let (pauses, work) = found.answer;
                 let pauses = pauses.into_iter().map(|pause| (found.partition, pause));
@@ -59,7 +63,9 @@ impl PauseFacts {
             }
             facts
         });
-        found.await.ok()
+        let facts = found.await.ok()?;
+        view.present.set_pause(facts.of_all.clone());
+        Some(facts)
     }
 
     fn pause_of(&self, target: &PauseTarget) -> Option<&IndexedPause> {
@@ -141,8 +147,9 @@ impl PauseOverview {
                 }
             }
             p.hint {
-                "A pause lets work in flight end. With a cancellation, this is the kill switch: work \
-                 in flight is lost. To pause or cancel one thread, use the buttons on its page."
+                "A pause lets work in flight end. With a cancellation, this is the kill switch. "
+                @if let Some(facts) = &self.facts { (kill_effect(&facts.work, "would be")) " " }
+                "To pause or cancel one thread, use the buttons on its page."
             }
             h2 { "One agent or listener" }
             (self.listener_table(&in_force))
@@ -177,6 +184,7 @@ impl PauseOverview {
     }
 
     fn listener_table(&self, in_force: &[&IndexedPause]) -> Markup {
+        let all = in_force.iter().find(|pause| pause.target == "all");
         let row = |name: &ListenerName| {
             let target = PauseTarget::Listener(name.clone()).to_string();
             let pause = in_force.iter().find(|pause| pause.target == target);
@@ -184,6 +192,10 @@ impl PauseOverview {
             vec![
                 inline(name.as_str()),
                 html! {
+                    @if let Some(all) = all {
+                        span.paused { "paused (all)" } (self.gap(all))
+                        @if pause.is_some() { ", and by itself: " }
+                    }
                     @if let Some(pause) = pause {
                         "paused since " (moment(pause.since)) (self.gap(pause))
                     }
@@ -243,6 +255,35 @@ fn work(work: &OpenWorkCounts) -> Markup {
                 }
                 "."
             }
+        }
+    }
+}
+
+/// Writes how many open calls a pause with cancellation cancels, and how many stay. It cancels the
+/// calls that a listener has, and no others. `auxiliary` is the verb before "cancelled".
+fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
+    let stay = [
+        (work.queued, "queued", "queued"),
+        (work.waiting, "waits for calls of its own", "wait for calls of their own"),
+        (work.held, "waits for a person", "wait for a person"),
+    ];
+    let stay: Vec<_> = stay.into_iter().filter(|(calls, ..)| *calls > 0).collect();
+    let all: u64 = stay.iter().map(|(calls, ..)| calls).sum();
+    let verb = |(calls, one, more): &(u64, &'static str, &'static str)| match (*calls, *one) {
+        (1, "queued") => "is queued",
+        (_, "queued") => "are queued",
+        (1, one) => one,
+        _ => more,
+    };
+    let at_least = if work.is_more { "At least " } else { "" };
+    let cancelled = format!("{at_least}{} {auxiliary} cancelled", count(work.at_work, "call"));
+    let stays = if all == 1 { "stays" } else { "stay" };
+    match &stay[..] {
+        [] => format!("{cancelled}; no other call is open."),
+        [only] => format!("{cancelled}; {all} {stays}, which {}.", verb(only)),
+        several => {
+            let kinds = several.iter().map(|kind| format!("{} {}", kind.0, verb(kind)));
+            format!("{cancelled}; {all} {stays}: {}.", kinds.collect::<Vec<_>>().join(", "))
         }
     }
 }
@@ -310,12 +351,17 @@ fn details(
             "Work in flight ends by itself. Nothing more is handed over, and no time counts, until \
              it is resumed. Submissions are accepted and wait."
         }
-        PauseVerb::PauseAndCancel => {
-            "Work in flight is cancelled now: what a listener has not finished is lost, and its \
-             callers get a fault. A resume does not bring it back. Calls that wait for a person, for a \
-             timer or in a queue are not cancelled. Nothing more is handed over until it is resumed."
+        PauseVerb::PauseAndCancel if facts.is_some_and(|facts| facts.work.at_work == 0) => {
+            "Nothing more will be handed over until it is resumed."
         }
-        PauseVerb::Resume => "What waits is handed over, and timers that fell due fire in order.",
+        PauseVerb::PauseAndCancel => {
+            "What a listener has not finished will be lost, its caller will get a fault, and a resume \
+             will not bring it back. Nothing more will be handed over until it is resumed."
+        }
+        PauseVerb::Resume => {
+            "What is queued is handed over; calls that wait for a person keep waiting. Timers that \
+             fell due fire in order."
+        }
     };
     html! {
         p {
@@ -327,10 +373,8 @@ fn details(
             Some(facts) => {
                 (present_pause(verb, facts.pause_of(target), facts))
                 (work(&facts.work))
-                @if verb == PauseVerb::PauseAndCancel && facts.work.at_work > 0 {
-                    p.problem {
-                        "Lost with it: the work of " (count(facts.work.at_work, "call")) "."
-                    }
+                @if verb == PauseVerb::PauseAndCancel {
+                    p.problem { (kill_effect(&facts.work, "will be")) }
                 }
             },
             None => p.hint { "How much work this concerns is not known at present." },
@@ -404,11 +448,18 @@ async fn cancellation(
     let facts = PauseFacts::read(view, WorkFilter::Thread(thread.clone())).await;
     let details = html! {
         p { "This concerns " b { (inline(thread.as_str())) } " and everything beneath it." }
-        @if let Some(facts) = &facts { (work(&facts.work)) }
         p.problem {
-            "All its open calls end as cancelled, and their callers get that result. What a listener \
-             has not finished is lost."
+            @match facts.as_ref().map(|facts| &facts.work) {
+                Some(work) => {
+                    @if work.is_more { "At least " }
+                    (count(work.calls(), "open call")) " will be cancelled"
+                }
+                None => "All its open calls will be cancelled",
+            }
+            ", also those that wait for a person, and their callers will get that result. What a \
+             listener has not finished will be lost."
         }
+        @if let Some(facts) = &facts { (work(&facts.work)) }
         p.hint {
             "The thread itself is not paused: a client may send it further requests. To stop these, \
              too, pause and cancel it."
@@ -420,4 +471,33 @@ async fn cancellation(
     let request = ServiceRequest::Cancel { thread, by, reason: String::new(), origin };
     let action = PreparedAction::new("Cancel the calls of this thread?", back, [request]);
     context.confirm(action, &details).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effect_of_the_kill_switch_is_one_sentence_with_its_numbers() {
+        let work = |at_work, queued, waiting, held| OpenWorkCounts {
+            at_work,
+            queued,
+            waiting,
+            held,
+            ..OpenWorkCounts::default()
+        };
+        let cases = [
+            (work(0, 0, 0, 5), "0 calls will be cancelled; 5 stay, which wait for a person."),
+            (work(1, 1, 0, 0), "1 call will be cancelled; 1 stays, which is queued."),
+            (work(2, 0, 0, 0), "2 calls will be cancelled; no other call is open."),
+            (
+                work(1, 2, 1, 3),
+                "1 call will be cancelled; 6 stay: 2 are queued, 1 waits for calls of its own, 3 \
+                 wait for a person.",
+            ),
+        ];
+        for (work, text) in cases {
+            assert_eq!(kill_effect(&work, "will be"), text);
+        }
+    }
 }

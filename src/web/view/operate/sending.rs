@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use super::super::layout::{shown, table};
 use super::action_context::unreachable_organism;
 use super::{OperateFailure, retry};
+use crate::audit::amounts::count;
 use crate::envelope::Refusal;
 use crate::ids::{MessageId, ThreadId};
 use crate::service::{
@@ -184,7 +185,9 @@ fn pause_text(verb: PauseVerb, is_changed: bool, in_flight: u32) -> String {
              that end by themselves: {in_flight}."
         ),
         (PauseVerb::PauseAndCancel, _) => {
-            format!("It is paused, and its work in flight is cancelled. Deliveries: {in_flight}.")
+            let calls = count(in_flight.into(), "call");
+            let are = if in_flight == 1 { "is" } else { "are" };
+            format!("It is paused. {calls} {are} cancelled; open calls that no listener had stay.")
         }
     }
 }
@@ -209,7 +212,7 @@ mod tests {
         let (status, page) = page_of(Err(PauseError::Service(Error::Lost)));
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(page.contains("1 of 2 partitions did not pause"), "{page}");
-        assert!(page.contains("work in flight is cancelled. Deliveries: 3."), "{page}");
+        assert!(page.contains("It is paused. 3 calls are cancelled; open calls"), "{page}");
         assert!(page.contains(&Error::Lost.to_string()), "{page}");
     }
 
@@ -217,6 +220,9 @@ mod tests {
     fn partitions_that_all_pause_are_one_success_with_a_sum() {
         let (status, page) = page_of(Ok(PauseReport { is_changed: true, in_flight: 4 }));
         assert_eq!(status, StatusCode::OK);
-        assert!(page.contains("Done. It is paused") && page.contains("Deliveries: 7."), "{page}");
+        assert!(
+            page.contains("Done. It is paused") && page.contains("7 calls are cancelled"),
+            "{page}"
+        );
     }
 }

@@ -106,16 +106,19 @@ impl ThreadHeader {
         let parent = self.timeline.thread.parent();
         let may_act = view.operate.is_some();
         html! {
-            h1 { code { (inline(id)) } }
-            @if let Some(actions) = self.actions {
-                (operate::thread_bar(view, id, actions))
-                div #pauses {
-                    @for pause in &self.pauses {
-                        p.note role="status" { (inline(&pauses::describe(pause))) }
+            div.thread-head {
+                h1 { code { (inline(id)) } }
+                @if let Some(actions) = self.actions {
+                    (operate::thread_bar(view, id, actions))
+                    div #pauses {
+                        // The frame of the page states the pause of everything.
+                        @for pause in self.pauses.iter().filter(|pause| pause.target != "all") {
+                            p.note role="status" { (inline(&pauses::describe(pause))) }
+                        }
                     }
                 }
+                (waiting_page::needs_you(&self.waiting, &self.held, may_act))
             }
-            (waiting_page::needs_you(&self.waiting, &self.held, may_act))
             (self.facts())
             @if let Some(parent) = parent {
                 p { "A subthread of " a href=(path(parent.as_str())) { (inline(parent.as_str())) } }

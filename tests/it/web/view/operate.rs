@@ -402,7 +402,9 @@ fn the_person_of_an_action_has_one_form_on_every_page() {
     let thread = thread[0]["thread"].as_str().unwrap();
     let host = this_user().host.map(|host| format!(", on {host}")).unwrap_or_default();
     let person = format!("by {} (operator{host})", own_name());
-    until("the pause is indexed", || view.page("/threads").contains("Paused since").then_some(()));
+    until("the pause is indexed", || {
+        view.page("/threads").contains("Everything is paused since").then_some(())
+    });
     let paths = [
         "/threads".to_owned(),
         format!("/threads/{thread}"),
@@ -420,7 +422,8 @@ fn the_person_of_an_action_has_one_form_on_every_page() {
         assert!(!text.contains("by: operator"), "{from}: {text}");
     }
     let listed = text_of(&view.page("/actions"));
-    assert_eq!(listed.matches(person.trim_start_matches("by ")).count(), 2, "{listed}");
+    // Two rows, and the strip that states the pause.
+    assert_eq!(listed.matches(person.trim_start_matches("by ")).count(), 3, "{listed}");
     let arrows = text_of(&view.page(&format!("/threads/{thread}?view=sequence")));
     assert!(arrows.contains(&format!("approve by {}", own_name())), "{arrows}");
     assert_eq!(running.stop(), Some(0));
@@ -443,6 +446,23 @@ fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
         page.contains("looking into it").then_some(page)
     });
     assert!(text_of(&overview).contains("all since"), "{overview}");
+    assert!(
+        overview.contains("data-label=\"State\"><span class=\"paused\">paused (all)"),
+        "{overview}"
+    );
+    for path in ["/threads", "/costs", "/operate"] {
+        let page = view.page(path);
+        let strip = page.split("id=\"paused\" role=\"status\">").nth(1).unwrap();
+        let strip = strip.split("</p>").next().unwrap();
+        let text = text_of(&format!("<p>{strip}"));
+        for part in ["Everything is paused since", &own_name(), "(looking into it)"] {
+            assert!(text.contains(part), "{part} at {path}: {text}");
+        }
+        assert!(strip.contains("href=\"/operate/pause?verb=resume&amp;target=all\""), "{strip}");
+    }
+    let reader = ViewServer::start(&house, &[]);
+    let page = reader.page("/threads");
+    assert!(page.contains("<code>organism resume all</code> ends it"), "{page}");
     let resume = view.link("/operate", "Resume");
     let resume = until("the waiting call is indexed", || {
         let page = view.page(&resume);
@@ -450,7 +470,11 @@ fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
     });
     assert!(resume.contains("looking into it"), "the pause and its note: {resume}");
     assert!(!overview.contains(">Pause all<"), "it would change nothing: {overview}");
-    assert_eq!(view.confirm_page(&resume, &[]).status, 200);
+    let effect = "What is queued is handed over; calls that wait for a person keep waiting.";
+    assert!(resume.contains(effect), "{resume}");
+    let done = view.confirm_page(&resume, &[]);
+    assert_eq!(done.status, 200, "{}", done.body);
+    assert!(done.body.contains("id=\"paused\" role=\"status\" hidden"), "{}", done.body);
     let again = view.confirm_page(&resume, &[]);
     assert_eq!(again.status, 409, "a confirmation counts once: {}", again.body);
     until("what waited is done", || (house.recorded("pong") == 1).then_some(()));
@@ -458,10 +482,18 @@ fn a_pause_a_resume_and_the_kill_switch_reach_the_organism() {
     let sent = house.send_text(&numbered("hold", "1"), &["--no-wait", "--json"]);
     let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
     let path = format!("/threads/{thread}");
-    until("it is in flight", || (view.get(&path).status == 200).then_some(()));
+    until("it is in flight", || {
+        let page = view.get(&path);
+        (page.status == 200 && text_of(&page.body).contains("hold in flight")).then_some(())
+    });
+    for (shown, words) in [("sequence", "hold, in flight"), ("timeline", "in flight")] {
+        let text = text_of(&view.page(&format!("{path}?view={shown}")));
+        assert!(text.contains(words) && !text.contains("queued"), "{shown}: {text}");
+    }
     let kill = view.link(&path, "Pause and cancel");
     let page = view.page(&kill);
-    assert!(page.contains("Work in flight is cancelled now"), "{page}");
+    assert!(page.contains("1 call will be cancelled; no other call is open."), "{page}");
+    assert!(!page.contains("is cancelled"), "the page asks first: {page}");
     assert_eq!(view.confirm_page(&page, &[]).status, 200);
     let threads = house.organism(&["threads", "--json"]).json();
     let killed = threads.iter().find(|row| row["thread"] == *thread).unwrap();
@@ -503,6 +535,10 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     let path = view.link(&format!("/messages/{message}"), "Fork here");
     let page = view.page(&path);
     assert!(page.contains("&lt;n&gt;1&lt;/n&gt;"), "the recorded payload is in the form: {page}");
+    let text = text_of(&page);
+    for part in ["up to its message ping", "solo is a listener: it will answer the unchanged"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 
     let edited = numbered("ping", "2");
     let fields = [("message", &*message), ("payload", &edited), ("client", "desk")];
@@ -514,7 +550,8 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     let shown = view.post("/operate/fork", &fields);
     assert_eq!(shown.status, 200, "{}", shown.body);
     let check = text_of(&shown.body);
-    for part in ["The request of the source", "which is changed", "without an approvalsolo"] {
+    let effect = "solo is a listener: it is called for real, so it will get this changed request";
+    for part in ["The request of the source", "which is changed", effect] {
         assert!(check.contains(part), "{part} in {check}");
     }
     for part in ["Maximum tokens1000", "Maximum moneynone"] {
@@ -530,6 +567,8 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     // A payload that the gate refuses comes back in the form.
     let fields = [("message", &*message), ("payload", "<ping/>"), ("client", "desk")];
     let shown = view.post("/operate/fork", &fields);
+    let text = text_of(&shown.body);
+    assert!(text.contains("this changed request will wait for an approval"), "{text}");
     let refused = view.confirm_page(&shown.body, &[]);
     assert_eq!(refused.status, 422, "{}", refused.body);
     assert!(refused.body.contains("&lt;ping/&gt;") && refused.body.contains("Refused:"));

@@ -53,7 +53,7 @@ fn the_kill_switch_names_the_partition_that_did_not_pause() {
     let done = view.confirm_page(&page, &[("note", "stop")]);
     assert_eq!(done.status, 200, "{}", text_of(&done.body));
     let text = text_of(&done.body);
-    assert_eq!(text.matches("It is paused, and its work in flight is cancelled").count(), 3);
+    assert_eq!(text.matches("It is paused. 0 calls are cancelled").count(), 3);
     for part in ["Receipt", "record ", "Proofunsigned", "Notestop"] {
         assert!(text.contains(part), "{part} in {text}");
     }
