@@ -15,7 +15,7 @@ use super::time_scale::{TimeCut, TimeScale};
 use super::timeline_rows::{self, RowContent, TimelineRow, UndeliveredMessage};
 use super::{record_entry, thread_status};
 use crate::audit::amounts::count;
-use crate::audit::{RefusalView, ThreadPage, ThreadTimeline};
+use crate::audit::{MessageState, RefusalView, ThreadPage, ThreadTimeline};
 use crate::clock::Time;
 use crate::index::{CallWork, TurnWork, WaitingMessage, WorkKind, WorkSpan};
 
@@ -40,7 +40,12 @@ const fn name_of(kind: WorkKind) -> &'static str {
 /// State of an open call of which nothing more is known.
 const OPEN: &str = "open";
 /// State of a call that is ready for its listener, and of a message that is not handed over.
-const QUEUED: &str = "queued";
+const QUEUED: &str = MessageState::Queued.as_str();
+
+/// Id of the pattern that fills the times that are left out.
+const HATCH: &str = "timeline-hatch";
+/// Mark of the times that are left out, in the legend.
+const CUT: &str = "cut";
 
 /// Maximum levels with distinct indents.
 const INDENTS: usize = 12;
@@ -82,12 +87,15 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMess
     };
     html! {
         (legend.draw())
-        p.hint {
-            "Times are since the beginning of the thread. Calls and subthreads stand beneath the turn \
-            or the call that opened them. Queued: ready for its listener, and not handed over."
-            @if scale.times.is_shortened() {
-                " Times in which nothing was at work are drawn shorter: a break on the axis states \
-                 the time that is left out, and the band behind the rows is grey there."
+        details.hint {
+            summary { "How to read this" }
+            p.hint {
+                "Times are since the beginning of the thread. Calls and subthreads stand beneath the turn \
+                or the call that opened them. Queued: ready for its listener, and not handed over."
+                @if scale.times.is_shortened() {
+                    " Times in which nothing was at work are drawn shorter: a break on the axis states \
+                     the time that is left out, and the rows are hatched there."
+                }
             }
         }
         (table(&rows, &scale, work, waiting))
@@ -159,7 +167,7 @@ impl ChartLegend<'_> {
                 }
                 @if scale.times.is_shortened() {
                     div {
-                        dt { (swatch("cut")) " Drawn shorter" }
+                        dt { (swatch(CUT)) " Drawn shorter" }
                         dd { (length(scale.times.left_out())) " left out" }
                     }
                 }
@@ -172,7 +180,8 @@ impl ChartLegend<'_> {
 fn swatch(kind: &str) -> Markup {
     html! {
         svg width="12" height="10" viewBox="0 0 12 10" aria-hidden="true" {
-            rect data-span=(kind) width="12" height="10" {}
+            rect data-span=(kind) width="12" height="10"
+                    fill=[(kind == CUT).then(|| format!("url(#{HATCH})"))] {}
         }
     }
 }
@@ -296,7 +305,7 @@ fn open_state(call: &CallWork, work: &[CallWork]) -> &'static str {
     let open = call.spans.iter().rev().find(|span| span.end.is_none());
     match open.map(|span| span.kind) {
         Some(WorkKind::Person) => "waits for a person",
-        Some(WorkKind::Work | WorkKind::Model) => "in flight",
+        Some(WorkKind::Work | WorkKind::Model) => MessageState::InFlight.as_str(),
         Some(WorkKind::Queue) => QUEUED,
         None if work.iter().any(|other| other.opener == Some(call.call) && is_open(other)) => {
             "waits for its calls"
@@ -445,7 +454,12 @@ fn grid(scale: &ChartScale) -> Markup {
     let ticks = scale.ticks.iter().map(|tick| format!("M{} 0v14", units(tick.place)));
     html! {
         g id=(GRID) {
-            @if scale.times.is_shortened() { path.cut d=(cuts.collect::<String>()) {} }
+            @if scale.times.is_shortened() {
+                    pattern id=(HATCH) width="8" height="8" patternUnits="userSpaceOnUse" {
+                        path.hatch d="M-2 2L2 -2M0 8L8 0M6 10L10 6" {}
+                    }
+                    path fill={ "url(#" (HATCH) ")" } d=(cuts.collect::<String>()) {}
+                }
             path.tick d=(ticks.collect::<String>()) {}
         }
     }

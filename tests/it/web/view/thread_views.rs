@@ -197,6 +197,9 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let axis = page.split("<svg class=\"axis\"").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(axis.contains("class=\"break\""), "{axis}");
     assert!(axis.contains(" left out</text>"), "{axis}");
+    // Hatched, the time that is left out does not look like a bar.
+    assert!(axis.contains("<path fill=\"url(#timeline-hatch)\""), "{axis}");
+    assert!(page.contains("<details class=\"hint\"><summary>How to read this</summary>"), "{page}");
 
     // A short work is wide enough to see beside a long wait.
     let work = order.split("data-span=\"work\"").nth(1).unwrap().split('>').next().unwrap();
