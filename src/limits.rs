@@ -467,6 +467,8 @@ pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
 pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
 /// Bytes of texts after which a first build passes them to the thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
+/// Time after which the last phase of a first build checks again whether it is stopped.
+pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that wait for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
 /// Time limit for the exact alignment of two threads. After this time, the remaining messages are

@@ -62,7 +62,7 @@ pub fn read<T>(
     let mut begun = None;
     let mut progress = |done: u64, all: u64| {
         let first = *begun.get_or_insert(done);
-        if all - first >= PROGRESS_RECORDS {
+        if all.saturating_sub(first) >= PROGRESS_RECORDS {
             bar.set_length(all);
             bar.set_position(done);
         }

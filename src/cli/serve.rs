@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::web::{OperateOptions, ViewPerson};
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
 use super::startup;
@@ -42,8 +42,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = config(&args)?;
     let person = args.view.person(config.as_ref())?;
     journal_target::readers(&args.place)?;
-    // Makes the index now, with progress, so that no page waits for it.
-    indexed::read_all(&args.place, &mut |_| Ok(()))?;
+    // Makes the index now, with progress, so that no page waits for it. While another process makes
+    // it, the pages state that.
+    match indexed::read_all(&args.place, &mut |_| Ok(())) {
+        Err(error) if exit::code(&error) == CommandExit::TryAgain => note!("{error}"),
+        other => drop(other?),
+    }
 
     let data = journal_target::data_dir(&args.place)?;
     let proof = journal_target::proof_options(&args.place)?;

@@ -171,8 +171,7 @@ impl<'d> IndexWriter<'d> {
 
         self.flush()?;
         let sqlite = failed(self.path);
-        // Ordering rule: words are committed before the other rows. Their thread skips words that
-        // it has, but nothing adds words that it lacks.
+        // If the process dies between these two commits, the next build begins again.
         self.fold.words.commit().map_err(&sqlite)?;
         failpoint("index-before-commit");
         self.db.execute_batch("COMMIT").map_err(&sqlite)?;
@@ -193,6 +192,9 @@ impl<'d> IndexWriter<'d> {
 
         let sqlite = failed(self.path);
         self.fold.flush().map_err(&sqlite)?;
+        // A first build has not made it yet.
+        let by_position = "CREATE INDEX IF NOT EXISTS message_position ON message_row(position)";
+        self.db.execute_batch(by_position).map_err(&sqlite)?;
         for position in redacted {
             let record = self.journal.existing_record(position)?.record;
             let blank = record.payloads().filter(|payload| Payload::is_redacted(payload)).count();
@@ -245,25 +247,29 @@ fn update_once(
         progress(reached.0, last.0);
         Some(last)
     };
-    match open_or_build(path, journal, last, &mut next)? {
+    match open_or_build(path, journal, last, &mut || false, &mut next)? {
         Some(db) => catch_up(path, &db, journal, last, progress),
         None => Ok(()),
     }
 }
 
 /// Opens the index of `journal` for writing. Makes a missing or unusable index anew; if the journal
-/// is long, up to its record at `last`. Returns `None` if `next` stopped the build.
+/// is long, up to its record at `last`. Returns `None` if `next` or `is_stopped` stopped the build.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,
     last: Position,
+    is_stopped: &mut dyn FnMut() -> bool,
     next: &mut NextPosition<'_>,
 ) -> Result<Option<Connection>, Error> {
     if let Some(db) = file::open_usable(path, journal)? {
         return Ok(Some(db));
     }
-    if last.0 >= limits::INDEX_BUILD_RECORDS
-        && first_build::build(path, journal, next)? == BuildEnd::Stopped
+    // SQLite attaches a database only by a path that is text.
+    let is_text = path.to_str().is_some();
+    if is_text
+        && last.0 >= limits::INDEX_BUILD_RECORDS
+        && first_build::build(path, journal, last, is_stopped, next)? == BuildEnd::Stopped
     {
         return Ok(None);
     }

@@ -85,7 +85,10 @@ pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connec
     if is_rebuild_requested(path) {
         remove(path)?;
     }
-    if path.exists() {
+    if !path.exists() {
+        // Otherwise SQLite would take the pages of a deleted index for pages of its successor.
+        remove_logs(path)?;
+    } else {
         match connect(path).and_then(|db| check(path, &db, journal).map(|is_ours| (db, is_ours))) {
             Ok((db, true)) => {
                 remove_building(path)?;
@@ -303,8 +306,35 @@ pub fn building_words(path: &Path) -> PathBuf {
 
 /// Makes the complete rows of a first build the index at `path`.
 pub fn publish_building(path: &Path) -> Result<(), Error> {
-    gone(path, std::fs::rename(building(path), path))?;
+    remove_logs(path)?;
+    let publish = std::fs::rename(building(path), path);
+    publish.map_err(|source| Error::Io { path: path.to_owned(), source })?;
     remove_building(path)
+}
+
+/// Deletes the write-ahead log of an index that was deleted.
+fn remove_logs(path: &Path) -> Result<(), Error> {
+    for suffix in ["-wal", "-shm"] {
+        gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
+    }
+    Ok(())
+}
+
+/// Writes how far a first build of the index at `path` is into the file of the lock, for processes
+/// that wait for the index: the last record that was read, and the last record to read. They only
+/// show it, so an error is ignored.
+pub fn note_progress(path: &Path, progress: Option<[Position; 2]>) {
+    let text = progress.map_or_else(String::new, |[reached, last]| format!("{reached} {last}"));
+    if let Err(error) = std::fs::write(path.with_file_name(INDEX_LOCK), text) {
+        tracing::debug!("the progress of the index cannot be noted: {error}");
+    }
+}
+
+/// Reads how far a first build of the index at `path` is.
+pub fn noted_progress(path: &Path) -> Option<[Position; 2]> {
+    let text = std::fs::read_to_string(path.with_file_name(INDEX_LOCK)).ok()?;
+    let (reached, last) = text.split_once(' ')?;
+    Some([Position(reached.parse().ok()?), Position(last.parse().ok()?)])
 }
 
 /// Deletes the files of a first build. The caller must hold the lock of the index.

@@ -5,8 +5,9 @@
 //! an interrupted build goes on where it was.
 
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode, InterruptHandle};
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
@@ -16,13 +17,14 @@ use crate::limits;
 use super::Error;
 use super::catch_up::IndexWriter;
 use super::file::{self, failed};
+use super::fold;
 use super::follow::NextPosition;
 use super::word_thread::{self, WordTable, WordThread};
 
 /// How a build ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildEnd {
-    /// The index is at its place, and complete up to the position that was requested first.
+    /// The index is at its place, and complete up to the requested position.
     Built,
     /// The caller stopped the build. The next build goes on with its files.
     Stopped,
@@ -33,14 +35,17 @@ pub enum BuildEnd {
 const SORTED_LATER: [&str; 7] =
     ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
 
-/// Builds the index of `journal` at `path`, up to the first position that `next` returns. `next`
-/// receives the position that the build has reached, and stops the build by returning `None`. The
-/// caller holds the lock of the index.
+/// Builds the index of `journal` at `path`, up to the record at `last`. `next` receives the position
+/// that the build has reached, and stops the build by returning `None`. After the last record,
+/// `is_stopped` stops the build. The caller holds the lock of the index.
 pub fn build(
     path: &Path,
     journal: &JournalReader,
+    last: Position,
+    is_stopped: &mut dyn FnMut() -> bool,
     next: &mut NextPosition<'_>,
 ) -> Result<BuildEnd, Error> {
+    let _progress = NotedProgress { path };
     let rows = file::building(path);
     let words = file::building_words(path);
     let (db, open_words) = match open(&rows, &words, journal)? {
@@ -51,37 +56,92 @@ pub fn build(
         }
     };
 
+    let interrupts = [db.get_interrupt_handle(), open_words.0.get_interrupt_handle()];
     let word_thread = WordThread::start(open_words)
         .map_err(|source| Error::Io { path: words.clone(), source })?;
     let mut writer = IndexWriter::new(&rows, &db, journal, WordTable::Thread(word_thread))?;
     writer.set_up_first_build();
-    let mut last = None;
     loop {
         let reached = file::position(&db).map_err(failed(&rows))?;
-        if last.is_some_and(|last| reached >= last) {
+        file::note_progress(path, Some([reached, last]));
+        if reached >= last {
             break;
         }
-        let Some(wanted) = next(reached) else { return Ok(BuildEnd::Stopped) };
-        let last = *last.get_or_insert(wanted);
+        if next(reached).is_none() {
+            writer.commit()?;
+            return Ok(BuildEnd::Stopped);
+        }
         let round = Position(last.0.min(reached.0 + limits::INDEX_COMMIT_RECORDS));
         writer.add(round, &mut |_, _| {})?;
     }
     writer.commit()?;
 
-    let word_thread = writer.into_words();
-    let merged = word_thread.as_ref().map(WordThread::merge);
-    make_indexes(&db).map_err(failed(&rows))?;
-    failpoint("index-sorted");
-    if let Some(merged) = merged {
-        let merged = merged.recv().expect("the thread of words replies to each request");
-        merged.map_err(failed(&words))?;
+    if is_stopped() {
+        return Ok(BuildEnd::Stopped);
     }
-    drop(word_thread);
-    copy_words(&db, &words).map_err(failed(&rows))?;
-    db.close().map_err(|(_, error)| failed(&rows)(error))?;
+    let word_thread = writer.into_words().expect("a first build has a thread of words");
+    let work = || complete(db, word_thread, [&rows, &words]);
+    match unless_stopped(is_stopped, &interrupts, work) {
+        Err(Error::Sqlite { source, .. })
+            if source.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) =>
+        {
+            return Ok(BuildEnd::Stopped);
+        }
+        other => other?,
+    }
     failpoint("index-complete");
     file::publish_building(path)?;
     Ok(BuildEnd::Built)
+}
+
+/// Removes the noted progress when the build ends in any way.
+struct NotedProgress<'p> {
+    path: &'p Path,
+}
+
+impl Drop for NotedProgress<'_> {
+    fn drop(&mut self) {
+        file::note_progress(self.path, None);
+    }
+}
+
+/// Runs `work` on another thread, and interrupts the statements of both databases once `is_stopped`
+/// holds. Sorting and merging millions of rows takes longer than a stop may wait.
+fn unless_stopped<T: Send>(
+    is_stopped: &mut dyn FnMut() -> bool,
+    statements: &[InterruptHandle; 2],
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let (running, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        let work = scope.spawn(move || {
+            // The channel closes when the work ends, also by a panic.
+            let _running = running;
+            work()
+        });
+        while ended.recv_timeout(limits::INDEX_STOP_CHECK) == Err(RecvTimeoutError::Timeout) {
+            if is_stopped() {
+                statements.iter().for_each(InterruptHandle::interrupt);
+            }
+        }
+        work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Completes the rows in `db` with their SQL indexes and with the words.
+fn complete(
+    db: Connection,
+    word_thread: WordThread,
+    [rows, words]: [&Path; 2],
+) -> Result<(), Error> {
+    let merged = word_thread.merge();
+    make_indexes(&db).map_err(failed(rows))?;
+    failpoint("index-sorted");
+    let merged = merged.recv().expect("the thread of words replies to each request");
+    merged.map_err(failed(words))?;
+    drop(word_thread);
+    copy_words(&db, words).map_err(failed(rows))?;
+    db.close().map_err(|(_, error)| failed(rows)(error))
 }
 
 /// Settings of both databases of a build. Their rollback journals are short, because almost all
@@ -111,9 +171,9 @@ fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<Ope
         let db = Connection::open(rows).map_err(failed(rows))?;
         set_up(&db, limits::INDEX_BUILD_CACHE_KIB).map_err(failed(rows))?;
         let words_db = word_thread::open(words).map_err(failed(words))?;
-        let sql = "SELECT coalesce(max(n), 0) FROM message_row";
-        let last: i64 = db.query_row(sql, [], |row| row.get(0)).map_err(failed(rows))?;
-        let is_ours = last <= words_db.1 && file::is_of(rows, &db, journal)?;
+        // Words that are ahead may be words of payloads that were redacted since.
+        let last = fold::last_number(&db).map_err(failed(rows))?;
+        let is_ours = last == words_db.1 && file::is_of(rows, &db, journal)?;
         Ok(is_ours.then_some((db, words_db)))
     };
     match open() {

@@ -47,8 +47,6 @@ pub struct IndexFold<'d> {
 
 impl<'d> IndexFold<'d> {
     pub fn new(db: &'d Connection, words: WordTable) -> rusqlite::Result<Self> {
-        let last = "SELECT max(coalesce((SELECT max(n) FROM message_row), 0), \
-                    coalesce((SELECT max(n) FROM refusal_row), 0))";
         Ok(Self {
             db,
             names: NameTable::new(db),
@@ -58,7 +56,7 @@ impl<'d> IndexFold<'d> {
             hours: HourRows::new(db),
             words,
             text: String::new(),
-            last: db.query_row(last, [], |row| row.get(0))?,
+            last: last_number(db)?,
             rows_kept: limits::INDEX_ROWS_KEPT,
             calls_kept: limits::INDEX_ROWS_KEPT,
         })
@@ -519,6 +517,13 @@ impl<'d> IndexFold<'d> {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the number of the newest message or refusal in the index `db`.
+pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT max(coalesce((SELECT max(n) FROM message_row), 0), \
+               coalesce((SELECT max(n) FROM refusal_row), 0))";
+    db.query_row(sql, [], |row| row.get(0))
 }
 
 /// Whether an attempt of the call failed in this record. If so, the index does not count the end of

@@ -64,7 +64,7 @@ pub fn follow(
 
     let mut was_damaged = false;
     loop {
-        match write_session(&path, &journal, next) {
+        match write_session(&path, &journal, is_stopped, next) {
             Ok(RoundsEnd::Ended) => return Ok(FollowResult::Ended),
             Ok(RoundsEnd::Unusable) => {}
             // Damage that occurs again after the index was made again is returned to the caller.
@@ -79,10 +79,13 @@ pub fn follow(
 fn write_session(
     path: &Path,
     journal: &JournalReader,
+    is_stopped: &mut dyn FnMut() -> bool,
     next: &mut NextPosition<'_>,
 ) -> Result<RoundsEnd, Error> {
     let last = journal.last()?;
-    let Some(db) = open_or_build(path, journal, last, next)? else { return Ok(RoundsEnd::Ended) };
+    let Some(db) = open_or_build(path, journal, last, is_stopped, next)? else {
+        return Ok(RoundsEnd::Ended);
+    };
     let result = write_rounds(path, &db, journal, next);
     match &result {
         Ok(RoundsEnd::Ended) => {}

@@ -74,7 +74,7 @@ pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
 pub use waiting::{HoldCount, WaitingMessage, WaitingTree};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::ids::Position;
 use crate::journal;
@@ -98,12 +98,13 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index, and has not committed anything yet.
+    /// Another process is making the index. `progress` is the last record that it has read, and the
+    /// last record to read, if it states them.
     #[error(
-        "another process makes the index {} just now, and nothing of it is readable yet; try again",
-        path.display()
+        "another process makes the index {} just now{}; try again",
+        path.display(), read_so_far(*progress)
     )]
-    Building { path: PathBuf },
+    Building { path: PathBuf, progress: Option<[Position; 2]> },
     /// The SQL statement of a person is wrong, or is not permitted.
     #[error("{detail}")]
     Query { detail: String },
@@ -112,7 +113,20 @@ pub enum Error {
     TimedOut { seconds: u64 },
 }
 
+fn read_so_far(progress: Option<[Position; 2]>) -> String {
+    progress.map_or_else(String::new, |[reached, last]| {
+        format!(", and has read {reached} of {last} records")
+    })
+}
+
 impl Error {
+    /// Returns the error for an index that another process makes in the directory `data`.
+    pub fn building(data: &Path) -> Self {
+        let path = data.join(INDEX_DATABASE);
+        let progress = file::noted_progress(&path);
+        Self::Building { path, progress }
+    }
+
     /// Whether the index must be rebuilt.
     pub(super) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;

@@ -205,7 +205,7 @@ fn open(data: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<IndexReader, 
             let db = db.filter(|db| file::check(&path, db, &journal).unwrap_or(false));
             match db {
                 Some(db) => finish(db, journal, last, path),
-                None => Err(Error::Building { path }),
+                None => Err(Error::building(data)),
             }
         }
         LockResult::ReadOnly => {
@@ -280,7 +280,7 @@ fn discard(data: &Path) -> Result<(), Error> {
         LockResult::Locked(_lock) => file::remove(&path),
         LockResult::Busy => {
             file::request_rebuild(&path)?;
-            Err(Error::Building { path })
+            Err(Error::building(data))
         }
         LockResult::ReadOnly => Ok(()),
     }

@@ -65,7 +65,6 @@ enum WordRequest {
 }
 
 /// Handle to the thread that writes words. The thread ends when the handle is dropped.
-#[derive(Debug)]
 pub struct WordThread {
     batch: WordBatch,
     /// Queue: bounded, because the builder may make texts faster than the thread writes them.
@@ -141,10 +140,6 @@ pub fn open(path: &Path) -> rusqlite::Result<(Connection, i64)> {
         db.execute_batch("BEGIN IMMEDIATE")?;
         db.execute_batch(WORDS_SCHEMA)?;
         super::file::configure_words(&db)?;
-        // Segments are merged once, after all words, because each merge reads and writes them all.
-        for setting in ["automerge', 0", "crisismerge', 1999"] {
-            db.execute_batch(&format!("INSERT INTO word(word, rank) VALUES ('{setting})"))?;
-        }
         db.execute_batch("CREATE TABLE last(n INTEGER NOT NULL); INSERT INTO last VALUES (0)")?;
         db.execute_batch("COMMIT")?;
     }
@@ -188,11 +183,8 @@ impl WordWriter {
         for (n, end) in &batch.ends {
             let text = batch.text.get(from..*end).unwrap_or_default();
             from = *end;
-            // After an interrupted build, the words may be ahead of the other rows.
-            if *n > self.last {
-                insert.execute((n, text))?;
-                self.last = *n;
-            }
+            insert.execute((n, text))?;
+            self.last = *n;
         }
         Ok(())
     }

@@ -97,6 +97,6 @@ impl ViewedJournals {
                 journals.lock().unwrap_or_else(PoisonError::into_inner).remove(&journal);
             });
         }
-        index::Error::Building { path: journal.join(index::INDEX_DATABASE) }
+        index::Error::building(journal)
     }
 }

@@ -156,20 +156,7 @@ fn redacted_payloads_leave_the_index() {
     let before = rows(&place.data(), "SELECT first_words FROM tree");
     assert_eq!(before, ["How is a login checked, & where?"]);
 
-    let db = rusqlite::Connection::open(place.data().join(DATABASE)).unwrap();
-    let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = 1";
-    db.execute(blank, []).unwrap();
-    drop(db);
-    let action = OperatorAction {
-        verb: OperatorVerb::Repair,
-        by: name("operator"),
-        who: OperatorIdentity::default(),
-        note: String::new(),
-        details: vec![ActionDetail::new("redacted", 1)],
-    };
-    let mut script = Script::default();
-    let record = script.step(&thread("sess-organism"), Input::Operator(action)).end();
-    append_unproved(&place, record);
+    redact(&place, 1);
 
     assert_eq!(rows(&place.data(), "SELECT first_words FROM tree LIMIT 1"), ["-"]);
     assert_eq!(logins(), "3\n");
@@ -178,6 +165,25 @@ fn redacted_payloads_leave_the_index() {
     let words = b"How is a login";
     assert!(!bytes.windows(words.len()).any(|part| part == words));
     assert_eq!(rows(&place.data(), "SELECT action, person FROM action"), ["repair | operator"]);
+}
+
+/// Makes the payloads of the record at `position` unreadable, and records that an operator accepted
+/// this.
+pub fn redact(place: &Place, position: u64) {
+    let db = rusqlite::Connection::open(place.data().join(DATABASE)).unwrap();
+    let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = ?1";
+    db.execute(blank, [position]).unwrap();
+    drop(db);
+    let action = OperatorAction {
+        verb: OperatorVerb::Repair,
+        by: name("operator"),
+        who: OperatorIdentity::default(),
+        note: String::new(),
+        details: vec![ActionDetail::new("redacted", position)],
+    };
+    let mut script = Script::default();
+    let record = script.step(&thread("sess-organism"), Input::Operator(action)).end();
+    append_unproved(place, record);
 }
 
 /// Appends a record as `organism repair` does, which opens the journal although a normal start

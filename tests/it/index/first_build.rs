@@ -2,16 +2,19 @@
 //! followed the journal.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use organism::envelope::MessageKind;
 use organism::failpoint::{INDEX, INDEX_BUILD};
 use organism::ids::{MessageId, Position};
-use organism::index::{FollowResult, INDEX_DATABASE, follow};
+use organism::index::{FollowResult, INDEX_DATABASE, INDEX_LOCK, follow};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::JournalReader;
 use organism::thread::{Fact, Record};
 
+use super::damage::redact;
 use super::{command, contents, organism, rows, text};
 use crate::journal::Place;
 use crate::journal::script::{Script, research, thread};
@@ -150,6 +153,51 @@ fn a_build_with_unusable_files_begins_again() {
     }
 }
 
+/// Design 8.18: words of a payload that is redacted while a build is interrupted are not taken over
+/// from the files of the build, wherever the build was interrupted.
+#[test]
+fn words_that_are_redacted_during_an_interrupted_build_leave_it() {
+    for failpoint in INDEX.into_iter().chain(INDEX_BUILD) {
+        let place = Place::with(&mut researches());
+        let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
+        killed.env("ORGANISM_FAILPOINT", failpoint).output().unwrap();
+        assert!(file(&place, "-building").exists(), "{failpoint}");
+        redact(&place, 1);
+
+        let checked = text(&organism(&place, &["search", "--count", "\"login checked\""]).stdout);
+        assert_eq!(checked, format!("{}\n", TREES - 1), "{failpoint}");
+        assert_no_build(&place);
+    }
+}
+
+/// An index that was deleted without its write-ahead log has no part in its successor.
+#[test]
+fn the_log_of_a_deleted_index_does_not_reach_its_successor() {
+    let place = Place::with(&mut researches());
+    let whole = (contents(&place.data()), found(&place));
+    let changed = rusqlite::Connection::open(file(&place, "")).unwrap();
+    changed.execute_batch("PRAGMA wal_autocheckpoint = 0; DELETE FROM message_row").unwrap();
+    let log = std::fs::read(file(&place, "-wal")).unwrap();
+    drop(changed);
+
+    std::fs::remove_file(file(&place, "")).unwrap();
+    std::fs::write(file(&place, "-wal"), log).unwrap();
+    assert_eq!((contents(&place.data()), found(&place)), whole);
+}
+
+/// Issue 17, 3.4: a query that finds no index yet states how far another process is that makes it.
+#[test]
+fn a_query_states_how_far_a_build_is() {
+    let place = Place::with(&mut researches());
+    let mut lock = File::create(place.data().join(INDEX_LOCK)).unwrap();
+    lock.lock().unwrap();
+    write!(lock, "1200 4202").unwrap();
+    let answer = organism(&place, &["threads"]);
+    assert_eq!(answer.status.code(), Some(75));
+    let error = text(&answer.stderr);
+    assert!(error.contains("has read 1200 of 4202 records; try again"), "{error}");
+}
+
 /// A build that its caller stops leaves no index that a reader could take for a complete one. The
 /// next session completes the build.
 #[test]
@@ -157,6 +205,11 @@ fn a_stopped_build_is_completed_by_the_next_session() {
     let place = Place::with(&mut researches());
     let last = JournalReader::open(&place.data()).unwrap().last().unwrap();
     let stopped = follow(&place.data(), &mut || false, &mut |_| None).unwrap();
+    assert_eq!(stopped, FollowResult::Ended);
+    assert!(!file(&place, "").exists());
+
+    // After the last record, too.
+    let stopped = follow(&place.data(), &mut || true, &mut |_| Some(last)).unwrap();
     assert_eq!(stopped, FollowResult::Ended);
     assert!(!file(&place, "").exists());
 
