@@ -222,8 +222,16 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
         (link)
         @if message.listener.is_none() { " (refused)" }
         @if !cut.is_empty() { ": " span.wraps { (inline(cut)) @if end.is_some() { "…" } } }
-        @if message.obstacle.is_none() { (outlook(&facts.outlook)) }
+        @if message.obstacle.is_none() {
+            (outlook(&facts.outlook))
+            @if is_repeated(listed) { " " span.outlook { "may have been done already" } }
+        }
     }
+}
+
+/// Whether a retry is sent at once although the listener may have done the work already.
+pub(super) fn is_repeated(listed: &ListedRetry) -> bool {
+    matches!(listed.facts.outlook, RetryOutlook::Sent) && listed.facts.repeated.is_some()
 }
 
 /// Draws the expected result of a retry if it is not simply sent again.
@@ -378,7 +386,7 @@ pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
         }
         @if refused > 0 {
             p.note {
-                @if may_act { "Left out: " } @else { "Tried in vain: " }
+                @if may_act { "Left out: " } @else { "A retry would fail now: " }
                 (count(refused, "message")) " that would be refused or fail again. The row of each \
                  says what to change first"
                 @if may_act { "; then retry it alone" }

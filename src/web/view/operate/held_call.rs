@@ -5,8 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
+use maud::html;
 
 use super::super::ViewState;
+use super::super::layout::inline;
 use super::super::url_query::UrlQuery;
 use super::super::waiting;
 use super::action_context::{ActionContext, with_request};
@@ -113,11 +115,26 @@ async fn decide(
     call: &HeldCall,
     what: Decision<SubmittedAnswer>,
 ) -> Result<Response, OperateFailure> {
+    let effect = match &what {
+        Decision::Approve { .. } => format!(
+            "Once approved, exactly this goes to {}; during a pause, at its end. An approval cannot be \
+             withdrawn.",
+            call.to
+        ),
+        _ => format!(
+            "Once refused, {} gets a fault, and {} never gets the call.",
+            call.from, call.to
+        ),
+    };
     let request = decision(&context, call.message, what);
     let back = waiting::PATH.to_owned();
     let action = PreparedAction::new(title, back, [request]);
     let shown = with_request(&context.view, call.clone()).await;
-    context.confirm(action, &waiting::whole_call(&shown)).await
+    let details = html! {
+        p { (inline(&effect)) }
+        (waiting::whole_call(&shown))
+    };
+    context.confirm(action, &details).await
 }
 
 /// Builds the request for a decision.

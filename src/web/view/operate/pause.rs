@@ -348,8 +348,9 @@ fn details(
     };
     let effect = match verb {
         PauseVerb::Pause => {
-            "Work in flight ends by itself. Nothing more is handed over, and no time counts, until \
-             it is resumed. Submissions are accepted and wait."
+            "Work in flight ends by itself. Nothing more is handed over until it is resumed. Meanwhile \
+             no time counts against calls that wait, and timers that fall due fire at the resume. \
+             Submissions are accepted and wait."
         }
         PauseVerb::PauseAndCancel if facts.is_some_and(|facts| facts.work.at_work == 0) => {
             "Nothing more will be handed over until it is resumed."
@@ -360,7 +361,7 @@ fn details(
         }
         PauseVerb::Resume => {
             "What is queued is handed over; calls that wait for a person keep waiting. Timers that \
-             fell due fire in order."
+             fell due during the pause fire in order."
         }
     };
     html! {

@@ -131,10 +131,18 @@ async fn retry_all(
         .map(|listed| ServiceRequest::Retry(Box::new(request(&context, &client, listed))));
     let action = PreparedAction::new("Retry all of these?", back, requests);
     let sent = list.sent().count();
+    let repeated = list.sent().filter(|listed| retry_list::is_repeated(listed)).count() as u64;
     let details = html! {
         p {
             "Each of these " (sent) " messages is sent again, as a new message with the same payload \
-             from the same sender. The earlier ones stay as they are."
+             from the same sender. The earlier ones stay as they are. An agent or a workflow does \
+             all of its work anew."
+        }
+        @if repeated > 0 {
+            p.problem.boxed {
+                "Of these, " (count(repeated, "message")) " may have been done already: a listener had \
+                 the work when it failed. The config allows a repetition."
+            }
         }
         @if list.is_more { p.note { "There are more on the pages after this one." } }
         (retry_list::plain_table("Messages that are retried", list.sent()))

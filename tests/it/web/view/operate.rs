@@ -186,6 +186,8 @@ fn an_approval_and_a_refusal_are_confirmed_once_and_on_record_with_their_person(
     for part in ["&gt;one&lt;/say&gt;", "Approve exactly this", &own_name(), "sha256"] {
         assert!(page.contains(part), "{part} in {page}");
     }
+    let effect = "Once approved, exactly this goes to ";
+    assert!(text_of(&page).contains(effect), "{page}");
     assert_eq!(held(&house).len(), 1, "a page decides nothing");
 
     let texts = [("note", "looks right")];

@@ -237,6 +237,9 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
 
     let link = view.link(filtered, "Retry these 2");
     let [page, second] = [view.page(&link), view.page(&link)];
+    let risk = "Of these, 2 messages may have been done already";
+    assert!(text_of(&page).contains(risk), "{page}");
+    assert_eq!(list.matches("may have been done already").count(), 2, "{list}");
     let done = view.confirm_page(&page, &[("note", "all of them")]);
     assert_eq!(done.status, 200, "{}", done.body);
     assert!(text_of(&done.body).contains("Sent again: 2."), "{}", done.body);
