@@ -45,6 +45,19 @@ fn researches() -> Vec<Record> {
     records
 }
 
+/// A closed journal with these researches, in few commits.
+fn researched() -> Place {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut records = researches();
+    for portion in records.chunks_mut(500) {
+        journal.append(portion).unwrap();
+    }
+    let last = records.last().unwrap().time;
+    Box::new(journal).close(last).unwrap();
+    place
+}
+
 fn accepted(record: &Record) -> Option<MessageId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(message.id),
@@ -109,7 +122,7 @@ fn a_first_build_makes_the_index_that_following_makes() {
 /// do not stay.
 #[test]
 fn a_killed_build_goes_on() {
-    let place = Place::with(&mut researches());
+    let place = researched();
     let whole = (contents(&place.data()), found(&place));
     for failpoint in INDEX.into_iter().chain(INDEX_BUILD) {
         remove(&place);
@@ -141,7 +154,7 @@ fn a_build_with_unusable_files_begins_again() {
         }),
     ];
 
-    let place = Place::with(&mut researches());
+    let place = researched();
     let whole = (contents(&place.data()), found(&place));
     for (case, damage) in cases {
         remove(&place);
@@ -157,8 +170,9 @@ fn a_build_with_unusable_files_begins_again() {
 /// from the files of the build, wherever the build was interrupted.
 #[test]
 fn words_that_are_redacted_during_an_interrupted_build_leave_it() {
+    let unread = researched();
     for failpoint in INDEX.into_iter().chain(INDEX_BUILD) {
-        let place = Place::with(&mut researches());
+        let place = unread.copy();
         let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
         killed.env("ORGANISM_FAILPOINT", failpoint).output().unwrap();
         assert!(file(&place, "-building").exists(), "{failpoint}");
@@ -173,7 +187,7 @@ fn words_that_are_redacted_during_an_interrupted_build_leave_it() {
 /// An index that was deleted without its write-ahead log has no part in its successor.
 #[test]
 fn the_log_of_a_deleted_index_does_not_reach_its_successor() {
-    let place = Place::with(&mut researches());
+    let place = researched();
     let whole = (contents(&place.data()), found(&place));
     let changed = rusqlite::Connection::open(file(&place, "")).unwrap();
     changed.execute_batch("PRAGMA wal_autocheckpoint = 0; DELETE FROM message_row").unwrap();
@@ -188,7 +202,7 @@ fn the_log_of_a_deleted_index_does_not_reach_its_successor() {
 /// Issue 17, 3.4: a query that finds no index yet states how far another process is that makes it.
 #[test]
 fn a_query_states_how_far_a_build_is() {
-    let place = Place::with(&mut researches());
+    let place = researched();
     let mut lock = File::create(place.data().join(INDEX_LOCK)).unwrap();
     lock.lock().unwrap();
     write!(lock, "1200 4202").unwrap();
@@ -202,7 +216,7 @@ fn a_query_states_how_far_a_build_is() {
 /// next session completes the build.
 #[test]
 fn a_stopped_build_is_completed_by_the_next_session() {
-    let place = Place::with(&mut researches());
+    let place = researched();
     let last = JournalReader::open(&place.data()).unwrap().last().unwrap();
     let stopped = follow(&place.data(), &mut || false, &mut |_| None).unwrap();
     assert_eq!(stopped, FollowResult::Ended);
