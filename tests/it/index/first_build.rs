@@ -22,8 +22,11 @@ use crate::journal::script::{Script, research, thread};
 /// More records than a first build needs.
 const TREES: usize = 600;
 
+/// Number of records at the end of [`researches`] after the last research.
+const LATE: usize = 3;
+
 /// Returns the records of many researches. Two late records refer to a call of the first one, which
-/// is no longer in the memory of a builder: a note by its cause, and an outcome.
+/// ended long ago: a note by its cause, and an outcome.
 fn researches() -> Vec<Record> {
     let mut script = Script::default();
     let mut records = Vec::new();
@@ -32,14 +35,14 @@ fn researches() -> Vec<Record> {
         let root = format!("sess-tree{n:05}");
         records.extend(research(&mut script, &root));
         first_call = first_call.or_else(|| records.first().and_then(accepted));
-        if n == TREES / 2 {
-            let asked = records.iter().rev().find_map(accepted);
-            let mut step = script.outcome(&thread(&root), "researcher", asked.unwrap());
-            let note = "<thinking xmlns=\"https://xml-pipeline.org/ns/core/v1\">again</thinking>";
-            step.say(MessageKind::Note, "researcher", "researcher", "thinking", note, first_call);
-            records.push(step.end());
-        }
     }
+    let tree = thread("sess-lateone1");
+    let (asked, question) = script.question(&tree, "Once more?");
+    let mut step = script.outcome(&tree, "researcher", asked);
+    let note = "<thinking xmlns=\"https://xml-pipeline.org/ns/core/v1\">again</thinking>";
+    step.say(MessageKind::Note, "researcher", "researcher", "thinking", note, first_call);
+    let noted = step.end();
+    records.extend([question, noted]);
     let late = script.outcome(&thread("sess-tree00000"), "researcher", first_call.unwrap());
     records.push(late.end());
     records
@@ -75,6 +78,15 @@ fn remove(place: &Place) {
     }
 }
 
+/// The causes of all messages, as the index stores them: numbers of messages, or ids of causes that
+/// are not on record.
+fn causes(place: &Place) -> Vec<String> {
+    let db = rusqlite::Connection::open(file(place, "")).unwrap();
+    let mut query = db.prepare("SELECT quote(cause) FROM message_row ORDER BY n").unwrap();
+    let rows = query.query_map([], |row| row.get(0)).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
 /// Answers to searches, which read the table of words.
 fn found(place: &Place) -> BTreeMap<&'static str, String> {
     let search = |words| text(&organism(place, &["search", "--count", words]).stdout);
@@ -104,18 +116,17 @@ fn a_first_build_makes_the_index_that_following_makes() {
     }
     let followed = (contents(&place.data()), found(&place));
     assert_eq!(followed.1["again"], "1\n");
-    let cause = "SELECT count(*) FROM message WHERE cause = (SELECT id FROM message LIMIT 1)";
-    let caused = rows(&place.data(), cause);
+    let caused = causes(&place);
 
     remove(&place);
     assert_eq!((contents(&place.data()), found(&place)), followed);
-    assert_eq!(rows(&place.data(), cause), caused);
+    assert_eq!(causes(&place), caused);
     assert_no_build(&place);
 
     // The index goes on as any other.
     let mut more = research(&mut Script::default(), "sess-morexxxx");
     journal.append(&mut more).unwrap();
-    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 1).to_string()]);
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 2).to_string()]);
 }
 
 /// Issue 17, 3.1: a build that is killed at any point is completed by the next query, and its files
@@ -135,6 +146,28 @@ fn a_killed_build_goes_on() {
         assert_eq!((contents(&place.data()), found(&place)), whole, "{failpoint}");
         assert_no_build(&place);
     }
+}
+
+/// A build that goes on has none of the earlier messages in memory. It still finds the cause of a
+/// later message, and the call of a late outcome.
+#[test]
+fn a_resumed_build_finds_messages_of_before() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut records = researches();
+    let (early, late) = records.split_at_mut(TREES * 7);
+    assert_eq!(late.len(), LATE);
+    journal.append(early).unwrap();
+    let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
+    killed.env("ORGANISM_FAILPOINT", "index-after-commit").output().unwrap();
+    assert!(file(&place, "-building").exists());
+
+    journal.append(late).unwrap();
+    assert_eq!(found(&place)["again"], "1\n");
+    assert_eq!(causes(&place).last().unwrap(), "1", "the first message");
+    let resumed = contents(&place.data());
+    remove(&place);
+    assert_eq!(contents(&place.data()), resumed);
 }
 
 /// A build whose files do not belong together, are damaged or belong to another journal begins
@@ -196,6 +229,9 @@ fn the_log_of_a_deleted_index_does_not_reach_its_successor() {
 
     std::fs::remove_file(file(&place, "")).unwrap();
     std::fs::write(file(&place, "-wal"), log).unwrap();
+    let mut killed = command(&place, &["sql", "SELECT count(*) FROM message"]);
+    killed.env("ORGANISM_FAILPOINT", "index-complete").output().unwrap();
+    assert!(!file(&place, "-wal").exists());
     assert_eq!((contents(&place.data()), found(&place)), whole);
 }
 
@@ -232,5 +268,5 @@ fn a_stopped_build_is_completed_by_the_next_session() {
     assert_eq!(ended, FollowResult::Ended);
     assert!(file(&place, "").exists());
     assert_no_build(&place);
-    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [TREES.to_string()]);
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 1).to_string()]);
 }
