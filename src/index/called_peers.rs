@@ -56,6 +56,13 @@ impl IndexReader {
 
     /// Counts here, because SQLite would sort all calls to group them.
     fn count_calls(&self, counted: &mut CountedCalls) -> rusqlite::Result<()> {
+        // The index of a restored journal may end before the calls that were counted.
+        let sql = "SELECT coalesce(max(n), 0) FROM call_row";
+        let end: i64 = self.connection().query_row(sql, [], |row| row.get(0))?;
+        if end < counted.last {
+            *counted = CountedCalls::default();
+        }
+
         let sql = "SELECT caller, listener, n FROM call_row WHERE n > ?1 ORDER BY n";
         let mut query = self.connection().prepare_cached(sql)?;
         let mut rows = query.query([counted.last])?;

@@ -312,7 +312,7 @@ pub fn publish_building(path: &Path) -> Result<(), Error> {
     remove_building(path)
 }
 
-/// Deletes the write-ahead log of an index that was deleted.
+/// Deletes the write-ahead log of an index whose database is gone.
 fn remove_logs(path: &Path) -> Result<(), Error> {
     for suffix in ["-wal", "-shm"] {
         gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
@@ -384,9 +384,8 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     // Ordering rule: the database file is removed first, because a reader must never find it
     // without its write-ahead log.
     gone(path, std::fs::rename(path, with_suffix(path, RENAMED)))?;
-    for suffix in ["-wal", "-shm", REBUILD_REQUEST] {
-        gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;
-    }
+    remove_logs(path)?;
+    gone(path, std::fs::remove_file(with_suffix(path, REBUILD_REQUEST)))?;
     remove_building(path)?;
     remove_renamed(path)
 }
