@@ -10,15 +10,15 @@ use crate::xml::findings::{Finding, TextLocation};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
-    #[serde(rename = "note")]
+    #[serde(rename = "note", default)]
     pub note: String,
     /// Defects of the model's text that belong to no payload. The agent gets all of them in one
     /// `huh`.
-    #[serde(rename = "findings")]
+    #[serde(rename = "findings", default)]
     pub findings: Vec<Finding>,
     /// Payloads of the turn that are recognised but incomplete or malformed. The pump records a
     /// refusal for each, and answers each with a `huh` of its own.
-    #[serde(rename = "broken")]
+    #[serde(rename = "broken", default)]
     pub broken: Vec<BrokenPayload>,
     #[serde(rename = "tokens_in")]
     pub tokens_in: u64,

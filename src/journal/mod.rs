@@ -56,8 +56,12 @@ pub use partition_dirs::{partition_in, partitions_in};
 pub use redactions::RedactedRecords;
 pub use signers::CheckpointSigners;
 
-/// The journal format that this program writes and reads.
-pub const FORMAT: u32 = 2;
+/// The journal format that this program writes.
+pub const FORMAT: u32 = 3;
+
+/// The oldest journal format that this program reads. A start that may write raises it to
+/// [`FORMAT`].
+pub const OLDEST_FORMAT: u32 = 2;
 
 /// The writing end of a journal. It has one owner on its own thread, because every call blocks
 /// until its effect is durable.

@@ -30,8 +30,11 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding of commits.
-const FORMAT: u32 = 1;
+/// Version of the encoding of commits. Version 2 contains texts of records of journal format 3.
+const FORMAT: u32 = 2;
+
+/// The oldest version that this program reads.
+const OLDEST_FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct PartHeader {
@@ -231,7 +234,7 @@ fn head(message: &[u8]) -> Result<(PartHeader, &[u8]), String> {
     let (line, rest) = split_line(message).ok_or("it has no first line")?;
     let head: PartHeader = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match head.organism {
-        FORMAT => Ok((head, rest)),
+        OLDEST_FORMAT..=FORMAT => Ok((head, rest)),
         other => Err(format!("it has format {other}; this program reads format {FORMAT}")),
     }
 }
@@ -356,6 +359,9 @@ mod tests {
 
     const FIXTURE: &str = include_str!("../../../tests/data/fixtures/stream.txt");
 
+    /// The same messages in version 1 of the encoding.
+    const FIXTURE_1: &str = include_str!("../../../tests/data/fixtures/stream-1.txt");
+
     /// Returns messages that together contain every kind of line, each message with a description.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
@@ -408,7 +414,7 @@ mod tests {
     #[test]
     fn a_message_of_a_fixture_is_read() {
         let mut assembly = CommitAssembler::default();
-        for line in FIXTURE.lines() {
+        for line in FIXTURE.lines().chain(FIXTURE_1.lines()) {
             let (name, message) = line.split_once('\t').unwrap();
             let message: String = serde_json::from_str(message).unwrap();
             let whole = assembly.take(message.as_bytes()).unwrap();

@@ -73,6 +73,16 @@ pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result
 }
 
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// Views for people who query a journal with SQL.
+const VIEWS: &str = include_str!("views.sql");
+
+/// The views of a journal of format 2.
+const VIEWS_OF_FORMAT_2: &str = include_str!("views_of_format_2.sql");
+
+const DROP_VIEWS: &str = "DROP VIEW IF EXISTS thread; DROP VIEW IF EXISTS message; \
+                          DROP VIEW IF EXISTS refusal; DROP VIEW IF EXISTS disposition; \
+                          DROP VIEW IF EXISTS fact";
 /// Statement that adds the MAC column. New journals and tables of earlier versions get the column
 /// by the same statement, so that SQLite stores the same text for the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";

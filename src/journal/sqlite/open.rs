@@ -35,8 +35,8 @@ use super::snapshot::{self, SnapshotEvidence};
 use super::snapshot_start::SnapshotStart;
 use super::wal_checkpointer::WalCheckpointer;
 use super::{
-    JournalFile, JournalMetadata, JournalReader, SCHEMA, STREAM, SqliteJournal, SqliteLog, scan,
-    write,
+    JournalFile, JournalMetadata, JournalReader, SCHEMA, STREAM, SqliteJournal, SqliteLog, VIEWS,
+    scan, write,
 };
 
 /// A locked directory of a journal, from which nothing was read yet.
@@ -95,7 +95,8 @@ impl LockedJournalDir {
     /// Creates the file of a journal. If the file is a projection, `mark` is its position in its
     /// stream.
     pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
-        create(&self.data, &JournalMetadata { journal, epoch: 0, key: self.key.public() }, mark)
+        let key = self.key.public();
+        create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
     }
 
     /// Returns the id of the journal in the file, and its position in the stream if the file is a
@@ -194,6 +195,7 @@ impl LockedJournalDir {
             db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
         }
 
+        write::raise_format(&db, &mut proved.about).map_err(write::failed)?;
         write::commit(&db)?;
         let found = FoundJournal {
             key: before,
@@ -416,7 +418,8 @@ impl SqliteJournal {
         before: &JournalMetadata,
         epoch: u32,
     ) -> Result<(), Error> {
-        let after = JournalMetadata { epoch, key: self.signer.key.public(), ..before.clone() };
+        let key = self.signer.key.public();
+        let after = JournalMetadata { format: FORMAT, epoch, key, ..before.clone() };
         write::transaction(&self.file.db, before.epoch, |db| {
             write::about(db, &after).map_err(write::failed)
         })?;
@@ -465,8 +468,7 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
     let fill = || -> rusqlite::Result<()> {
         let db = Connection::open(&unfinished)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
-        db.execute_batch(&format!("BEGIN; {SCHEMA} {};", super::MAC_COLUMN))?;
-        write::set_meta(&db, "format", &FORMAT.to_string())?;
+        db.execute_batch(&format!("BEGIN; {SCHEMA} {}; {VIEWS}", super::MAC_COLUMN))?;
         write::about(&db, about)?;
         mark.map_or(Ok(()), |mark| write::set_meta(&db, STREAM, &mark.to_string()))?;
         write::set_meta(&db, "refreshed", "0")?;

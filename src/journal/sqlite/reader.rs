@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
 use crate::journal::record_codec::StoredRow;
-use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord};
+use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord, OLDEST_FORMAT};
 use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::InternedNames;
@@ -29,6 +29,7 @@ const WRITE_VERSION_MAX: u8 = 2;
 /// Metadata of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalMetadata {
+    pub format: u32,
     pub journal: Uuid,
     /// Number of pump starts so far; every start raises it.
     pub epoch: u32,
@@ -39,8 +40,8 @@ pub struct JournalMetadata {
 impl JournalMetadata {
     /// Returns the checksum of the metadata. The checksum reveals damage, but not forgery.
     pub(super) fn check(&self) -> String {
-        Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
-            .to_string()
+        let Self { format, journal, epoch, key } = self;
+        Digest::of(format!("{format} {journal} {epoch} {key}").as_bytes()).to_string()
     }
 }
 
@@ -49,6 +50,7 @@ impl JournalMetadata {
 pub struct JournalReader {
     pub(super) db: Connection,
     data: PathBuf,
+    format: u32,
     /// Whether the journal's table of steps has a column for MACs.
     has_mac: bool,
 }
@@ -70,8 +72,8 @@ impl JournalReader {
         }
 
         let db = connect(&path).map_err(|error| unusable(&path, error))?;
-        let mut reader = Self { db, data: data.to_owned(), has_mac: false };
-        reader.check_format()?;
+        let mut reader = Self { db, data: data.to_owned(), format: FORMAT, has_mac: false };
+        reader.format = reader.checked_format()?;
         reader.has_mac =
             write::has_mac(&reader.db).map_err(|error| reader.read_error("a table", error))?;
         Ok(reader)
@@ -89,13 +91,15 @@ impl JournalReader {
         &self.data
     }
 
-    fn check_format(&self) -> Result<(), Error> {
+    /// Returns the format of the journal. Fails if this program does not read it.
+    fn checked_format(&self) -> Result<u32, Error> {
         let found = self.meta("format").map_err(|error| match error {
             Error::Sqlite { source, .. } => unusable(&self.data.join(DATABASE), source),
             other => other,
         })?;
-        if found.as_deref() == Some(FORMAT.to_string().as_str()) {
-            return Ok(());
+        let format = found.as_deref().and_then(|found| found.parse().ok());
+        if let Some(format) = format.filter(|format| (OLDEST_FORMAT..=FORMAT).contains(format)) {
+            return Ok(format);
         }
 
         let found = found.unwrap_or_else(|| "unknown".to_owned());
@@ -111,7 +115,8 @@ impl JournalReader {
 
     pub fn about(&self) -> Result<JournalMetadata, Error> {
         // One statement: a pump that starts meanwhile writes a new epoch with its checksum.
-        let sql = "SELECT key, value FROM meta WHERE key IN ('journal', 'epoch', 'key', 'check')";
+        let sql = "SELECT key, value FROM meta \
+                   WHERE key IN ('format', 'journal', 'epoch', 'key', 'check')";
         let read = || -> rusqlite::Result<HashMap<String, String>> {
             let mut statement = self.db.prepare_cached(sql)?;
             statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
@@ -124,6 +129,7 @@ impl JournalReader {
         };
         let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
         let about = JournalMetadata {
+            format: value("format")?.parse().map_err(|_| damaged("format"))?,
             journal: value("journal")?.parse().map_err(|_| damaged("journal"))?,
             epoch: value("epoch")?.parse().map_err(|_| damaged("epoch"))?,
             key: value("key")?.to_owned(),
@@ -385,6 +391,10 @@ impl JournalReader {
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;
+        ours.execute_batch(match self.format {
+            FORMAT => super::VIEWS,
+            _ => super::VIEWS_OF_FORMAT_2,
+        })?;
         if self.has_mac {
             ours.execute_batch(super::MAC_COLUMN)?;
         }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, ErrorCode};
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
 use crate::journal::log::{LogGroup, LogMark};
-use crate::journal::{Checkpoint, Error, HeadMac, TreeHead, TreeHeads};
+use crate::journal::{Checkpoint, Error, FORMAT, HeadMac, TreeHead, TreeHeads};
 use crate::mutant::mutant;
 
 use super::reader::JournalMetadata;
@@ -82,10 +82,23 @@ pub fn set_meta(db: &Connection, key: &str, value: &str) -> rusqlite::Result<()>
 
 /// Writes the metadata of the journal, with a checksum against damage.
 pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
+    set_meta(db, "format", &about.format.to_string())?;
     set_meta(db, "journal", &about.journal.to_string())?;
     set_meta(db, "epoch", &about.epoch.to_string())?;
     set_meta(db, "key", &about.key)?;
     set_meta(db, "check", &about.check())
+}
+
+/// Raises the format of a journal that an older program wrote to that of the records that follow.
+pub fn raise_format(db: &Connection, about: &mut JournalMetadata) -> rusqlite::Result<()> {
+    if about.format == FORMAT {
+        return Ok(());
+    }
+
+    db.execute_batch(super::DROP_VIEWS)?;
+    db.execute_batch(super::VIEWS)?;
+    about.format = FORMAT;
+    self::about(db, about)
 }
 
 /// Writes a group and, in a projection, the position of the group in its stream.

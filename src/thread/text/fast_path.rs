@@ -7,7 +7,10 @@ use std::borrow::Cow;
 use uuid::Uuid;
 
 use super::read::RecordReader;
-use super::serde_form::{AcceptedForm, FactOrDigest, OpenerKind, OpeningForm, VerdictForm};
+use super::serde_form::{
+    AcceptedForm, FactOrDigest, MessageReference, OpenerKind, OpeningForm, UsedForm, VerdictForm,
+};
+use super::write::AboutOutcome;
 use crate::envelope::{Disposition, MessageKind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
@@ -20,8 +23,10 @@ pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<
     let attempt = text.after(",\"attempt\":\"")?.plain()?.parse().ok()?;
     let verdicts = text.after(",\"verdicts\":[")?.row(RecordText::verdict)?;
     let turn = text.turn()?;
-    // Must be set before the facts are read: they omit the call and attempt of the outcome.
-    reader.about = Some((call, attempt));
+    let listener = reader.names.listener(listener).ok()?;
+    let spending = turn.as_ref().map(|turn| (turn.tokens_in, turn.tokens_out, turn.money));
+    // Must be set before the facts are read: they omit what the outcome states.
+    reader.about = Some(AboutOutcome { call, attempt, listener: listener.clone(), spending });
     let facts = text.after("}},\"facts\":[")?.row(|text| text.fact(reader))?;
     if text.0 != "}" {
         return None;
@@ -29,7 +34,6 @@ pub fn outcome(reader: &mut RecordReader<'_>, text: &str) -> Option<(Input, Vec<
 
     let verdicts = verdicts.into_iter().map(|verdict| verdict.verdict(&facts).ok());
     let verdicts = verdicts.collect::<Option<_>>()?;
-    let listener = reader.names.listener(listener).ok()?;
     Some((Input::Outcome { listener, call, attempt, verdicts, turn, arrived: None }, facts))
 }
 
@@ -101,13 +105,14 @@ impl<'t> RecordText<'t> {
 
     /// Parses a model turn without findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
-        let empty = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
-        if !self.skip(empty) {
+        let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
+        let is_format_2 = self.skip(format_2);
+        if !is_format_2 && !self.skip(",\"turn\":{\"tokens_in\":") {
             return Some(None);
         }
 
         let (tokens_in, tokens_out, money) = self.spending()?;
-        self.after(",\"spent\":null}")?;
+        self.after(if is_format_2 { ",\"spent\":null}" } else { "}" })?;
         Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
@@ -121,35 +126,39 @@ impl<'t> RecordText<'t> {
 
     fn fact(&mut self, reader: &mut RecordReader<'_>) -> Option<Fact> {
         if self.skip("{\"heard\":{}}") {
-            let (call, attempt) = reader.about?;
-            return Some(Fact::OutcomeReceived { call, attempt });
+            let about = reader.about.as_ref()?;
+            return Some(Fact::OutcomeReceived { call: about.call, attempt: about.attempt });
         }
 
-        let fact = if self.skip("{\"disposed\":{\"message\":\"") {
-            let message = MessageId(self.uuid()?);
-            let how = self.after(",\"how\":\"")?.one_of(&Disposition::ALL, Disposition::as_str)?;
+        let fact = if self.skip("{\"disposed\":{\"") {
+            let message = if self.skip("message\":\"") {
+                let message = MessageId(self.uuid()?);
+                self.after(",\"")?;
+                message
+            } else {
+                reader.implied_message()?
+            };
+            let how = self.after("how\":\"")?.one_of(&Disposition::ALL, Disposition::as_str)?;
             Fact::Disposed { message, how }
         } else if self.skip("{\"accepted\":{\"id\":\"") {
             let form = self.accepted()?;
             reader.accepted(form).ok()?
-        } else if self.skip("{\"used\":{\"call\":\"") {
-            let call = CallId(MessageId(self.uuid()?));
-            let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
-            let (tokens_in, tokens_out, money) = self.after(",\"tokens_in\":")?.spending()?;
-            Fact::Used { call, agent: Some(agent), tokens_in, tokens_out, money, attempt: None }
+        } else if self.skip("{\"used\":{") {
+            let form = self.used()?;
+            reader.used(form).ok()?
         } else if self.skip("{\"handed-over\":{\"") {
             let call = if self.skip("call\":\"") {
                 let call = CallId(MessageId(self.uuid()?));
                 self.after(",\"")?;
                 call
             } else {
-                reader.latest?
+                reader.latest_call?
             };
             let attempt = self.after("attempt\":\"")?.plain()?.parse().ok()?;
             Fact::HandedOver { call, attempt }
         } else {
             let how = self.after("{\"call-closed\":{\"how\":\"")?.plain()?;
-            let (call, _) = reader.about?;
+            let call = reader.input_call()?;
             match how {
                 "completed" => Fact::CallClosed { call, how: Closing::Completed },
                 _ => return None,
@@ -158,6 +167,24 @@ impl<'t> RecordText<'t> {
 
         self.after("}}")?;
         Some(fact)
+    }
+
+    fn used(&mut self) -> Option<UsedForm> {
+        let mut form = UsedForm::default();
+        if self.skip("\"call\":\"") {
+            form.call = Some(CallId(MessageId(self.uuid()?)));
+            let agent = self.after(",\"agent\":\"")?.plain()?;
+            form.agent = Some(ListenerName::parse(agent).ok()?);
+            self.skip(",");
+        }
+
+        if self.skip("\"tokens_in\":") {
+            let (tokens_in, tokens_out, money) = self.spending()?;
+            form.tokens_in = Some(tokens_in);
+            form.tokens_out = Some(tokens_out);
+            form.money = money;
+        }
+        Some(form)
     }
 
     fn accepted(&mut self) -> Option<AcceptedForm<'t>> {
@@ -169,8 +196,8 @@ impl<'t> RecordText<'t> {
             to: Cow::Borrowed(self.after(",\"to\":\"")?.plain()?),
             thread: self.maybe(",\"thread\":\"")?,
             seq: self.after(",\"seq\":")?.number()?,
-            cause: self.maybe_uuid(",\"cause\":\"")?.map(MessageId),
-            call: self.maybe_uuid(",\"call\":\"")?.map(|call| Some(CallId(MessageId(call)))),
+            cause: self.maybe_reference(",\"cause\":\"")?,
+            call: self.maybe_reference(",\"call\":\"")?.map(Some),
             time: None,
             name: Cow::Borrowed(self.after(",\"name\":\"")?.plain()?),
             digest: Digest::parse(self.after(",\"digest\":\"")?.fixed(64)?).ok()?,
@@ -209,6 +236,21 @@ impl<'t> RecordText<'t> {
 
     fn maybe_uuid(&mut self, token: &str) -> Option<Option<Uuid>> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
+    }
+
+    fn maybe_reference(&mut self, token: &str) -> Option<Option<MessageReference>> {
+        if !self.skip(token) {
+            return Some(None);
+        }
+
+        let reference = if self.skip("input\"") {
+            MessageReference::Input
+        } else if self.skip("cause\"") {
+            MessageReference::Cause
+        } else {
+            MessageReference::Id(MessageId(self.uuid()?))
+        };
+        Some(Some(reference))
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T], text: fn(T) -> &'static str) -> Option<T> {

@@ -6,14 +6,14 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::serde_form::{
-    AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, InputForm, OpenerKind,
-    OpeningForm, OutcomeReceivedForm, VerdictForm, other,
+    AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, InputForm, MessageReference,
+    OpenerKind, OpeningForm, OutcomeReceivedForm, UsedForm, VerdictForm, other,
 };
-use super::write::about;
+use super::write::AboutOutcome;
 use super::{InternedNames, fast_path};
 use crate::clock::Time;
 use crate::envelope::{Message, MessageKind, Payload};
-use crate::ids::{Attempt, CallId, Digest, IdError, ThreadId};
+use crate::ids::{CallId, Digest, IdError, MessageId, ThreadId};
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
 /// Why a text is not a valid record.
@@ -27,6 +27,12 @@ pub enum UnreadableRecord {
     Verdict(usize),
     #[error("a `{0}` fact names no call")]
     NoCall(&'static str),
+    #[error("a `disposed` fact names no message")]
+    NoMessage,
+    #[error("a `used` fact states no tokens")]
+    NoSpending,
+    #[error("a message refers to the `{0}`, and the record has none")]
+    Reference(&'static str),
     #[error("payload {number} does not match its digest {digest}")]
     Payload { number: usize, digest: Digest },
     #[error("no input stands before the facts")]
@@ -51,6 +57,7 @@ pub fn read(
         names,
         about: None,
         latest: None,
+        latest_call: None,
         payloads,
         taken: 0,
         wrong: None,
@@ -63,6 +70,7 @@ pub fn read(
     // The fast path may have read a part of the record before it gave up.
     reader.about = None;
     reader.latest = None;
+    reader.latest_call = None;
     reader.payloads = payloads;
     reader.taken = 0;
     let mut whole = RecordObject { reader, input: None, facts: Vec::new() };
@@ -85,10 +93,12 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// Call and attempt that the record's input names.
-    pub(super) about: Option<(CallId, Attempt)>,
+    /// What the record's input states, if it is an outcome.
+    pub(super) about: Option<AboutOutcome>,
+    /// Message that was read last.
+    latest: Option<MessageId>,
     /// Call of the message that was read last.
-    pub(super) latest: Option<CallId>,
+    pub(super) latest_call: Option<CallId>,
     /// Payload bytes that no message has received yet; `None` if the payloads are read without
     /// their bytes.
     payloads: Option<&'r str>,
@@ -128,19 +138,68 @@ impl RecordReader<'_> {
         })
     }
 
+    /// Keeps what the facts of the record leave out because the input states it.
+    fn follow(&mut self, input: &InputForm<'_>) -> Result<(), UnreadableRecord> {
+        self.about = match input {
+            InputForm::Outcome(form) => {
+                let turn = form.turn.as_ref();
+                Some(AboutOutcome {
+                    call: form.call,
+                    attempt: form.attempt,
+                    listener: self.names.listener(&form.listener)?,
+                    spending: turn.map(|turn| (turn.tokens_in, turn.tokens_out, turn.money)),
+                })
+            }
+            _ => None,
+        };
+        Ok(())
+    }
+
     fn outcome_received(&self, form: OutcomeReceivedForm) -> Result<Fact, UnreadableRecord> {
+        let own = self.about.as_ref().map(|about| (about.call, about.attempt));
         let (call, attempt) =
-            form.call.zip(form.attempt).or(self.about).ok_or(UnreadableRecord::NoCall("heard"))?;
+            form.call.zip(form.attempt).or(own).ok_or(UnreadableRecord::NoCall("heard"))?;
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
+    /// Returns the message that a `disposed` fact means if it names none.
+    pub(super) fn implied_message(&self) -> Option<MessageId> {
+        self.latest.or(self.input_call().map(|call| call.0))
+    }
+
+    fn disposed(&self, form: &DisposedForm) -> Result<Fact, UnreadableRecord> {
+        let message = form.message.or_else(|| self.implied_message());
+        let message = message.ok_or(UnreadableRecord::NoMessage)?;
+        Ok(Fact::Disposed { message, how: form.how })
+    }
+
+    pub(super) fn used(&self, form: UsedForm) -> Result<Fact, UnreadableRecord> {
+        let about = self.about.as_ref();
+        let (call, agent) = match (form.call, about) {
+            (Some(call), _) => (call, form.agent),
+            (None, Some(about)) => (about.call, Some(about.listener.clone())),
+            (None, None) => return Err(UnreadableRecord::NoCall("used")),
+        };
+
+        let own = form.tokens_in.zip(form.tokens_out);
+        let own = own.map(|(tokens_in, tokens_out)| (tokens_in, tokens_out, form.money));
+        let spending = own.or_else(|| about?.spending);
+        let (tokens_in, tokens_out, money) = spending.ok_or(UnreadableRecord::NoSpending)?;
+        Ok(Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: form.attempt })
+    }
+
+    /// Returns the call of the record's input, if the input is an outcome.
+    pub(super) fn input_call(&self) -> Option<CallId> {
+        self.about.as_ref().map(|about| about.call)
+    }
+
     fn handed_over(&self, form: &HandedOver) -> Result<Fact, UnreadableRecord> {
-        let call = form.call.or(self.latest).ok_or(UnreadableRecord::NoCall("handed-over"))?;
+        let call = form.call.or(self.latest_call).ok_or(UnreadableRecord::NoCall("handed-over"))?;
         Ok(Fact::HandedOver { call, attempt: form.attempt })
     }
 
     fn closed(&self, form: &ClosedForm) -> Result<Fact, UnreadableRecord> {
-        let call = form.call.or(self.about.map(|(call, _)| call));
+        let call = form.call.or_else(|| self.input_call());
         let call = call.ok_or(UnreadableRecord::NoCall("call-closed"))?;
         Ok(Fact::CallClosed { call, how: form.how })
     }
@@ -148,6 +207,13 @@ impl RecordReader<'_> {
     pub(super) fn accepted(&mut self, form: AcceptedForm<'_>) -> Result<Fact, UnreadableRecord> {
         let thread = form.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
         let own = (form.kind == MessageKind::Call).then_some(CallId(form.id));
+        let cause = form.cause.map(|cause| self.message(cause, None)).transpose()?;
+        let call = match form.call {
+            None => own,
+            Some(None) => None,
+            Some(Some(call)) => Some(CallId(self.message(call, cause)?)),
+        };
+
         let message = Message {
             id: form.id,
             kind: form.kind,
@@ -155,16 +221,33 @@ impl RecordReader<'_> {
             to: self.names.listener(&form.to)?,
             thread: thread.unwrap_or_else(|| self.tree.clone()),
             seq: form.seq,
-            cause: form.cause,
-            call: form.call.unwrap_or(own),
+            cause,
+            call,
             time: form.time.unwrap_or(self.time),
             name: self.names.payload(&form.name)?,
             payload: self.payload(form.digest, form.length)?,
         };
 
         let opening = form.opening.map(|opening| self.opening(&message, opening)).transpose()?;
-        self.latest = message.call;
+        self.latest = Some(message.id);
+        self.latest_call = message.call;
         Ok(Fact::Accepted { message: message.into(), opening, key: form.key })
+    }
+
+    /// Returns the message to which another message refers. `cause` is the cause of the other one.
+    fn message(
+        &self,
+        reference: MessageReference,
+        cause: Option<MessageId>,
+    ) -> Result<MessageId, UnreadableRecord> {
+        match reference {
+            MessageReference::Id(id) => Ok(id),
+            MessageReference::Cause => cause.ok_or(UnreadableRecord::Reference("cause")),
+            MessageReference::Input => {
+                let call = self.input_call().ok_or(UnreadableRecord::Reference("input"))?;
+                Ok(call.0)
+            }
+        }
     }
 
     fn opening(
@@ -253,11 +336,10 @@ impl<'t> Visitor<'t> for &mut RecordObject<'_, 't> {
             match key {
                 "input" => {
                     let input = self.input.insert(map.next_value()?);
-                    self.reader.about = match input {
-                        InputForm::Submitted(_) => None,
-                        InputForm::Outcome(form) => Some((form.call, form.attempt)),
-                        InputForm::Other(input) => about(input),
-                    };
+                    if let Err(wrong) = self.reader.follow(input) {
+                        self.reader.wrong = Some(wrong);
+                        return Err(A::Error::custom("not a record's"));
+                    }
                 }
                 "facts" if self.input.is_some() => {
                     map.next_value_seed(FactList(&mut self.reader, &mut self.facts))?;
@@ -316,11 +398,9 @@ impl<'t> Visitor<'t> for OneFact<'_, '_> {
 
     fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Fact, A::Error> {
         let fact = match map.next_key()?.unwrap_or_default() {
-            "disposed" => {
-                let DisposedForm { message, how } = map.next_value()?;
-                Ok(Fact::Disposed { message, how })
-            }
+            "disposed" => self.0.disposed(&map.next_value()?),
             "accepted" => self.0.accepted(map.next_value()?),
+            "used" => self.0.used(map.next_value()?),
             "heard" => self.0.outcome_received(map.next_value()?),
             "handed-over" => self.0.handed_over(&map.next_value()?),
             "call-closed" => self.0.closed(&map.next_value()?),

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, MessageKind, Turn};
-use crate::ids::{Attempt, CallId, Digest, MessageId};
+use crate::envelope::{Disposition, MessageKind, Money, Turn};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Input};
 
 pub enum InputForm<'t> {
@@ -71,9 +71,25 @@ pub struct HandedOver {
 #[derive(Deserialize)]
 pub struct DisposedForm {
     #[serde(rename = "message")]
-    pub message: MessageId,
+    pub message: Option<MessageId>,
     #[serde(rename = "how")]
     pub how: Disposition,
+}
+
+#[derive(Default, Deserialize)]
+pub struct UsedForm {
+    #[serde(rename = "call")]
+    pub call: Option<CallId>,
+    #[serde(rename = "agent")]
+    pub agent: Option<ListenerName>,
+    #[serde(rename = "tokens_in")]
+    pub tokens_in: Option<u64>,
+    #[serde(rename = "tokens_out")]
+    pub tokens_out: Option<u64>,
+    #[serde(rename = "money", default)]
+    pub money: Money,
+    #[serde(rename = "attempt")]
+    pub attempt: Option<Attempt>,
 }
 
 #[derive(Deserialize)]
@@ -99,11 +115,11 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "seq")]
     pub seq: u64,
     #[serde(rename = "cause")]
-    pub cause: Option<MessageId>,
+    pub cause: Option<MessageReference>,
     /// The call of the message. Absent if the kind of the message implies it; `null` if the message
     /// has no call.
     #[serde(rename = "call", default, deserialize_with = "present")]
-    pub call: Option<Option<CallId>>,
+    pub call: Option<Option<MessageReference>>,
     #[serde(rename = "time")]
     pub time: Option<Time>,
     #[serde(rename = "name", borrow)]
@@ -118,8 +134,29 @@ pub struct AcceptedForm<'t> {
     pub key: Option<String>,
 }
 
-fn present<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>, D::Error> {
+fn present<'t, D: serde::Deserializer<'t>>(
+    d: D,
+) -> Result<Option<Option<MessageReference>>, D::Error> {
     Option::deserialize(d).map(Some)
+}
+
+/// The id of a message, or a word for a message that the record names elsewhere.
+pub enum MessageReference {
+    /// The call that the record's input names.
+    Input,
+    /// The cause of the message that refers.
+    Cause,
+    Id(MessageId),
+}
+
+impl<'t> Deserialize<'t> for MessageReference {
+    fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
+        match <&str>::deserialize(d)? {
+            "input" => Ok(Self::Input),
+            "cause" => Ok(Self::Cause),
+            id => id.parse().map(|id| Self::Id(MessageId(id))).map_err(D::Error::custom),
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::envelope::{Message, MessageKind};
-use crate::ids::{Attempt, CallId, PayloadName};
+use crate::envelope::{Message, MessageKind, Money, Turn};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName};
 use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 
 /// Decimal digits of the greatest `u64`.
@@ -15,15 +15,20 @@ const NUMBER_DIGITS_MAX: usize = 20;
 impl Record {
     /// Appends the text of the record to `out`.
     pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        RecordWriter { record: self, out, latest: None }.record()
+        let about = AboutOutcome::of(&self.input);
+        RecordWriter { record: self, out, about, latest: None, latest_call: None }.record()
     }
 }
 
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
+    /// What the record's input states, if it is an outcome.
+    about: Option<AboutOutcome>,
+    /// Message that was written last.
+    latest: Option<MessageId>,
     /// Call of the message that was written last.
-    latest: Option<CallId>,
+    latest_call: Option<CallId>,
 }
 
 impl RecordWriter<'_, '_> {
@@ -68,7 +73,9 @@ impl RecordWriter<'_, '_> {
                     self.verdict(verdict, &mut numbers);
                 }
                 self.raw("]");
-                self.option(",\"turn\":", turn)?;
+                if let Some(turn) = turn {
+                    self.turn(turn)?;
+                }
                 self.option(",\"arrived\":", arrived)?;
             }
             other => return self.json(other),
@@ -103,20 +110,52 @@ impl RecordWriter<'_, '_> {
         match fact {
             Fact::OutcomeReceived { call, attempt } => {
                 self.raw("{\"heard\":{");
-                if about(&self.record.input) != Some((*call, *attempt)) {
+                let own = self.about.as_ref().map(|about| (about.call, about.attempt));
+                if own != Some((*call, *attempt)) {
                     self.uuid("\"call\":\"", call.0.0);
                     self.attempt("\",\"attempt\":\"", *attempt);
                     self.raw("\"");
                 }
             }
             Fact::Disposed { message, how } => {
-                self.uuid("{\"disposed\":{\"message\":\"", message.0);
-                self.plain("\",\"how\":\"", how.as_str());
+                self.raw("{\"disposed\":{");
+                if self.latest.or(self.input_call()) != Some(*message) {
+                    self.uuid("\"message\":\"", message.0);
+                    self.raw("\",");
+                }
+                self.plain("\"how\":\"", how.as_str());
                 self.raw("\"");
+            }
+            Fact::Used { call, agent, tokens_in, tokens_out, money, attempt } => {
+                self.raw("{\"used\":{");
+                let about = self.about.as_ref();
+                let is_own = about.is_some_and(|about| about.is_by(*call, agent.as_ref()));
+                let spending = Some((*tokens_in, *tokens_out, *money));
+                let is_of_turn = about.is_some_and(|about| about.spending == spending);
+
+                let mut before = "";
+                if !is_own {
+                    self.uuid("\"call\":\"", call.0.0);
+                    if let Some(agent) = agent {
+                        self.plain("\",\"agent\":\"", agent.as_str());
+                    }
+                    self.raw("\"");
+                    before = ",";
+                }
+                if !is_of_turn {
+                    self.raw(before);
+                    self.spending(*tokens_in, *tokens_out, *money);
+                    before = ",";
+                }
+                if let Some(attempt) = attempt {
+                    self.raw(before);
+                    self.attempt("\"attempt\":\"", *attempt);
+                    self.raw("\"");
+                }
             }
             Fact::CallClosed { call, how } => {
                 self.raw("{\"call-closed\":{");
-                if about(&self.record.input).map(|(call, _)| call) != Some(*call) {
+                if self.input_call() != Some(call.0) {
                     self.uuid("\"call\":\"", call.0.0);
                     self.raw("\",");
                 }
@@ -125,7 +164,7 @@ impl RecordWriter<'_, '_> {
             }
             Fact::HandedOver { call, attempt } => {
                 self.raw("{\"handed-over\":{");
-                if self.latest != Some(*call) {
+                if self.latest_call != Some(*call) {
                     self.uuid("\"call\":\"", call.0.0);
                     self.raw("\",");
                 }
@@ -133,7 +172,8 @@ impl RecordWriter<'_, '_> {
                 self.raw("\"");
             }
             Fact::Accepted { message, opening, key } => {
-                self.latest = message.call;
+                self.latest = Some(message.id);
+                self.latest_call = message.call;
                 self.message(message)?;
                 if let Some(opening) = opening {
                     self.opening(message, opening)?;
@@ -147,6 +187,34 @@ impl RecordWriter<'_, '_> {
         Ok(())
     }
 
+    /// Returns the message that opened the call of the record's input.
+    fn input_call(&self) -> Option<MessageId> {
+        self.about.as_ref().map(|about| about.call.0)
+    }
+
+    /// Writes the parts of a turn that are not empty.
+    fn turn(&mut self, turn: &Turn) -> std::io::Result<()> {
+        let Turn { note, findings, broken, tokens_in, tokens_out, money, spent, .. } = turn;
+        self.raw(",\"turn\":{");
+        self.spending(*tokens_in, *tokens_out, *money);
+        self.option(",\"note\":", &(!note.is_empty()).then_some(note))?;
+        self.option(",\"findings\":", &(!findings.is_empty()).then_some(findings))?;
+        self.option(",\"broken\":", &(!broken.is_empty()).then_some(broken))?;
+        self.option(",\"spent\":", spent)?;
+        self.option(",\"written\":", &(!turn.written.is_empty()).then_some(&turn.written))?;
+        self.option(",\"inputs\":", &turn.inputs)?;
+        self.raw("}");
+        Ok(())
+    }
+
+    fn spending(&mut self, tokens_in: u64, tokens_out: u64, money: Money) {
+        self.number("\"tokens_in\":", tokens_in);
+        self.number(",\"tokens_out\":", tokens_out);
+        if !money.is_zero() {
+            self.number(",\"money\":", money.0);
+        }
+    }
+
     fn message(&mut self, message: &Message) -> std::io::Result<()> {
         self.uuid("{\"accepted\":{\"id\":\"", message.id.0);
         self.plain("\",\"kind\":\"", message.kind.as_str());
@@ -157,14 +225,22 @@ impl RecordWriter<'_, '_> {
         }
 
         self.number("\",\"seq\":", message.seq);
-        if let Some(cause) = message.cause {
-            self.uuid(",\"cause\":\"", cause.0);
-            self.raw("\"");
+        match message.cause {
+            None => {}
+            cause if cause == self.input_call() => {
+                self.raw(",\"cause\":\"input\"");
+            }
+            Some(cause) => {
+                self.uuid(",\"cause\":\"", cause.0);
+                self.raw("\"");
+            }
         }
 
         let own = (message.kind == MessageKind::Call).then_some(CallId(message.id));
         match message.call {
             call if call == own => {}
+            Some(call) if Some(call.0) == message.cause => self.raw(",\"call\":\"cause\""),
+            Some(call) if Some(call.0) == self.input_call() => self.raw(",\"call\":\"input\""),
             Some(call) => {
                 self.uuid(",\"call\":\"", call.0.0);
                 self.raw("\"");
@@ -279,11 +355,26 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Returns the call and the attempt that an input names, if any.
-pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
-    match input {
-        Input::Outcome { call, attempt, .. } => Some((*call, *attempt)),
-        _ => None,
+/// What an outcome states that the facts of its record need not repeat.
+pub(super) struct AboutOutcome {
+    pub(super) call: CallId,
+    pub(super) attempt: Attempt,
+    pub(super) listener: ListenerName,
+    /// Prompt tokens, answer tokens and price of the turn, if the outcome has a turn.
+    pub(super) spending: Option<(u64, u64, Money)>,
+}
+
+impl AboutOutcome {
+    pub(super) fn of(input: &Input) -> Option<Self> {
+        let Input::Outcome { listener, call, attempt, turn, .. } = input else { return None };
+        let listener = listener.clone();
+        let spending = turn.as_ref().map(|turn| (turn.tokens_in, turn.tokens_out, turn.money));
+        Some(Self { call: *call, attempt: *attempt, listener, spending })
+    }
+
+    /// Whether the outcome is of this call, and of this agent.
+    fn is_by(&self, call: CallId, agent: Option<&ListenerName>) -> bool {
+        self.call == call && Some(&self.listener) == agent
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use organism::clock::Time;
-use organism::envelope::{Disposition, MessageKind, Money, RefusalRule};
+use organism::envelope::{Disposition, MessageKind, Money, RefusalRule, Turn};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::SqliteJournal;
-use organism::thread::{Closing, Fact, Hold, Input, Record};
+use organism::thread::{Closing, Fact, Hold, Input, Opener, Record, Verdict};
 
 use super::script::{CORE, NAMESPACE, Script, name, thread};
 use crate::floor::directory;
@@ -163,29 +163,32 @@ impl Trees {
         first.facts.push(handed_over(asked, 1));
         let mut records = vec![first];
         let agent = AGENTS[number % AGENTS.len()];
+        let mut unread = asked;
         for turn in 1..=turns {
-            self.turn(&mut records, &tree, agent, asked, turn);
+            unread = self.turn(&mut records, &tree, agent, [asked, unread], turn);
         }
         // Some never end.
         if !number.is_multiple_of(50) {
-            self.answer(&mut records, &tree, agent, asked, turns + 1);
+            self.answer(&mut records, &tree, agent, [asked, unread], turns + 1);
         }
         records
     }
 
-    /// Adds the records of a turn that calls a listener, and of the listener's reply. Some turns
-    /// also contain a refusal.
+    /// Adds the records of a turn that calls a listener, and of the listener's reply, and returns the
+    /// reply. The turn handles the message `unread` of the call `asked`. Some turns also contain a
+    /// refusal.
     fn turn(
         &mut self,
         records: &mut Vec<Record>,
         tree: &ThreadId,
         agent: &str,
-        asked: MessageId,
+        [asked, unread]: [MessageId; 2],
         turn: usize,
-    ) {
+    ) -> MessageId {
         let listener = LISTENERS[self.random.below(LISTENERS.len())];
         let text = self.text();
         let mut step = self.script.outcome(tree, agent, asked);
+        step.dispose(unread, Disposition::Handled);
         let note = note(agent, asked, turn);
         let note = step.say(MessageKind::Note, agent, agent, "model-turn", &note, Some(asked));
         step.dispose(note, Disposition::Recorded);
@@ -199,30 +202,23 @@ impl Trees {
         }
         let query = format!("<search xmlns=\"{NAMESPACE}\"><query>{text}</query></search>");
         let search = step.say(MessageKind::Call, agent, listener, "search", &query, None);
-        let mut record = step.end();
+        let mut record = as_of_pump(step.end(), agent);
         record.facts.push(handed_over(search, 1));
-        record.facts.push(Fact::Used {
-            call: CallId(asked),
-            agent: Some(name(agent)),
-            tokens_in: 1_200,
-            tokens_out: 70,
-            money: Money(4_200_000),
-            attempt: None,
-        });
         records.push(with_attempt(record, turn));
 
         let found = self.text();
         let mut step = self.script.outcome(tree, listener, search);
+        step.dispose(search, Disposition::Handled);
         let found = format!(
             "<results xmlns=\"{NAMESPACE}\"><hit file=\"src/auth.rs\" line=\"42\">{found}</hit></results>"
         );
         let found = step.say(MessageKind::Reply, listener, agent, "results", &found, Some(asked));
-        step.dispose(search, Disposition::Handled).dispose(found, Disposition::Handled);
         step.close(search, Closing::Completed);
-        let mut record = step.end();
+        let mut record = as_of_pump(step.end(), listener);
         record.facts.push(handed_over(asked, turn + 1));
         records.push(record);
         self.messages += 3;
+        found
     }
 
     fn answer(
@@ -230,18 +226,19 @@ impl Trees {
         records: &mut Vec<Record>,
         tree: &ThreadId,
         agent: &str,
-        asked: MessageId,
+        [asked, unread]: [MessageId; 2],
         turn: usize,
     ) {
         let text = self.text();
         let mut step = self.script.outcome(tree, agent, asked);
+        step.dispose(unread, Disposition::Handled);
         let answer = format!("<answer xmlns=\"{NAMESPACE}\">{text}</answer>");
         let answer =
             step.say(MessageKind::Reply, agent, "operator", "answer", &answer, Some(asked));
-        step.dispose(answer, Disposition::Recorded).dispose(asked, Disposition::Handled);
+        step.dispose(answer, Disposition::Recorded);
         step.close(asked, Closing::Completed);
         self.messages += 1;
-        let record = step.end();
+        let record = as_of_pump(step.end(), agent);
         records.push(with_attempt(record, turn));
     }
 }
@@ -262,6 +259,55 @@ fn set_time(record: &mut Record, time: Time) {
             Arc::make_mut(message).time = time;
         }
     }
+}
+
+/// Completes a record of an outcome of `listener` with what a pump adds: verdicts, causes, openers,
+/// and the use of a model turn.
+fn as_of_pump(mut record: Record, listener: &str) -> Record {
+    let Input::Outcome { call, verdicts, turn, .. } = &mut record.input else {
+        panic!("a record of an outcome");
+    };
+
+    let call = *call;
+    let mut used = None;
+    for fact in &mut record.facts {
+        match fact {
+            Fact::Refused { refusal, .. } => verdicts.push(Verdict::Refused(refusal.digest)),
+            Fact::Accepted { message, opening, .. } => {
+                let message = Arc::make_mut(message);
+                if message.name.local.as_ref() == "model-turn" {
+                    used = Some(model_use(call, listener));
+                } else if message.from.as_str() == listener {
+                    verdicts.push(Verdict::Passed(message.payload.digest));
+                }
+                if message.kind == MessageKind::Reply && message.call == Some(call) {
+                    message.call = None;
+                }
+                if message.kind != MessageKind::System {
+                    message.cause = Some(call.0);
+                }
+                if let Some(opening) = opening {
+                    let (name, thread) = (message.from.clone(), message.thread.clone());
+                    opening.opener = Opener::Call { name, call, thread };
+                }
+            }
+            _ => {}
+        }
+    }
+
+    if let Some((spent, used)) = used {
+        *turn = Some(spent);
+        record.facts.push(used);
+    }
+    record
+}
+
+/// Returns a turn of a model, and the fact that records its use.
+fn model_use(call: CallId, agent: &str) -> (Turn, Fact) {
+    let (tokens_in, tokens_out, money) = (1_200, 70, Money(4_200_000));
+    let agent = Some(name(agent));
+    let used = Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: None };
+    (Turn { tokens_in, tokens_out, money, ..Turn::default() }, used)
 }
 
 /// Sets the attempt number of an outcome in a record to `n`, and returns the record.

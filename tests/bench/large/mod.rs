@@ -23,6 +23,8 @@ use organism::pump::ResidentCore;
 use organism::pump::core::Core;
 use organism::pump::snapshot_maker::SnapshotPlan;
 
+use rusqlite::{Connection, OpenFlags};
+
 use super::figures::{Bench, percentile};
 use generate::LargeJournal;
 
@@ -84,12 +86,41 @@ fn bytes(file: &Path) -> f64 {
     [file, &wal].iter().filter_map(|file| file.metadata().ok()).map(|file| file.len() as f64).sum()
 }
 
-/// Size of the journal per message.
+/// Size of the journal per message, and the part that each component takes.
 pub fn disk(bench: &mut Bench) {
-    let (size, messages) = with_journal(bench, |journal| {
-        (bytes(&journal.data().join("journal.db")), journal.messages as f64)
+    let (size, parts, messages) = with_journal(bench, |journal| {
+        let file = journal.data().join("journal.db");
+        (bytes(&file), disk_parts(&file), journal.messages as f64)
     });
+
     bench.figures.add("large_disk", size / messages, "bytes a message", None);
+    for (part, bytes) in parts {
+        bench.figures.add(part, bytes / messages, "bytes a message", None);
+    }
+}
+
+/// Returns the size in bytes of each component of a journal.
+fn disk_parts(file: &Path) -> [(&'static str, f64); 6] {
+    let db = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let sizes = |sql: &str| -> [f64; 3] {
+        db.query_row(sql, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])).unwrap()
+    };
+
+    let columns = "SELECT total(length(payloads)), total(octet_length(body)), \
+                   total(length(hash) + length(previous_hash) + coalesce(length(mac), 0)) \
+                   FROM step";
+    let [payloads, texts, hashes] = sizes(columns);
+    let pages = "SELECT total(payload), total(unused), total(pgsize) FROM dbstat";
+    let [_, unused, pages_of_steps] = sizes(&format!("{pages} WHERE name = 'step'"));
+    let [.., others] = sizes(&format!("{pages} WHERE name <> 'step'"));
+    [
+        ("large_disk_payloads", payloads),
+        ("large_disk_texts", texts),
+        ("large_disk_hashes", hashes),
+        ("large_disk_columns", pages_of_steps - unused - payloads - texts - hashes),
+        ("large_disk_unused", unused),
+        ("large_disk_other_tables", others),
+    ]
 }
 
 /// Speed of making the index, its size relative to the journal, and the peak memory of the process

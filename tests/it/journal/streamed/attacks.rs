@@ -207,7 +207,7 @@ pub fn forged_behind(last: HashedRecord, after: &str) -> String {
     record.previous_hash = hash;
     record.position = Position(record.position.0 + 1);
     record.facts.clear();
-    let head = "{\"organism\":1,\"epoch\":2,\"part\":1,\"parts\":1}";
+    let head = "{\"organism\":2,\"epoch\":2,\"part\":1,\"parts\":1}";
     format!("{head}\n{}{after}", encoded(&record))
 }
 

@@ -58,7 +58,7 @@ fn a_foreign_write_into_the_stream_fences_the_pump_whatever_the_lease_contains()
     let place = Place::new();
     let mut journal = place.open().unwrap();
     journal.append(&mut [Script::default().boot(1)]).unwrap();
-    let theirs = "{\"organism\":1,\"epoch\":2,\"part\":1,\"parts\":1}\n{\"epoch\":{\"epoch\":2,\"holder\":\"another\"}}\n\n";
+    let theirs = "{\"organism\":2,\"epoch\":2,\"part\":1,\"parts\":1}\n{\"epoch\":{\"epoch\":2,\"holder\":\"another\"}}\n\n";
     place.admin().publish(&place.options.subject(), theirs);
     let fenced = journal.append(&mut [Script::default().boot(1)]).unwrap_err();
     assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");

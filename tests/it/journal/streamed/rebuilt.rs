@@ -135,7 +135,7 @@ fn a_group_too_large_for_a_message_travels_in_several() {
 fn parts_that_their_pump_did_not_live_to_complete_count_for_nothing() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
     let place = Place::with(&mut records);
-    let begun = "{\"organism\":1,\"epoch\":1,\"part\":1,\"parts\":2}\n{\"step\":";
+    let begun = "{\"organism\":2,\"epoch\":1,\"part\":1,\"parts\":2}\n{\"step\":";
     place.admin().publish(&place.options.subject(), begun);
     let mut journal = place.open().unwrap();
     journal.append(&mut [Script::default().boot(2)]).unwrap();
@@ -150,7 +150,7 @@ fn parts_that_their_pump_did_not_live_to_complete_count_for_nothing() {
 fn changes_in_the_stream_are_found() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
     let place = Place::with(&mut records);
-    let foreign = "{\"organism\":1,\"epoch\":1,\"part\":1,\"parts\":1}\n{\"step\":{}}\n\n";
+    let foreign = "{\"organism\":2,\"epoch\":1,\"part\":1,\"parts\":1}\n{\"step\":{}}\n\n";
     place.admin().publish(&place.options.subject(), foreign);
     let broken = place.open().unwrap_err();
     assert!(matches!(broken, Error::Broken { .. }), "{broken}");
