@@ -93,7 +93,7 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// What the record's input states, if it is an outcome.
+    /// The values that facts leave out, if the record's input is an outcome.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last.
     latest: Option<MessageId>,

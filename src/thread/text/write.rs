@@ -23,7 +23,7 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// What the record's input states, if it is an outcome.
+    /// The values that facts leave out, if the record's input is an outcome.
     about: Option<AboutOutcome>,
     /// Message that was written last.
     latest: Option<MessageId>,
@@ -127,31 +127,8 @@ impl RecordWriter<'_, '_> {
                 self.raw("\"");
             }
             Fact::Used { call, agent, tokens_in, tokens_out, money, attempt } => {
-                self.raw("{\"used\":{");
-                let about = self.about.as_ref();
-                let is_own = about.is_some_and(|about| about.is_by(*call, agent.as_ref()));
-                let spending = Some((*tokens_in, *tokens_out, *money));
-                let is_of_turn = about.is_some_and(|about| about.spending == spending);
-
-                let mut before = "";
-                if !is_own {
-                    self.uuid("\"call\":\"", call.0.0);
-                    if let Some(agent) = agent {
-                        self.plain("\",\"agent\":\"", agent.as_str());
-                    }
-                    self.raw("\"");
-                    before = ",";
-                }
-                if !is_of_turn {
-                    self.raw(before);
-                    self.spending(*tokens_in, *tokens_out, *money);
-                    before = ",";
-                }
-                if let Some(attempt) = attempt {
-                    self.raw(before);
-                    self.attempt("\"attempt\":\"", *attempt);
-                    self.raw("\"");
-                }
+                let spending = (*tokens_in, *tokens_out, *money);
+                self.used(*call, agent.as_ref(), spending, *attempt);
             }
             Fact::CallClosed { call, how } => {
                 self.raw("{\"call-closed\":{");
@@ -185,6 +162,40 @@ impl RecordWriter<'_, '_> {
 
         self.raw("}}");
         Ok(())
+    }
+
+    fn used(
+        &mut self,
+        call: CallId,
+        agent: Option<&ListenerName>,
+        spending: (u64, u64, Money),
+        attempt: Option<Attempt>,
+    ) {
+        let about = self.about.as_ref();
+        let is_own = about.is_some_and(|about| about.is_by(call, agent));
+        let is_of_turn = about.is_some_and(|about| about.spending == Some(spending));
+        self.raw("{\"used\":{");
+
+        let mut before = "";
+        if !is_own {
+            self.uuid("\"call\":\"", call.0.0);
+            if let Some(agent) = agent {
+                self.plain("\",\"agent\":\"", agent.as_str());
+            }
+            self.raw("\"");
+            before = ",";
+        }
+        if !is_of_turn {
+            self.raw(before);
+            let (tokens_in, tokens_out, money) = spending;
+            self.spending(tokens_in, tokens_out, money);
+            before = ",";
+        }
+        if let Some(attempt) = attempt {
+            self.raw(before);
+            self.attempt("\"attempt\":\"", attempt);
+            self.raw("\"");
+        }
     }
 
     /// Returns the message that opened the call of the record's input.
@@ -355,7 +366,7 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// What an outcome states that the facts of its record need not repeat.
+/// The values of an outcome that the facts of its record leave out.
 pub(super) struct AboutOutcome {
     pub(super) call: CallId,
     pub(super) attempt: Attempt,
