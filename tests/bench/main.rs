@@ -20,6 +20,7 @@ mod floor;
 mod gate_refuse;
 mod growth;
 mod hop;
+mod index_load;
 mod large;
 mod memory;
 mod mode_process;
@@ -64,7 +65,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures whose
 /// names contain it.
-const FIGURES: [Figure; 52] = [
+const FIGURES: [Figure; 54] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -106,6 +107,8 @@ const FIGURES: [Figure; 52] = [
     ("runs_1000", open_runs::memory),
     ("resume_after_kill", open_runs::resume_after_kill),
     ("relay_indexed", relay::indexed),
+    ("relay_indexed_half", index_load::half_load),
+    ("index_burst", index_load::burst),
     ("relay_live_pages", web_view::relay_live),
     ("large_disk", large::disk),
     ("large_rebuild", large::rebuild),

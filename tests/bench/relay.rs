@@ -65,16 +65,23 @@ pub fn process_t64(bench: &mut Bench) {
 pub fn indexed(bench: &mut Bench) {
     let runs: Vec<[f64; 2]> = (0..bench.runs)
         .map(|_| {
-            let without = {
-                let place = directory("relay");
-                let _lock = unindexed(&place);
-                native_in(&place, 64, bench.span).hops_per_second()
-            };
-            [native(64, bench.span).hops_per_second(), without]
+            let without = native_without_index(&directory("relay"), 64, bench.span, None);
+            [native(64, bench.span).hops_per_second(), without.hops_per_second()]
         })
         .collect();
     let of = |which: usize| median_of(runs.iter().map(|pair| pair[which]));
     bench.figures.add("relay_indexed", of(0), "messages/s", Some(of(1)));
+}
+
+/// Runs the relay as [`native_paced`] does, without the follower of the index.
+pub fn native_without_index(
+    place: &Path,
+    threads: usize,
+    span: Duration,
+    interval: Option<Duration>,
+) -> Relay {
+    let _lock = unindexed(place);
+    native_paced(place, threads, span, interval)
 }
 
 /// Stops the follower of the index by holding the lock of the index, as another writing process
