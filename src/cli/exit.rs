@@ -146,9 +146,10 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         | Error::StreamForked { .. } => CommandExit::ChainBroken,
         Error::OtherKey { .. } => CommandExit::NotProved,
         Error::WithoutMac { .. } => CommandExit::Config,
-        Error::Format { .. } | Error::Unreadable { .. } | Error::ForeignJournal { .. } => {
-            CommandExit::InvalidData
-        }
+        Error::Format { .. }
+        | Error::StreamVersion { .. }
+        | Error::Unreadable { .. }
+        | Error::ForeignJournal { .. } => CommandExit::InvalidData,
         Error::InUse { .. } | Error::Full { .. } | Error::Unavailable { .. } => {
             CommandExit::TryAgain
         }

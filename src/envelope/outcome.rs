@@ -10,15 +10,15 @@ use crate::xml::findings::{Finding, TextLocation};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
-    #[serde(rename = "note", default)]
+    #[serde(rename = "note")]
     pub note: String,
     /// Defects of the model's text that belong to no payload. The agent gets all of them in one
     /// `huh`.
-    #[serde(rename = "findings", default)]
+    #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
     /// Payloads of the turn that are recognised but incomplete or malformed. The pump records a
     /// refusal for each, and answers each with a `huh` of its own.
-    #[serde(rename = "broken", default)]
+    #[serde(rename = "broken")]
     pub broken: Vec<BrokenPayload>,
     #[serde(rename = "tokens_in")]
     pub tokens_in: u64,

@@ -281,6 +281,12 @@ pub enum Error {
     /// A standby stopped before the end of a stream, because the records at the end are not proved.
     #[error("the stream {stream} is not followed to its end: {detail}")]
     UnprovedStream { stream: String, detail: String },
+    /// A later version of the program wrote to the stream.
+    #[error(
+        "message {seq} of the stream {stream} has version {version} of the encoding, which this \
+         program does not read: upgrade this program to the version that wrote the message"
+    )]
+    StreamVersion { stream: String, seq: u64, version: u32 },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
     /// The pump passed a wrong position, which is a bug. Nothing was appended.

@@ -1,6 +1,6 @@
 //! Encoding of commits as messages of a stream.
 //!
-//! A message begins with a line of JSON: `{"organism":1,"epoch":3,"part":1,"parts":1}`. The bodies
+//! A message begins with a line of JSON: `{"organism":2,"epoch":3,"part":1,"parts":1}`. The bodies
 //! of all parts, joined in order, are a sequence of items. Each item is a line of JSON that states
 //! the kind of the item and the number of bytes that follow, then those bytes and a line feed:
 //!
@@ -227,16 +227,33 @@ impl CommitEncoder {
 
 /// Returns the epoch of the pump that wrote a message.
 pub fn epoch_of(message: &[u8]) -> Option<u32> {
-    head(message).ok().map(|(head, _)| head.epoch)
+    known_head(message).ok().map(|(head, _)| head.epoch)
+}
+
+/// Returns the version of a message's encoding, if this program does not read that version.
+pub fn unknown_version(message: &[u8]) -> Option<u32> {
+    let (head, _) = head(message).ok()?;
+    Some(head.organism).filter(|version| !is_known(*version))
+}
+
+fn is_known(version: u32) -> bool {
+    (OLDEST_FORMAT..=FORMAT).contains(&version)
+}
+
+fn known_head(message: &[u8]) -> Result<(PartHeader, &[u8]), String> {
+    let (head, rest) = head(message)?;
+    if is_known(head.organism) {
+        return Ok((head, rest));
+    }
+
+    let version = head.organism;
+    Err(format!("it has version {version}; this program reads {OLDEST_FORMAT} to {FORMAT}"))
 }
 
 fn head(message: &[u8]) -> Result<(PartHeader, &[u8]), String> {
     let (line, rest) = split_line(message).ok_or("it has no first line")?;
     let head: PartHeader = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    match head.organism {
-        OLDEST_FORMAT..=FORMAT => Ok((head, rest)),
-        other => Err(format!("it has format {other}; this program reads format {FORMAT}")),
-    }
+    Ok((head, rest))
 }
 
 fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -257,7 +274,7 @@ impl CommitAssembler {
     /// group. If the message is the first part of a group, discards the parts of an earlier,
     /// incomplete group.
     pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        let (head, rest) = head(message)?;
+        let (head, rest) = known_head(message)?;
         if head.part == 1 {
             *self = Self { epoch: head.epoch, parts: 0, bytes: Vec::new() };
         }

@@ -8,10 +8,11 @@ use super::Options;
 use super::api::{JetStreamApi, StoredMessage};
 use super::commit_codec::{CommitAssembler, CommitContents};
 use super::read_failed;
-use super::stream_reader::{damaged, patiently};
+use super::stream_reader::{check_version, damaged, patiently};
 
 /// Decodes a message that contains a complete group.
 fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
+    check_version(options, stored.seq, &stored.body)?;
     let taken = CommitAssembler::default().take(&stored.body);
     match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
         Some(whole) => Ok(whole),

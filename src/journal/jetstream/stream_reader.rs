@@ -8,7 +8,7 @@ use crate::journal::log::LogMark;
 use crate::limits;
 
 use super::api::{ApiFailure, JetStreamApi, code};
-use super::commit_codec::{CommitAssembler, CommitContents};
+use super::commit_codec::{CommitAssembler, CommitContents, unknown_version};
 use super::{Options, read_failed};
 
 /// A complete group, and the position of its last message.
@@ -50,6 +50,7 @@ impl<'r> StreamReader<'r> {
 
             let mut groups = Vec::new();
             for message in stored {
+                check_version(self.options, message.seq, &message.body)?;
                 let whole = assembly.take(&message.body);
                 let whole = whole.map_err(|detail| self.damage(message.seq, &detail))?;
                 groups.extend(whole.map(|bytes| {
@@ -83,6 +84,14 @@ impl<'r> StreamReader<'r> {
     /// Makes the error for message `seq`.
     pub fn damage(&self, seq: u64, detail: &str) -> Error {
         (self.damaged)(self.options, seq, detail)
+    }
+}
+
+/// Fails if a message of the stream has an encoding of a later version of the program.
+pub(super) fn check_version(options: &Options, seq: u64, message: &[u8]) -> Result<(), Error> {
+    match unknown_version(message) {
+        None => Ok(()),
+        Some(version) => Err(Error::StreamVersion { stream: options.stream(), seq, version }),
     }
 }
 

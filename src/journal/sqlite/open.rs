@@ -195,7 +195,10 @@ impl LockedJournalDir {
             db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
         }
 
-        write::raise_format(&db, &mut proved.about).map_err(write::failed)?;
+        // A move into a stream appends no record, and leaves the journal as it is if it fails.
+        if purpose != OpenPurpose::Move {
+            write::raise_format(&db, &mut proved.about).map_err(write::failed)?;
+        }
         write::commit(&db)?;
         let found = FoundJournal {
             key: before,

@@ -50,7 +50,6 @@ impl JournalMetadata {
 pub struct JournalReader {
     pub(super) db: Connection,
     data: PathBuf,
-    format: u32,
     /// Whether the journal's table of steps has a column for MACs.
     has_mac: bool,
 }
@@ -72,8 +71,8 @@ impl JournalReader {
         }
 
         let db = connect(&path).map_err(|error| unusable(&path, error))?;
-        let mut reader = Self { db, data: data.to_owned(), format: FORMAT, has_mac: false };
-        reader.format = reader.checked_format()?;
+        let mut reader = Self { db, data: data.to_owned(), has_mac: false };
+        reader.check_format()?;
         reader.has_mac =
             write::has_mac(&reader.db).map_err(|error| reader.read_error("a table", error))?;
         Ok(reader)
@@ -91,15 +90,14 @@ impl JournalReader {
         &self.data
     }
 
-    /// Returns the format of the journal. Fails if this program does not read it.
-    fn checked_format(&self) -> Result<u32, Error> {
+    fn check_format(&self) -> Result<(), Error> {
         let found = self.meta("format").map_err(|error| match error {
             Error::Sqlite { source, .. } => unusable(&self.data.join(DATABASE), source),
             other => other,
         })?;
         let format = found.as_deref().and_then(|found| found.parse().ok());
-        if let Some(format) = format.filter(|format| (OLDEST_FORMAT..=FORMAT).contains(format)) {
-            return Ok(format);
+        if format.is_some_and(|format| (OLDEST_FORMAT..=FORMAT).contains(&format)) {
+            return Ok(());
         }
 
         let found = found.unwrap_or_else(|| "unknown".to_owned());
@@ -389,16 +387,24 @@ impl JournalReader {
 
     /// Returns the SQLite schema that this program expects, and the schema of this file.
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
+        // One transaction: a start may raise the format meanwhile.
+        let db = self.db.unchecked_transaction()?;
+        let format = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'format'";
+        let format: u32 = db.query_row(format, [], |row| row.get(0))?;
+        let has_mac = write::has_mac(&db)?;
+        let found = catalogue(&db)?;
+        drop(db);
+
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;
-        ours.execute_batch(match self.format {
+        ours.execute_batch(match format {
             FORMAT => super::VIEWS,
             _ => super::VIEWS_OF_FORMAT_2,
         })?;
-        if self.has_mac {
+        if has_mac {
             ours.execute_batch(super::MAC_COLUMN)?;
         }
-        Ok((catalogue(&ours)?, catalogue(&self.db)?))
+        Ok((catalogue(&ours)?, found))
     }
 
     pub(super) fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {

@@ -171,14 +171,15 @@ impl<'t> RecordText<'t> {
 
     fn used(&mut self) -> Option<UsedForm> {
         let mut form = UsedForm::default();
+        let mut tokens = "\"tokens_in\":";
         if self.skip("\"call\":\"") {
             form.call = Some(CallId(MessageId(self.uuid()?)));
             let agent = self.after(",\"agent\":\"")?.plain()?;
             form.agent = Some(ListenerName::parse(agent).ok()?);
-            self.skip(",");
+            tokens = ",\"tokens_in\":";
         }
 
-        if self.skip("\"tokens_in\":") {
+        if self.skip(tokens) {
             let (tokens_in, tokens_out, money) = self.spending()?;
             form.tokens_in = Some(tokens_in);
             form.tokens_out = Some(tokens_out);

@@ -20,8 +20,8 @@
 //! A value is written if it differs from the value that the table gives. The text contains only the
 //! digest and the length of each payload.
 //!
-//! Journals of format 2 contain texts that write the values of the rows about `cause`, `used`,
-//! `disposed` and turns in full. The reader reads both.
+//! Journals of format 2 contain texts that write a `cause`, the `call` of a reply, and the values of
+//! the rows about `used`, `disposed` and turns in full. The reader reads both.
 
 mod fast_path;
 mod names;

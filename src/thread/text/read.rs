@@ -12,7 +12,7 @@ use super::serde_form::{
 use super::write::AboutOutcome;
 use super::{InternedNames, fast_path};
 use crate::clock::Time;
-use crate::envelope::{Message, MessageKind, Payload};
+use crate::envelope::{Message, MessageKind, Payload, Turn};
 use crate::ids::{CallId, Digest, IdError, MessageId, ThreadId};
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
@@ -131,7 +131,7 @@ impl RecordReader<'_> {
                     .into_iter()
                     .map(|verdict| verdict.verdict(facts))
                     .collect::<Result<_, _>>()?,
-                turn: form.turn,
+                turn: form.turn.map(Turn::from),
                 arrived: form.arrived,
             },
             InputForm::Other(input) => input,

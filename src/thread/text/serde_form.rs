@@ -10,9 +10,12 @@ use serde_json::value::RawValue;
 
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, MessageKind, Money, Turn};
+use crate::envelope::{
+    BrokenPayload, Disposition, MessageKind, Money, Spent, Turn, WrittenPayload,
+};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Input};
+use crate::xml::findings::Finding;
 
 pub enum InputForm<'t> {
     Submitted(Box<SubmittedForm<'t>>),
@@ -47,9 +50,49 @@ pub struct OutcomeForm<'t> {
     #[serde(rename = "verdicts")]
     pub verdicts: Vec<VerdictForm>,
     #[serde(rename = "turn")]
-    pub turn: Option<Turn>,
+    pub turn: Option<TurnForm>,
     #[serde(rename = "arrived")]
     pub arrived: Option<Time>,
+}
+
+/// A turn whose empty parts are absent.
+#[derive(Deserialize)]
+pub struct TurnForm {
+    #[serde(rename = "note", default)]
+    note: String,
+    #[serde(rename = "findings", default)]
+    findings: Vec<Finding>,
+    #[serde(rename = "broken", default)]
+    broken: Vec<BrokenPayload>,
+    #[serde(rename = "tokens_in")]
+    pub tokens_in: u64,
+    #[serde(rename = "tokens_out")]
+    pub tokens_out: u64,
+    #[serde(rename = "money", default)]
+    pub money: Money,
+    #[serde(rename = "spent")]
+    spent: Option<Spent>,
+    #[serde(rename = "written", default)]
+    written: Vec<WrittenPayload>,
+    #[serde(rename = "inputs")]
+    inputs: Option<String>,
+}
+
+impl From<TurnForm> for Turn {
+    fn from(form: TurnForm) -> Self {
+        Self {
+            note: form.note,
+            findings: form.findings,
+            broken: form.broken,
+            tokens_in: form.tokens_in,
+            tokens_out: form.tokens_out,
+            money: form.money,
+            spent: form.spent,
+            written: form.written,
+            inputs: form.inputs,
+            recorded: None,
+        }
+    }
 }
 
 #[derive(Deserialize)]

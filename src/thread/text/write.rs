@@ -205,15 +205,27 @@ impl RecordWriter<'_, '_> {
 
     /// Writes the parts of a turn that are not empty.
     fn turn(&mut self, turn: &Turn) -> std::io::Result<()> {
-        let Turn { note, findings, broken, tokens_in, tokens_out, money, spent, .. } = turn;
+        // All fields are named, so that the compiler objects to a new one that is not written.
+        let Turn {
+            note,
+            findings,
+            broken,
+            tokens_in,
+            tokens_out,
+            money,
+            spent,
+            written,
+            inputs,
+            recorded: _,
+        } = turn;
         self.raw(",\"turn\":{");
         self.spending(*tokens_in, *tokens_out, *money);
         self.option(",\"note\":", &(!note.is_empty()).then_some(note))?;
         self.option(",\"findings\":", &(!findings.is_empty()).then_some(findings))?;
         self.option(",\"broken\":", &(!broken.is_empty()).then_some(broken))?;
         self.option(",\"spent\":", spent)?;
-        self.option(",\"written\":", &(!turn.written.is_empty()).then_some(&turn.written))?;
-        self.option(",\"inputs\":", &turn.inputs)?;
+        self.option(",\"written\":", &(!written.is_empty()).then_some(written))?;
+        self.option(",\"inputs\":", inputs)?;
         self.raw("}");
         Ok(())
     }

@@ -147,6 +147,17 @@ fn parts_that_their_pump_did_not_live_to_complete_count_for_nothing() {
 }
 
 #[test]
+fn a_message_of_a_later_version_is_no_damage() {
+    let mut records = research(&mut Script::default(), "sess-abcdefgh");
+    let place = Place::with(&mut records);
+    let later = "{\"organism\":3,\"epoch\":1,\"part\":1,\"parts\":1}\n{\"step\":{}}\n\n";
+    place.admin().publish(&place.options.subject(), later);
+    let refused = place.open().unwrap_err();
+    assert!(matches!(refused, Error::StreamVersion { version: 3, .. }), "{refused}");
+    assert!(refused.to_string().contains("upgrade this program"), "{refused}");
+}
+
+#[test]
 fn changes_in_the_stream_are_found() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
     let place = Place::with(&mut records);
