@@ -2,8 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,10 +30,10 @@ pub fn half_load(bench: &mut Bench) {
             let place = directory("relay");
             let without = relay::native_without_index(&place, THREADS, bench.span, interval);
             let place = directory("relay");
-            let has_ended = Arc::new(AtomicBool::new(false));
-            let lag = sample_lag(&place, &has_ended);
+            let (is_running, has_ended) = channel();
+            let lag = sample_lag(&place, has_ended);
             let with = relay::native_paced(&place, THREADS, bench.span, interval);
-            has_ended.store(true, Ordering::Relaxed);
+            drop(is_running);
             [with.hops_per_second(), without.hops_per_second(), lag.join().unwrap()]
         })
         .collect();
@@ -45,13 +44,13 @@ pub fn half_load(bench: &mut Bench) {
 }
 
 /// Starts a thread that samples the lag of the index: the age of the first record that the index
-/// lacks. The result of the thread is the greatest lag in seconds.
-fn sample_lag(place: &Path, has_ended: &Arc<AtomicBool>) -> JoinHandle<f64> {
-    let (data, has_ended) = (place.join("data"), Arc::clone(has_ended));
+/// lacks. The thread ends when the sender of `has_ended` is dropped. Its result is the greatest lag
+/// in seconds.
+fn sample_lag(place: &Path, has_ended: Receiver<()>) -> JoinHandle<f64> {
+    let data = place.join("data");
     std::thread::spawn(move || {
         let mut greatest: f64 = 0.0;
-        while !has_ended.load(Ordering::Relaxed) {
-            std::thread::sleep(SAMPLE);
+        while has_ended.recv_timeout(SAMPLE) == Err(RecvTimeoutError::Timeout) {
             greatest = greatest.max(lag(&data).unwrap_or(0.0));
         }
         greatest
