@@ -380,8 +380,18 @@ pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of calls with waiting clients from which on a pump looks for clients that have left.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump; held calls do not count.
+/// Maximum messages in flight in one pump. Held calls do not count, nor do the messages of trees
+/// that wait for persons or timers alone.
 pub const IN_FLIGHT_MAX: usize = 100_000;
+/// Maximum messages for each open call of a tree that do not count towards [`IN_FLIGHT_MAX`] while
+/// the tree waits for persons or timers alone. More messages count, so that a listener cannot collect
+/// messages without bound before it waits.
+pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
+/// Maximum timers that fire in one group commit.
+pub const TIMERS_PER_COMMIT_MAX: usize = 256;
+/// Interval at which some of the timers that are due fire while a pump has too many messages in
+/// flight. They fire nevertheless, because these messages may wait for a timer.
+pub const TIMERS_WHILE_FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval within which all `busy` refusals of one client are recorded as one count.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of records after which a checkpoint is due.

@@ -180,6 +180,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
     ("count-the-held", "calls that wait for people leave the others their room"),
+    ("count-the-waiting", "messages of threads that wait for timers leave the others their room"),
+    ("let-timers-pile-up", "calls with timers are bounded for each client and listener"),
     ("wave-old-calls-through", "what a config wants approved is not begun without, however old"),
     ("merge-two-elements", "a value takes in no close and new open tag of an element around it"),
     ("act-on-drafts", "what stands before the first close of reasoning is reasoning"),

@@ -17,6 +17,7 @@ use super::state::{ClientKey, KeyUse, State, Tree};
 use super::{Pauses, PlannedSchedule};
 use crate::clock::Time;
 use crate::ids::{Digest, ScheduleName, ThreadId};
+use crate::limits;
 
 /// A tree that is written as text.
 #[derive(Serialize)]
@@ -270,6 +271,19 @@ impl Tree {
             && (self.held > 0 || !self.timers.is_empty())
             && is_plain
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
+    }
+
+    /// Returns the number of messages in flight of a tree that only waits, without the requests of
+    /// its held calls; 0 for other trees. At most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages
+    /// are counted for each open call of the tree.
+    pub fn waiting_messages(&self) -> usize {
+        if self.in_flight.is_empty() || !self.only_waits() {
+            return 0;
+        }
+
+        let held = usize::try_from(self.held).unwrap_or(usize::MAX);
+        let most = self.calls.len().saturating_mul(limits::WAITING_MESSAGES_PER_CALL_MAX);
+        self.in_flight.len().saturating_sub(held).min(most)
     }
 
     /// Whether any thread of the tree has a time limit that has not passed yet.

@@ -9,9 +9,11 @@ use organism::bus::native_host::{NativeHost, from_fn};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::envelope::AttemptFailure;
+use organism::ids::ListenerName;
 use organism::organism::{NativeHostBuilder, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::system::NAMESPACE;
+use tokio::sync::watch;
 
 use super::figures::Bench;
 use super::floor::directory;
@@ -22,9 +24,6 @@ use super::start::name;
 const FEW: usize = 10_000;
 const MANY: usize = 1_000_000;
 const MANY_QUICK: usize = 110_000;
-/// Number of threads that wait for a timer. A waiting timer is a message in flight, and a pump has
-/// at most 100,000 of them.
-const MANY_TIMERS: usize = 90_000;
 /// Number of clients that send at once.
 const CLIENTS: usize = 64;
 
@@ -43,26 +42,29 @@ command = "true"
 schema = "words.xsd"
 accepts = ["look"]
 replies = ["found"]
-core = ["set-timer"]
+core = ["set-timer", "wait"]
 instances = 64
 backlog = 1_000_000
 "#;
 
 /// Bytes of memory for each thread that waits for a person.
 pub fn people(bench: &mut Bench) {
-    let many = if bench.quick { MANY_QUICK } else { MANY };
-    add(bench, "waiting_people", "ask", many);
-    let Some((took, peak)) = reopened() else { return };
+    add(bench, "waiting_people", "ask");
+    let Some((took, peak)) = reopened("ask") else { return };
     bench.figures.add_small("waiting_people_start", took, "s");
     bench.figures.add_small("waiting_people_start_rss", peak, "MB");
 }
 
 /// Bytes of memory for each thread that waits for a timer.
 pub fn timers(bench: &mut Bench) {
-    add(bench, "waiting_timers", "look", MANY_TIMERS);
+    add(bench, "waiting_timers", "look");
+    let Some((took, peak)) = reopened("look") else { return };
+    bench.figures.add_small("waiting_timers_start", took, "s");
+    bench.figures.add_small("waiting_timers_start_rss", peak, "MB");
 }
 
-fn add(bench: &mut Bench, figure: &str, word: &str, many: usize) {
+fn add(bench: &mut Bench, figure: &str, word: &str) {
+    let many = if bench.quick { MANY_QUICK } else { MANY };
     match (waiting(word, FEW), waiting(word, many)) {
         (Some(before), Some(after)) => {
             let bytes = (after - before) * 1e6 / (many - FEW) as f64;
@@ -86,9 +88,9 @@ fn waiting(word: &str, threads: usize) -> Option<f64> {
 
 /// Starts an organism in the directory of the last run. Returns the time in seconds until it accepts
 /// requests, and the peak memory in MB.
-fn reopened() -> Option<(f64, f64)> {
+fn reopened(word: &str) -> Option<(f64, f64)> {
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/waiting");
-    let variables = [("BENCH_THREADS", "0"), ("BENCH_WORD", "ask"), ("BENCH_PLACE", place)];
+    let variables = [("BENCH_THREADS", "0"), ("BENCH_WORD", word), ("BENCH_PLACE", place)];
     let began = Instant::now();
     let mut child = ModeProcess::start("waiting", &variables);
     child.wait_for("all wait");
@@ -108,7 +110,8 @@ pub fn wait() {
     let config = config(&again.unwrap_or_else(|| directory("waiting")));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let organism = Organism::start_with(config, sleeper()).await.unwrap();
+        let (answered, mut answers) = watch::channel(0);
+        let organism = Organism::start_with(config, sleeper(answered)).await.unwrap();
         let clients = (0..CLIENTS).map(|client| {
             let (handle, payload) = (organism.handle(), payload.clone());
             tokio::spawn(async move {
@@ -124,6 +127,10 @@ pub fn wait() {
         for client in clients.collect::<Vec<_>>() {
             client.await.unwrap();
         }
+        // A thread waits for its timer once its request is answered.
+        if word == "look" {
+            answers.wait_for(|answers| *answers >= threads).await.unwrap();
+        }
         stay("all wait");
         organism.stop("the bench is done").await.unwrap();
     });
@@ -138,11 +145,14 @@ fn config(place: &Path) -> Config {
         .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// A listener that answers each request with a timer of a day.
-fn sleeper() -> HashMap<organism::ids::ListenerName, NativeHostBuilder> {
-    let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
+/// A listener that answers each request with a timer of a day, for which the request then waits.
+/// Counts its answers in `answered`.
+fn sleeper(answered: watch::Sender<usize>) -> HashMap<ListenerName, NativeHostBuilder> {
+    let answer = move |_: &Delivery| -> Result<Outcome, AttemptFailure> {
+        answered.send_modify(|answers| *answers += 1);
         let timer = format!("<set-timer xmlns=\"{NAMESPACE}\" after=\"P1D\"/>");
-        Ok(Outcome { payloads: vec![timer.into_bytes()], turn: None })
+        let wait = format!("<wait xmlns=\"{NAMESPACE}\"/>");
+        Ok(Outcome { payloads: vec![timer.into_bytes(), wait.into_bytes()], turn: None })
     };
     let build: NativeHostBuilder = Box::new(move |sink, runtime| -> Arc<dyn Host> {
         Arc::new(NativeHost::new(name("sleeper"), from_fn(answer), sink, runtime.clone()))

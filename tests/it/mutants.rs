@@ -548,6 +548,14 @@ const GUARDS: &[(&str, &str)] = &[
     ("let-a-result-close", "agent::injections::a_result_in_xml_is_exactly_the_listeners_payload"),
     ("count-the-held", "pump::humans::calls_that_wait_for_people_leave_other_clients_their_room"),
     (
+        "count-the-waiting",
+        "pump::timer_limits::calls_that_wait_for_timers_leave_other_clients_their_room",
+    ),
+    (
+        "let-timers-pile-up",
+        "pump::timer_limits::a_client_whose_calls_wait_for_timers_is_busy_and_no_other_client_is",
+    ),
+    (
         "wave-old-calls-through",
         "pump::approvals::a_config_with_a_new_approval_holds_only_calls_that_were_not_begun",
     ),

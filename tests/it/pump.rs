@@ -43,6 +43,7 @@ mod simulation;
 mod slow_disk;
 mod streams;
 mod threads;
+mod timer_limits;
 mod timers;
 mod traces;
 mod undo;

@@ -145,6 +145,10 @@ impl Core {
                 let text = format!("{held} calls to {peer} wait for a person already");
                 return Err((RefusalRule::Busy, text));
             }
+            if let Some(timed) = self.too_many_timed(client, peer) {
+                let text = format!("{timed} calls to {peer} wait for timers already");
+                return Err((RefusalRule::Busy, text));
+            }
         }
 
         if self.is_full() {

@@ -138,6 +138,7 @@ impl Core {
         let working = self.calls.close(call, orphan);
         self.timeouts.disarm(call);
         self.holds.remove(call);
+        self.timed.remove(call);
         self.budgets.release_turn(&thread.root(), call);
         self.scheduler.close(call, &listener, &thread, working.is_some());
         working

@@ -202,6 +202,7 @@ impl Core {
 
         step.begin_record(root, Input::Timer { timer, call });
         self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
+        self.count_timers(call);
         self.send_core_payload(
             step,
             call,

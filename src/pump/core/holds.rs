@@ -1,81 +1,15 @@
 //! Held calls: open and recorded, but not delivered until a person decides. The time-out of a held
-//! call does not run.
+//! call does not run. The number of held calls of each client at each listener is bounded.
 
-use std::collections::hash_map::Entry;
-use std::sync::Arc;
-
+use super::calls_by_client::ClientAndListener;
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
-use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{CorePayload, DecisionPayload, ErrorCode};
-use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
-
-/// The held calls of each client at each listener. Rebuilt after every boot from recorded holds.
-///
-/// **Invariant:** `by_call` contains exactly the open calls that the state marks as held.
-///
-/// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
-/// for zero.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Holds {
-    /// The key of each held call. To save memory, the keys are shared with `counts`: there may be a
-    /// million held calls.
-    by_call: Map<CallId, Arc<HoldKey>>,
-    counts: Map<Arc<HoldKey>, usize>,
-}
-
-/// Key of the bound on held calls: a client and a listener. A held call stays until a person
-/// decides, so each client has its own bound and cannot use up the capacity of the others.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct HoldKey {
-    /// The client that opened the call's tree.
-    pub client: ListenerName,
-    /// The callee.
-    pub listener: ListenerName,
-}
-
-impl Holds {
-    fn insert(&mut self, call: CallId, key: HoldKey) {
-        if let Entry::Vacant(place) = self.by_call.entry(call) {
-            let shared = self.counts.get_key_value(&key).map(|(shared, _)| Arc::clone(shared));
-            let key = shared.unwrap_or_else(|| Arc::new(key));
-            *self.counts.entry(Arc::clone(&key)).or_default() += 1;
-            place.insert(key);
-        }
-    }
-
-    pub fn remove(&mut self, call: CallId) {
-        let Some(key) = self.by_call.remove(&call) else { return };
-
-        if let Entry::Occupied(mut count) = self.counts.entry(key) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
-    /// Returns the number of held calls.
-    pub fn len(&self) -> usize {
-        self.by_call.len()
-    }
-
-    /// Returns the held calls, in the order of their ids.
-    fn ids(&self) -> Vec<CallId> {
-        let mut ids: Vec<_> = self.by_call.keys().copied().collect();
-        ids.sort_unstable();
-        ids
-    }
-
-    /// Returns the number of held calls with this key.
-    fn count(&self, key: &HoldKey) -> usize {
-        self.counts.get(key).copied().unwrap_or_default()
-    }
-}
+use crate::thread::{Call, Fact, Hold, Input, Opener};
 
 impl Core {
     /// Starts a call that was just opened or released from a hold. Queues the call, or holds it if
@@ -146,16 +80,9 @@ impl Core {
         let contract = self.contracts.get(listener)?;
         self.required_hold(listener, Some(payload))?;
 
-        let key = HoldKey { client: client()?.clone(), listener: listener.clone() };
+        let key = ClientAndListener { client: client()?.clone(), listener: listener.clone() };
         let held = self.holds.count(&key);
         (held >= contract.backlog).then_some(held)
-    }
-
-    /// Whether too many messages are in flight. Held calls do not count, because they have their
-    /// own bound and may stay for weeks.
-    pub(super) fn is_full(&self) -> bool {
-        let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
-        self.state.in_flight.saturating_sub(held) >= limits::IN_FLIGHT_MAX
     }
 
     /// Returns the held calls, in the order of their ids. Their trees may be outside memory.
@@ -166,10 +93,9 @@ impl Core {
     /// Adds a call to the counts if the call is held.
     pub(super) fn count_hold(&mut self, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.held.is_some()) else { return };
-        let Some(root) = self.state.thread(&open.thread.root()) else { return };
-
-        let key = HoldKey { client: root.by.clone(), listener: open.callee.clone() };
-        self.holds.insert(call, key);
+        if let Some(key) = self.client_and_listener(open) {
+            self.holds.insert(call, key);
+        }
     }
 
     fn hold(&mut self, step: &mut Step, call: CallId, hold: Hold) {
@@ -330,52 +256,4 @@ struct HeldCallDescription {
     caller: ListenerName,
     /// Thread of the caller.
     thread: ThreadId,
-}
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn call(n: u128) -> CallId {
-        CallId(MessageId(Uuid::from_u128(n)))
-    }
-
-    fn key(client: &str, listener: &str) -> HoldKey {
-        let [client, listener] = [client, listener].map(|name| ListenerName::parse(name).unwrap());
-        HoldKey { client, listener }
-    }
-
-    #[test]
-    fn held_calls_count_for_their_own_client_and_listener_and_once() {
-        let mut holds = Holds::default();
-        for n in [1, 2, 2] {
-            holds.insert(call(n), key("desk", "boss"));
-        }
-
-        holds.insert(call(3), key("desk", "lawyer"));
-        holds.insert(call(4), key("other", "boss"));
-
-        assert_eq!(holds.count(&key("desk", "boss")), 2);
-        assert_eq!(holds.count(&key("desk", "lawyer")), 1);
-        assert_eq!(holds.count(&key("other", "boss")), 1);
-        assert_eq!(holds.len(), 4);
-    }
-
-    #[test]
-    fn a_call_that_is_no_longer_held_gives_its_place_back_once() {
-        let mut holds = Holds::default();
-        for n in [1, 2] {
-            holds.insert(call(n), key("desk", "boss"));
-        }
-
-        holds.remove(call(1));
-        holds.remove(call(1));
-        assert_eq!(holds.count(&key("desk", "boss")), 1);
-
-        holds.remove(call(2));
-        assert_eq!(holds.len(), 0);
-        assert!(holds.counts.is_empty());
-    }
 }

@@ -4,8 +4,9 @@ use uuid::Uuid;
 
 use super::approvals::operator_phrase;
 use super::call_table::CallTable;
+use super::calls_by_client::CallsByClient;
 use super::event::{Alarm, BusyCount, Cancellation, Effect};
-use super::holds::Holds;
+use super::in_flight_limit::WaitingMessages;
 use super::previews::Previews;
 use super::recorded_events::RecordedEvents;
 use super::reload::RemovedListeners;
@@ -32,7 +33,9 @@ impl Core {
         self.calls = CallTable::default();
         self.scheduler = Scheduler::default();
         self.timeouts = Timeouts::default();
-        self.holds = Holds::default();
+        self.holds = CallsByClient::default();
+        self.timed = CallsByClient::default();
+        self.waiting = WaitingMessages::default();
         self.previews = Previews::default();
         self.recorded = RecordedEvents::default();
         self.removed = RemovedListeners::default();
@@ -79,6 +82,7 @@ impl Core {
 
         for (thread, id) in &open {
             self.count_hold(*id);
+            self.count_timers(*id);
             self.count_turn(*id);
             let Some(call) = self.state.call(*id) else { continue };
             let contract = self.contracts.get(&call.callee);
@@ -107,6 +111,7 @@ impl Core {
             }
         }
 
+        roots.iter().for_each(|root| self.count_waiting_messages(root));
         self.set_thread_alarms(step, roots);
         let trees = roots.iter().filter_map(|root| self.state.trees.get(root));
         let timers = trees.flat_map(|tree| tree.timers.iter());

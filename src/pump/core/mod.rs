@@ -11,6 +11,7 @@ mod approvals;
 mod bound;
 mod budgets;
 mod call_table;
+mod calls_by_client;
 mod client_keys;
 mod close;
 mod cycle;
@@ -22,6 +23,7 @@ mod forks;
 mod goals;
 mod groups;
 mod holds;
+mod in_flight_limit;
 mod lifecycle;
 mod lost_attempts;
 mod message;
@@ -74,7 +76,8 @@ use crate::mutant::mutant;
 use crate::thread::{OperatorKeys, Record, State};
 use budgets::Budgets;
 use call_table::CallTable;
-use holds::Holds;
+use calls_by_client::CallsByClient;
+use in_flight_limit::WaitingMessages;
 use outcome::AttemptSource;
 use previews::Previews;
 use recorded_events::RecordedEvents;
@@ -86,12 +89,15 @@ use timeouts::Timeouts;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Attempts and orphaned deliveries. This field and the next five are rebuilt after every boot,
+    /// Attempts and orphaned deliveries. This field and the next seven are rebuilt after every boot,
     /// and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
-    holds: Holds,
+    holds: CallsByClient,
+    /// The open calls with timers.
+    timed: CallsByClient,
+    waiting: WaitingMessages,
     previews: Previews,
     recorded: RecordedEvents,
     contracts: Arc<Contracts>,
@@ -120,7 +126,9 @@ impl Core {
             calls: CallTable::default(),
             scheduler: Scheduler::default(),
             timeouts: Timeouts::default(),
-            holds: Holds::default(),
+            holds: CallsByClient::default(),
+            timed: CallsByClient::default(),
+            waiting: WaitingMessages::default(),
             previews: Previews::default(),
             recorded: RecordedEvents::default(),
             contracts,
@@ -264,6 +272,9 @@ impl Core {
         }
         self.follow_closed_calls(step);
         self.follow_fork(step);
+        if let Some((tree, _)) = &step.record {
+            self.count_waiting_messages(tree);
+        }
 
         let is_closed = |call: &CallId| self.state.call(*call).is_none();
         debug_assert!(

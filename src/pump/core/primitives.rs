@@ -186,6 +186,7 @@ impl Core {
         let fires_at = fires_at.clamp(step.time, latest);
         let timer = TimerId(step.next_id());
         self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
+        self.count_timers(call);
         step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
         self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
     }
@@ -199,6 +200,7 @@ impl Core {
         match found.map(|(timer, set)| (*timer, set.label.clone())) {
             Some((timer, label)) => {
                 self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
+                self.count_timers(ask.context.call);
                 self.answer(step, ask, &CorePayload::TimerCancelled { timer, label });
             }
             None => {

@@ -48,6 +48,7 @@ impl Core {
         for (timer, set) in timers {
             let Timer { call, fires_at, label, at } = set;
             self.fact(step, Fact::TimerSet { timer, call, fires_at, label, at });
+            self.count_timers(call);
             let alarm = Alarm::Timer { timer, call };
             step.effect(Effect::Alarm { at: fires_at, alarm });
         }

@@ -112,6 +112,11 @@ const CHANGES: &[(u32, &str)] = &[
         "an operator's message takes the place of the turn at which a fork begins, and the amounts of \
          a fork bound it",
     ),
+    (
+        57,
+        "messages of trees that wait for persons or timers alone are not counted among all that is in \
+         flight, and calls with timers are bounded for each client and listener",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -1,29 +1,121 @@
-//! Alarms of the pump, ordered by time.
+//! Alarms of the pump, ordered by time. There may be a million timers, and many may be due at once.
+//! Each brings a thread tree back to memory and leads to a delivery, so they fire in small batches,
+//! and slowly while the pump has too many messages in flight.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::Time;
+use crate::limits;
 use crate::pump::core::Alarm;
 
 #[derive(Default)]
-pub(super) struct AlarmQueue(BinaryHeap<Reverse<(Time, Alarm)>>);
+pub(super) struct AlarmQueue {
+    timers: AlarmHeap,
+    others: AlarmHeap,
+    /// Earliest time at which timers may fire. Later than the last batch of timers if the pump was
+    /// full then.
+    timers_from: Time,
+}
+
+type AlarmHeap = BinaryHeap<Reverse<(Time, Alarm)>>;
 
 impl AlarmQueue {
     pub fn set(&mut self, at: Time, alarm: Alarm) {
-        self.0.push(Reverse((at, alarm)));
+        let alarms =
+            if matches!(alarm, Alarm::Timer { .. }) { &mut self.timers } else { &mut self.others };
+        alarms.push(Reverse((at, alarm)));
     }
 
+    /// Returns the time at which [`AlarmQueue::due`] will next return an alarm. The time may have
+    /// passed.
     pub fn next(&self) -> Option<Time> {
-        self.0.peek().map(|Reverse((at, _))| *at)
+        let timers = earliest(&self.timers).map(|at| at.max(self.timers_from));
+        [timers, earliest(&self.others)].into_iter().flatten().min()
     }
 
-    /// Removes and returns every alarm that is due.
-    pub fn due(&mut self, now: Time) -> Vec<Alarm> {
+    /// Removes and returns the alarms that are due, but a bounded number of timers. `is_full` states
+    /// whether the pump has too many messages in flight; then the next timers fire later.
+    pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
-        while self.next().is_some_and(|at| at <= now) {
-            due.extend(self.0.pop().map(|Reverse((_, alarm))| alarm));
+        while let Some(alarm) = take_due(&mut self.others, now) {
+            due.push(alarm);
+        }
+        if now < self.timers_from {
+            return due;
+        }
+
+        let others = due.len();
+        while due.len() - others < limits::TIMERS_PER_COMMIT_MAX {
+            let Some(alarm) = take_due(&mut self.timers, now) else { break };
+            due.push(alarm);
+        }
+
+        if is_full && due.len() > others {
+            self.timers_from = now.plus(limits::TIMERS_WHILE_FULL_INTERVAL);
         }
         due
+    }
+}
+
+fn earliest(alarms: &AlarmHeap) -> Option<Time> {
+    alarms.peek().map(|Reverse((at, _))| *at)
+}
+
+/// Removes and returns the earliest alarm if it is due.
+fn take_due(alarms: &mut AlarmHeap, now: Time) -> Option<Alarm> {
+    earliest(alarms).filter(|at| *at <= now)?;
+    alarms.pop().map(|Reverse((_, alarm))| alarm)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::{CallId, MessageId, TimerId};
+
+    /// A queue with more than two batches of timers and one other alarm, all due at this time.
+    const DUE: Time = Time(1_000);
+
+    const TIMERS: usize = 2 * limits::TIMERS_PER_COMMIT_MAX + 1;
+
+    fn queue() -> AlarmQueue {
+        let mut queue = AlarmQueue::default();
+        for n in 0..TIMERS {
+            let timer = TimerId(Uuid::from_u128(n as u128));
+            let call = CallId(MessageId(Uuid::from_u128(n as u128)));
+            queue.set(DUE, Alarm::Timer { timer, call });
+        }
+        queue.set(DUE, Alarm::Probe);
+        queue
+    }
+
+    #[test]
+    fn timers_that_are_due_at_once_fire_in_batches() {
+        let mut queue = queue();
+        assert_eq!(queue.due(Time(999), false), []);
+        assert_eq!(queue.next(), Some(DUE));
+
+        assert_eq!(queue.due(DUE, false).len(), limits::TIMERS_PER_COMMIT_MAX + 1);
+        assert_eq!(queue.next(), Some(DUE), "the next batch is due at once");
+        assert_eq!(queue.due(DUE, false).len(), limits::TIMERS_PER_COMMIT_MAX);
+        assert_eq!(queue.due(DUE, false).len(), 1);
+        assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn timers_fire_slowly_while_too_many_messages_are_in_flight() {
+        let mut queue = queue();
+        assert_eq!(queue.due(DUE, true).len(), limits::TIMERS_PER_COMMIT_MAX + 1);
+        let later = DUE.plus(limits::TIMERS_WHILE_FULL_INTERVAL);
+        assert_eq!(queue.next(), Some(later));
+
+        queue.set(DUE, Alarm::Probe);
+        assert_eq!(queue.next(), Some(DUE), "other alarms do not wait");
+        assert_eq!(queue.due(DUE, true), [Alarm::Probe]);
+
+        assert_eq!(queue.due(later, false).len(), limits::TIMERS_PER_COMMIT_MAX);
+        assert_eq!(queue.due(later, false).len(), 1, "the pump is no longer full");
     }
 }

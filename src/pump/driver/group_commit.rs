@@ -49,7 +49,7 @@ impl Pump {
         }
 
         let now = self.watch.now();
-        let due = self.alarms.due(now);
+        let due = self.alarms.due(now, self.core.is_full());
         batch.extend(due.into_iter().map(|alarm| PumpCommand::Event(Event::Alarm(alarm))));
         let counts = self.busy.take_due(now);
         batch.extend(counts.into_iter().map(|busy| PumpCommand::Event(Event::Busy(busy))));

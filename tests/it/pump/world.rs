@@ -29,7 +29,7 @@ use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{
     Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest, Input,
-    OperatorKeys, PauseAction, PauseTarget, PauseVerb, Record, RetryAction, State, Verdict,
+    OperatorKeys, PauseAction, PauseTarget, PauseVerb, Record, RetryAction, State, Tree, Verdict,
 };
 use organism::trace::TraceParent;
 use uuid::Uuid;
@@ -253,6 +253,7 @@ impl World {
         self.recalls.clear();
         self.alarms.clear();
         self.boot();
+        self.check_waiting();
     }
 
     /// Kills the pump and restarts it from the records, whose payloads a test has changed.
@@ -470,6 +471,16 @@ impl World {
         for (leg, _) in awaited.flat_map(|awaited| &awaited.open) {
             assert!(tree.calls.contains_key(leg), "{leg} is awaited and closed");
         }
+    }
+
+    /// Asserts that the core counts the messages that wait, and the calls with timers, as the state
+    /// has them.
+    fn check_waiting(&self) {
+        let trees = || self.shadow.state().trees.values();
+        let waiting: usize = trees().map(Tree::waiting_messages).sum();
+        assert_eq!(self.core.waiting_messages(), waiting, "messages that wait");
+        let timed = trees().flat_map(Tree::open_calls).filter(|call| call.timers > 0).count();
+        assert_eq!(self.core.calls_with_timers(), timed, "calls with timers");
     }
 
     pub fn submit_to(
@@ -895,6 +906,7 @@ impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.shadow.state(), self.core.state(), "rebuilt state is live state");
+            self.check_waiting();
             self.check_replay();
             self.check_snapshots();
             crate::journal::substrate::comes_back(&self.records);

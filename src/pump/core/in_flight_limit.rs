@@ -1,0 +1,124 @@
+//! Limit on the messages in flight of a pump. Messages that nothing can deliver before a person
+//! decides or a timer fires do not count towards this limit. Other bounds apply to them: the
+//! numbers of held calls and of calls with timers, of each client at each listener.
+
+use std::collections::hash_map::Entry;
+
+use super::Core;
+use super::calls_by_client::ClientAndListener;
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::thread::Map;
+
+/// The number of messages in flight that wait in each tree whose open calls wait for persons or
+/// timers alone. The requests of held calls are not among them, because these calls are counted
+/// apart. Rebuilt after every boot from the trees.
+///
+/// **Invariant:** `total` is the sum of `by_tree`, which has no entry for zero.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WaitingMessages {
+    by_tree: Map<ThreadId, usize>,
+    total: usize,
+}
+
+impl WaitingMessages {
+    fn set(&mut self, root: &ThreadId, messages: usize) {
+        if messages == 0 {
+            self.total -= self.by_tree.remove(root).unwrap_or_default();
+            return;
+        }
+
+        let before = match self.by_tree.entry(root.clone()) {
+            Entry::Occupied(mut count) => count.insert(messages),
+            Entry::Vacant(place) => {
+                place.insert(messages);
+                0
+            }
+        };
+        self.total = self.total - before + messages;
+    }
+}
+
+impl Core {
+    /// Whether too many messages are in flight. Held calls, and the messages of trees that wait for
+    /// persons or timers alone, do not count: they may stay for weeks.
+    pub fn is_full(&self) -> bool {
+        let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
+        let waiting = if mutant("count-the-waiting") { 0 } else { self.waiting.total };
+        self.state.in_flight.saturating_sub(held + waiting) >= limits::IN_FLIGHT_MAX
+    }
+
+    /// Returns the number of messages in flight that wait in trees whose open calls wait for persons
+    /// or timers alone. The requests of held calls are not among them.
+    pub fn waiting_messages(&self) -> usize {
+        self.waiting.total
+    }
+
+    /// Counts the waiting messages of a tree in memory again. Must be called after each record of
+    /// the tree, and after a boot.
+    pub(super) fn count_waiting_messages(&mut self, root: &ThreadId) {
+        let tree = self.state.trees.resident(root);
+        let messages = tree.map_or(0, |tree| tree.waiting_messages());
+        self.waiting.set(root, messages);
+    }
+
+    /// Adds a call to the calls with timers, or removes it from them. Must be called after each
+    /// change of its timers.
+    pub(super) fn count_timers(&mut self, call: CallId) {
+        let open = self.state.call(call).filter(|open| open.timers > 0);
+        match open.and_then(|open| self.client_and_listener(open)) {
+            Some(key) => self.timed.insert(call, key),
+            None => self.timed.remove(call),
+        }
+    }
+
+    /// Returns the number of open calls with at least one timer.
+    pub fn calls_with_timers(&self) -> usize {
+        self.timed.len()
+    }
+
+    /// Returns the number of calls of this client at this listener that have timers if no more calls
+    /// are accepted until some of them have ended. Otherwise returns `None`. The listener may still
+    /// set timers in calls that are open already.
+    pub(super) fn too_many_timed<'c>(
+        &self,
+        client: impl FnOnce() -> Option<&'c ListenerName>,
+        listener: &ListenerName,
+    ) -> Option<usize> {
+        let contract = self.contracts.get(listener)?;
+        // Most listeners have few such calls, or none.
+        if self.timed.len() < contract.backlog || mutant("let-timers-pile-up") {
+            return None;
+        }
+
+        let key = ClientAndListener { client: client()?.clone(), listener: listener.clone() };
+        let timed = self.timed.count(&key);
+        (timed >= contract.backlog).then_some(timed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_follows_the_count_of_each_tree() {
+        let [first, second] =
+            ["sess-aaaaaaaa", "sess-bbbbbbbb"].map(|root| ThreadId::parse(root).unwrap());
+        let mut waiting = WaitingMessages::default();
+        waiting.set(&first, 2);
+        waiting.set(&second, 3);
+        assert_eq!(waiting.total, 5);
+
+        waiting.set(&first, 1);
+        waiting.set(&first, 1);
+        assert_eq!(waiting.total, 4);
+
+        waiting.set(&first, 0);
+        waiting.set(&first, 0);
+        waiting.set(&second, 0);
+        assert_eq!(waiting.total, 0);
+        assert!(waiting.by_tree.is_empty());
+    }
+}
