@@ -24,6 +24,9 @@ pub(super) struct WaitingMessages {
 
 impl WaitingMessages {
     fn set(&mut self, root: &ThreadId, messages: usize) {
+        if messages == 0 && self.by_tree.is_empty() {
+            return;
+        }
         if messages == 0 {
             self.total -= self.by_tree.remove(root).unwrap_or_default();
             return;
