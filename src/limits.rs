@@ -383,8 +383,8 @@ pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump. Held calls do not count, nor do the messages of trees
 /// that wait for persons or timers alone.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Maximum messages for each open call of a tree that do not count towards [`IN_FLIGHT_MAX`] while
-/// the tree waits for persons or timers alone. More messages count, so that a listener cannot collect
+/// Maximum messages for each call of a tree that is held or has a timer that do not count towards
+/// [`IN_FLIGHT_MAX`] while the tree waits for persons or timers alone. More messages count, so that a listener cannot collect
 /// messages without bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.

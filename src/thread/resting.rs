@@ -274,21 +274,28 @@ impl Tree {
     }
 
     /// Returns the number of messages in flight of a tree that only waits, without the requests of
-    /// its held calls; 0 for other trees. At most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages
-    /// are counted for each open call of the tree.
+    /// its held calls; 0 for other trees, and for trees with a time limit, which do not leave memory
+    /// before it has passed. At most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages are counted
+    /// for each call that is held or has a timer: only the number of these calls is bounded.
     pub fn waiting_messages(&self) -> usize {
-        if self.in_flight.is_empty() || !self.only_waits() {
+        if self.in_flight.is_empty() || !self.only_waits() || self.time_limits().next().is_some() {
             return 0;
         }
 
+        let bounded = self.open_calls().filter(|call| call.held.is_some() || call.timers > 0);
+        let most = bounded.count().saturating_mul(limits::WAITING_MESSAGES_PER_CALL_MAX);
         let held = usize::try_from(self.held).unwrap_or(usize::MAX);
-        let most = self.calls.len().saturating_mul(limits::WAITING_MESSAGES_PER_CALL_MAX);
         self.in_flight.len().saturating_sub(held).min(most)
+    }
+
+    /// Returns the moments until which threads of the tree may run, for those that have a time limit.
+    fn time_limits(&self) -> impl Iterator<Item = Time> {
+        let allotted = self.threads.values().filter_map(|thread| thread.allotted.as_deref());
+        allotted.filter_map(|own| own.limits.until)
     }
 
     /// Whether any thread of the tree has a time limit that has not passed yet.
     fn has_time_to_come(&self, state: &State) -> bool {
-        let mut allotted = self.threads.values().filter_map(|thread| thread.allotted.as_deref());
-        allotted.any(|own| own.limits.until.is_some_and(|until| until > state.time))
+        self.time_limits().any(|until| until > state.time)
     }
 }

@@ -146,7 +146,7 @@ impl Core {
                 return Err((RefusalRule::Busy, text));
             }
             if let Some(timed) = self.too_many_timed(client, peer) {
-                let text = format!("{timed} calls to {peer} wait for timers already");
+                let text = format!("{timed} calls to {peer} have timers already");
                 return Err((RefusalRule::Busy, text));
             }
         }

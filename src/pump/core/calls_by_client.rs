@@ -52,6 +52,10 @@ impl CallsByClient {
         }
     }
 
+    pub fn contains(&self, call: CallId) -> bool {
+        self.by_call.contains_key(&call)
+    }
+
     /// Returns the number of all calls.
     pub fn len(&self) -> usize {
         self.by_call.len()

@@ -76,6 +76,11 @@ impl Core {
         }
     }
 
+    /// Whether the call is open and has at least one timer. Its tree may be outside memory.
+    pub fn has_timers(&self, call: CallId) -> bool {
+        self.timed.contains(call)
+    }
+
     /// Returns the number of open calls with at least one timer.
     pub fn calls_with_timers(&self) -> usize {
         self.timed.len()

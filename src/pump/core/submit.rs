@@ -164,7 +164,7 @@ impl Core {
         let timed = |peer: &ListenerName| self.too_many_timed(|| Some(client), peer);
         if let Some((peer, timed)) = peers.iter().find_map(|peer| Some((peer, timed(peer)?))) {
             let text = format!(
-                "{timed} of your calls to {peer} wait for timers; send it again when some of them \
+                "{timed} of your calls to {peer} have timers; send it again when some of them \
                  have ended"
             );
             return Err((RefusalRule::Busy, text));

@@ -1,11 +1,12 @@
-//! Alarms of the pump, ordered by time. There may be a million timers, and many may be due at once.
-//! Each brings a thread tree back to memory and leads to a delivery, so they fire in small batches,
-//! and slowly while the pump has too many messages in flight.
+//! Alarms of the pump. There may be a million timers, and many may be due at once. Each brings a
+//! thread tree back to memory and leads to a delivery, so they fire in small batches, and slowly
+//! while the pump has too many messages in flight. Other alarms do not wait for them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::Time;
+use crate::ids::CallId;
 use crate::limits;
 use crate::pump::core::Alarm;
 
@@ -16,6 +17,8 @@ pub(super) struct AlarmQueue {
     /// Earliest time at which timers may fire. Later than the last batch of timers if the pump was
     /// full then.
     timers_from: Time,
+    /// Number of alarms of timers after the last removal of those of ended timers.
+    timers_kept: usize,
 }
 
 type AlarmHeap = BinaryHeap<Reverse<(Time, Alarm)>>;
@@ -25,6 +28,21 @@ impl AlarmQueue {
         let alarms =
             if matches!(alarm, Alarm::Timer { .. }) { &mut self.timers } else { &mut self.others };
         alarms.push(Reverse((at, alarm)));
+    }
+
+    /// Whether so many alarms of timers were set that those of ended timers should be removed.
+    pub fn has_grown(&self) -> bool {
+        self.timers.len() >= limits::TIMERS_PER_COMMIT_MAX.max(2 * self.timers_kept)
+    }
+
+    /// Removes the alarms of calls that have no timer any more. A timer that has ended keeps its alarm
+    /// until then, and may be due in a year.
+    pub fn remove_ended(&mut self, has_timers: impl Fn(CallId) -> bool) {
+        self.timers.retain(|Reverse((_, alarm))| match alarm {
+            Alarm::Timer { call, .. } => has_timers(*call),
+            _ => true,
+        });
+        self.timers_kept = self.timers.len();
     }
 
     /// Returns the time at which [`AlarmQueue::due`] will next return an alarm. The time may have
@@ -102,6 +120,16 @@ mod tests {
         assert_eq!(queue.due(DUE, false).len(), limits::TIMERS_PER_COMMIT_MAX);
         assert_eq!(queue.due(DUE, false).len(), 1);
         assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn alarms_of_ended_timers_are_removed_when_the_queue_has_doubled() {
+        let mut queue = queue();
+        assert!(queue.has_grown());
+        let live = CallId(MessageId(Uuid::from_u128(7)));
+        queue.remove_ended(|call| call == live);
+        assert!(!queue.has_grown());
+        assert_eq!(queue.due(DUE, false).len(), 2, "one timer, and the other alarm");
     }
 
     #[test]

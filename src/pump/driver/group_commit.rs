@@ -48,6 +48,10 @@ impl Pump {
             }
         }
 
+        if self.alarms.has_grown() {
+            self.alarms.remove_ended(|call| self.core.has_timers(call));
+        }
+
         let now = self.watch.now();
         let due = self.alarms.due(now, self.core.is_full());
         batch.extend(due.into_iter().map(|alarm| PumpCommand::Event(Event::Alarm(alarm))));
