@@ -227,7 +227,7 @@ impl CommitEncoder {
 
 /// Returns the epoch of the pump that wrote a message.
 pub fn epoch_of(message: &[u8]) -> Option<u32> {
-    known_head(message).ok().map(|(head, _)| head.epoch)
+    head(message).ok().map(|(head, _)| head.epoch)
 }
 
 /// Returns the version of a message's encoding, if this program does not read that version.

@@ -32,8 +32,19 @@ CREATE VIEW fact(position, tree, at, n, kind, value) AS
     FROM step s, json_each(s.body, '$.facts') f, json_each(f.value) v
   );
 
+-- `disposition` and `message` read the records themselves: SQLite would evaluate all of `fact` again
+-- for each of their columns.
 CREATE VIEW disposition(message, how, position) AS
-  SELECT value ->> '$.message', value ->> '$.how', position FROM fact WHERE kind = 'disposed';
+  SELECT
+    coalesce(
+      f.value ->> '$.disposed.message',
+      (SELECT p.value ->> '$.accepted.id' FROM json_each(s.body, '$.facts') p
+        WHERE p.key < f.key AND p.value ->> '$.accepted' IS NOT NULL ORDER BY p.key DESC LIMIT 1),
+      s.body ->> '$.input.outcome.call'
+    ),
+    f.value ->> '$.disposed.how', s.position
+  FROM step s, json_each(s.body, '$.facts') f
+  WHERE f.value ->> '$.disposed' IS NOT NULL;
 
 CREATE VIEW refusal(position, time, sender, thread, rule, text, length, digest, head) AS
   SELECT position, strftime('%Y-%m-%dT%H:%M:%fZ', at / 1e6, 'unixepoch'),
@@ -45,29 +56,33 @@ CREATE VIEW refusal(position, time, sender, thread, rule, text, length, digest, 
 CREATE VIEW message(id, thread, seq, kind, sender, recipient, cause, call, time, name, payload,
     disposition, position) AS
   WITH ended AS MATERIALIZED (SELECT message, how FROM disposition)
-  SELECT m.id, m.thread, m.seq, m.kind, m.sender, m.recipient, m.cause, m.call, m.time, m.name,
+  SELECT m.id, m.thread, m.seq, m.kind, m.sender, m.recipient, m.cause,
+    CASE m.call WHEN 'cause' THEN m.cause WHEN 'input' THEN m.input_call ELSE m.call END,
+    m.time, m.name,
     cast(substr(m.payloads, m.start + 1, m.length) AS TEXT), ended.how, m.position
   FROM (
     SELECT s.position AS position, s.payloads AS payloads,
-      f.value ->> '$.id' AS id,
-      coalesce(f.value ->> '$.thread', s.tree) AS thread,
-      f.value ->> '$.seq' AS seq,
-      f.value ->> '$.kind' AS kind,
-      f.value ->> '$.from' AS sender,
-      f.value ->> '$.to' AS recipient,
-      f.value ->> '$.cause' AS cause,
+      f.value ->> '$.accepted.id' AS id,
+      coalesce(f.value ->> '$.accepted.thread', s.tree) AS thread,
+      f.value ->> '$.accepted.seq' AS seq,
+      f.value ->> '$.accepted.kind' AS kind,
+      f.value ->> '$.accepted.from' AS sender,
+      f.value ->> '$.accepted.to' AS recipient,
+      CASE f.value ->> '$.accepted.cause' WHEN 'input' THEN s.body ->> '$.input.outcome.call'
+        ELSE f.value ->> '$.accepted.cause' END AS cause,
+      s.body ->> '$.input.outcome.call' AS input_call,
       CASE
-        WHEN json_type(f.value, '$.call') IS NOT NULL THEN f.value ->> '$.call'
-        WHEN f.value ->> '$.kind' = 'call' THEN f.value ->> '$.id'
+        WHEN json_type(f.value, '$.accepted.call') IS NOT NULL THEN f.value ->> '$.accepted.call'
+        WHEN f.value ->> '$.accepted.kind' = 'call' THEN f.value ->> '$.accepted.id'
       END AS call,
-      strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(f.value ->> '$.time', s.time) / 1e6,
+      strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(f.value ->> '$.accepted.time', s.time) / 1e6,
         'unixepoch') AS time,
-      f.value ->> '$.name' AS name,
-      f.value ->> '$.length' AS length,
+      f.value ->> '$.accepted.name' AS name,
+      f.value ->> '$.accepted.length' AS length,
       (SELECT coalesce(sum(p.value ->> '$.accepted.length'), 0)
-        FROM json_each(s.body, '$.facts') p WHERE p.key < f.n) AS start
-    FROM fact f CROSS JOIN step s ON s.position = f.position
-    WHERE f.kind = 'accepted'
+        FROM json_each(s.body, '$.facts') p WHERE p.key < f.key) AS start
+    FROM step s, json_each(s.body, '$.facts') f
+    WHERE f.value ->> '$.accepted' IS NOT NULL
   ) m LEFT JOIN ended ON ended.message = m.id;
 
 CREATE VIEW thread(id, root, parent, opened, messages, in_flight, last) AS

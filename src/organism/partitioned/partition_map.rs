@@ -173,7 +173,14 @@ impl PartitionMap {
     }
 
     pub(super) fn put(&self, partition: u32, place: PartitionLocation) {
-        self.takeover_plan().arriving.remove(&partition);
+        let mut plan = self.takeover_plan();
+        plan.arriving.remove(&partition);
+        // A partition whose worker has ended cannot be taken over by this process.
+        if matches!(place, PartitionLocation::Broken(_)) {
+            plan.ready.remove(&partition);
+        }
+        drop(plan);
+
         if let Some(found) = self.all().get_mut(partition as usize) {
             *found = place;
         }

@@ -393,4 +393,6 @@ pub enum Effect {
         at: Time,
         alarm: Alarm,
     },
+    /// Sets many alarms: a start sets those of all timers, of which there may be a million.
+    Alarms(Vec<(Time, Alarm)>),
 }

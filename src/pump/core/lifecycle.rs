@@ -115,10 +115,7 @@ impl Core {
         self.set_thread_alarms(step, roots);
         let trees = roots.iter().filter_map(|root| self.state.trees.get(root));
         let timers = trees.flat_map(|tree| tree.timers.iter());
-        for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
-            let alarm = Alarm::Timer { timer: *timer, call: set.call };
-            step.effect(Effect::Alarm { at: set.fires_at, alarm });
-        }
+        step.set_timer_alarms(timers.filter(|_| !mutant("forget-a-timer")));
     }
 
     /// Resumes a call on which no listener works.

@@ -221,10 +221,7 @@ impl Core {
         let is_freed: HashSet<_> = freed.iter().collect();
         timers.retain(|(_, set)| is_freed.contains(&set.call));
         timers.sort_by_key(|(timer, set)| (set.fires_at, **timer));
-        for (timer, set) in timers {
-            let alarm = Alarm::Timer { timer: *timer, call: set.call };
-            step.effect(Effect::Alarm { at: set.fires_at, alarm });
-        }
+        step.set_timer_alarms(timers.into_iter());
     }
 
     /// Returns the trees in memory that may have calls which `target` covers.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::Core;
-use super::event::Effect;
+use super::event::{Alarm, Effect};
 use super::message::NewMessage;
 use crate::clock::Time;
 use crate::envelope::{Disposition, Message, Refusal};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::mutant::mutant;
 use crate::system::CorePayload;
-use crate::thread::{Decision, Fact, Input, Record, Verdict};
+use crate::thread::{Decision, Fact, Input, Record, Timer, Verdict};
 
 /// Result of processing one event.
 #[derive(Debug)]
@@ -97,6 +97,20 @@ impl Step {
 
     pub(super) fn effect(&mut self, effect: Effect) {
         self.effects.push(effect);
+    }
+
+    /// Sets the alarms of timers that are already set, all in one effect: there may be a million.
+    pub(super) fn set_timer_alarms<'t>(
+        &mut self,
+        timers: impl Iterator<Item = (&'t TimerId, &'t Timer)>,
+    ) {
+        let alarm = |(timer, set): (&TimerId, &Timer)| {
+            (set.fires_at, Alarm::Timer { timer: *timer, call: set.call })
+        };
+        let alarms: Vec<_> = timers.map(alarm).collect();
+        if !alarms.is_empty() {
+            self.effect(Effect::Alarms(alarms));
+        }
     }
 }
 

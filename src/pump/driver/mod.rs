@@ -479,6 +479,9 @@ impl Pump {
                 self.waiters.answer_reservation(call, attempt, answer);
             }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
+            Effect::Alarms(alarms) => {
+                alarms.into_iter().for_each(|(at, alarm)| self.alarms.set(at, alarm));
+            }
         }
     }
 }

@@ -289,6 +289,7 @@ impl Stage {
                 Effect::Withdraw { .. }
                 | Effect::Receipt { .. }
                 | Effect::Alarm { .. }
+                | Effect::Alarms(_)
                 | Effect::Held { .. }
                 | Effect::CountBusy { .. }
                 | Effect::Reserved { .. }

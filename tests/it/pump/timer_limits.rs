@@ -116,6 +116,38 @@ fn messages_beyond_those_that_a_waiting_call_may_keep_count_as_in_flight() {
     assert_eq!(world.core.waiting_messages(), limits::WAITING_MESSAGES_PER_CALL_MAX);
 }
 
+/// Plays an agent that spawns a thread with these attributes and waits for it, and the listener that
+/// waits for a timer there. Before, the agent uses `before`.
+fn spawn_waiting(world: &mut World, attributes: &str, before: &[String]) {
+    world.open("desk", &word("plan", "p"));
+    let attributes = format!("suggested_sub_id=\"a\" {attributes}");
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    let spawn = core("spawn-thread", &attributes, &inner);
+    world.play("thinker", &[before, &[spawn, wait("all")]].concat());
+    world.play("sleeper", &[timer("PT5S"), wait("all")]);
+}
+
+#[test]
+fn messages_of_a_tree_with_a_time_limit_count_as_in_flight() {
+    for (attributes, waiting) in [("", 4), ("timeout=\"PT10M\"", 0)] {
+        let mut world = world();
+        spawn_waiting(&mut world, attributes, &[]);
+        assert_eq!(world.core.state().in_flight, 4);
+        assert_eq!(world.core.waiting_messages(), waiting, "{attributes}");
+    }
+}
+
+/// Only the number of calls that are held or have a timer is bounded.
+#[test]
+fn calls_without_timers_leave_out_no_messages() {
+    let mut world = world();
+    let unknown = core("cancel-timer", &format!("timer_id=\"{}\"", Uuid::from_u128(7)), "");
+    let errors = vec![unknown; limits::WAITING_MESSAGES_PER_CALL_MAX - 2];
+    spawn_waiting(&mut world, "", &errors);
+    assert_eq!(world.core.state().in_flight, limits::WAITING_MESSAGES_PER_CALL_MAX + 2);
+    assert_eq!(world.core.waiting_messages(), limits::WAITING_MESSAGES_PER_CALL_MAX);
+}
+
 fn look(world: &mut World, who: &str) -> Receipt {
     world.submit_to(who, Target::New { suggested: None }, None, &word("look", "q"))
 }
@@ -188,6 +220,7 @@ impl PlainCore {
             match effect {
                 Effect::Deliver(delivery) => self.deliveries.push(delivery),
                 Effect::Alarm { alarm: Alarm::Timer { .. }, .. } => self.timer_alarms += 1,
+                Effect::Alarms(alarms) => self.timer_alarms += alarms.len(),
                 Effect::Receipt { receipt, .. } => {
                     is_accepted = matches!(receipt, Receipt::Accepted { .. });
                 }

@@ -392,6 +392,7 @@ impl World {
                 Effect::CountBusy { client } => self.busy.push(client),
                 Effect::Held { .. } => {}
                 Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
+                Effect::Alarms(alarms) => self.alarms.extend(alarms),
             }
         }
         if let Some(record) = step.into_record() {

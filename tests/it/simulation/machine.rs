@@ -238,9 +238,13 @@ impl Machine {
         if dead {
             effects.truncate(dice.below(effects.len()));
         }
-        effects.retain(|effect| match effect {
+        effects.retain_mut(|effect| match effect {
             Effect::Alarm { at, alarm } => {
                 self.alarms.push((*at, *alarm));
+                false
+            }
+            Effect::Alarms(alarms) => {
+                self.alarms.append(alarms);
                 false
             }
             _ => true,

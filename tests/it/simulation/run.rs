@@ -328,7 +328,10 @@ impl Simulation {
                 Effect::Reserved { call, attempt, answer } => {
                     self.may_request(call, attempt, answer);
                 }
-                Effect::Alarm { .. } | Effect::Held { .. } | Effect::CountBusy { .. } => {}
+                Effect::Alarm { .. }
+                | Effect::Alarms(_)
+                | Effect::Held { .. }
+                | Effect::CountBusy { .. } => {}
             }
         }
     }
