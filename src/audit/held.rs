@@ -145,7 +145,7 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 /// Returns all held calls, oldest first. Reads only the trees that have held calls according to the
 /// index, and in each tree only the records since its first held call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
-    held_in_trees(index, index.waiting_trees()?)
+    held_in_trees(index, &index.waiting_trees()?)
 }
 
 /// Returns the calls among `calls` that are held, oldest first. Reads only the trees of these
@@ -160,7 +160,7 @@ pub fn held_of(
         *known = call.position.min(*known);
     }
     let trees = first.into_iter().map(|(root, first)| WaitingTree { root: root.clone(), first });
-    let mut held = held_in_trees(index, trees.collect())?;
+    let mut held = held_in_trees(index, &trees.collect::<Vec<_>>())?;
     let wanted: HashSet<MessageId> = calls.iter().map(|call| call.message).collect();
     held.retain(|call| wanted.contains(&call.message));
     Ok(held)
@@ -171,25 +171,34 @@ const TREES_PER_VIEW: usize = 256;
 
 fn held_in_trees(
     index: &IndexReader,
-    trees: Vec<WaitingTree>,
+    trees: &[WaitingTree],
 ) -> Result<Vec<HeldCall>, index::Error> {
-    let journal = index.journal();
+    let shares =
+        index.read_in_shares(trees, |index, trees| held_in_share(index.journal(), trees))?;
+    let mut held: Vec<_> = shares.into_iter().flatten().collect();
+    HeldCall::sort(&mut held);
+    Ok(held)
+}
+
+/// Returns the held calls of these trees.
+fn held_in_share(
+    journal: &JournalReader,
+    trees: &[WaitingTree],
+) -> Result<Vec<HeldCall>, index::Error> {
     let mut open = OpenCalls::default();
-    let mut view = None;
-    for (n, WaitingTree { root, first }) in trees.into_iter().enumerate() {
-        if n.is_multiple_of(TREES_PER_VIEW) {
-            // Each view costs locks, but a long one holds back the write-ahead log.
-            drop(view.take());
-            view = journal.view()?;
+    for trees in trees.chunks(TREES_PER_VIEW) {
+        // Each view costs locks, but a long one holds back the write-ahead log.
+        let _view = journal.view()?;
+        for WaitingTree { root, first } in trees {
+            let Some(head) = journal.head(root)? else { continue };
+            let mut records = Vec::new();
+            journal.walk_back(head, |walked| {
+                let is_first = walked.record().position <= *first;
+                records.push(walked.with_payloads()?);
+                Ok(if is_first { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+            records.iter().rev().for_each(|sealed| open.take(&sealed.record));
         }
-        let Some(head) = journal.head(&root)? else { continue };
-        let mut records = Vec::new();
-        journal.walk_back(head, |walked| {
-            let is_first = walked.record().position <= first;
-            records.push(walked.with_payloads()?);
-            Ok(if is_first { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        records.iter().rev().for_each(|sealed| open.take(&sealed.record));
     }
     Ok(open.held())
 }

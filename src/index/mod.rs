@@ -33,6 +33,7 @@ mod reader;
 mod reader_pool;
 mod retryable;
 mod search;
+mod shares;
 mod sql;
 mod thread_pages;
 mod threads;

@@ -72,9 +72,33 @@ impl IndexReader {
         &self.db
     }
 
+    /// Returns what another thread needs to open a reader of the same index.
+    pub(super) fn source(&self) -> ReaderSource {
+        ReaderSource {
+            path: self.path.clone(),
+            data: self.journal.data().to_owned(),
+            last: self.last,
+        }
+    }
+
     /// Maps an error of SQLite in a query to an error of this index.
     pub fn failed(&self, error: rusqlite::Error) -> Error {
         failed(&self.path)(error)
+    }
+}
+
+/// The files of an index and of its journal.
+pub(super) struct ReaderSource {
+    path: PathBuf,
+    data: PathBuf,
+    last: Position,
+}
+
+impl ReaderSource {
+    /// Opens a reader of the index as it is, without bringing it up to date.
+    pub(super) fn open(&self) -> Result<IndexReader, Error> {
+        let journal = JournalReader::open(&self.data)?;
+        finish(connect(&self.path)?, journal, self.last, self.path.clone())
     }
 }
 

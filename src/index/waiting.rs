@@ -1,5 +1,7 @@
 //! Finds the calls that wait for a person, and their trees.
 
+use std::collections::BTreeMap;
+
 use rusqlite::Row;
 
 use crate::clock::Time;
@@ -118,23 +120,32 @@ impl IndexReader {
 
     /// Returns the trees in which calls wait for an approval or an answer.
     pub fn waiting_trees(&self) -> Result<Vec<WaitingTree>, Error> {
-        let sql = "SELECT r.id, min(m.position) FROM hold_row h INDEXED BY hold_open \
-                   CROSS JOIN message_row m ON m.n = h.call \
-                   CROSS JOIN thread_row t ON t.n = m.thread \
-                   CROSS JOIN thread_row r ON r.n = t.tree \
-                   WHERE h.ended IS NULL GROUP BY r.n";
-        let found = || -> rusqlite::Result<Vec<(String, u64)>> {
-            let mut query = self.connection().prepare(sql)?;
-            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
-        };
-        let found = found().map_err(|error| self.failed(error))?;
+        let open = "SELECT call FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
+        let calls: Vec<i64> = self.rows(open, &[], |row| row.get(0))?;
+        let placed = self.read_in_shares(&calls, Self::trees_of)?;
 
-        let tree = |(root, first): (String, u64)| {
-            let root = ThreadId::parse(&root).map_err(|_| self.failed(wrong_thread()))?;
-            Ok(WaitingTree { root, first: Position(first) })
-        };
-        found.into_iter().map(tree).collect()
+        let mut trees: BTreeMap<ThreadId, Position> = BTreeMap::new();
+        for WaitingTree { root, first } in placed.into_iter().flatten() {
+            let known = trees.entry(root).or_insert(first);
+            *known = first.min(*known);
+        }
+        Ok(trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect())
+    }
+
+    /// Returns the tree and the position of each call.
+    fn trees_of(&self, calls: &[i64]) -> Result<Vec<WaitingTree>, Error> {
+        let sql = "SELECT r.id, m.position FROM message_row m \
+                   CROSS JOIN thread_row t ON t.n = m.thread \
+                   CROSS JOIN thread_row r ON r.n = t.tree WHERE m.n = ?1";
+        let mut trees = Vec::new();
+        for call in calls {
+            trees.extend(self.rows(sql, &[call], |row| {
+                let root: String = row.get(0)?;
+                let root = ThreadId::parse(&root).map_err(|_| wrong_thread())?;
+                Ok(WaitingTree { root, first: Position(row.get(1)?) })
+            })?);
+        }
+        Ok(trees)
     }
 }
 

@@ -53,10 +53,11 @@ pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
 fn held_calls_found_with_the_index_are_those_of_the_journal() {
     let mut script = Script::default();
     let mut records = research(&mut script, "sess-abcdefgh");
-    records.extend(waiting(&mut script, 60));
+    // As many as several threads read.
+    records.extend(waiting(&mut script, 300));
     let place = Place::with(&mut records);
     let held = audit::held(&place.reader()).unwrap();
-    assert_eq!(held.len(), 30);
+    assert_eq!(held.len(), 150);
     assert!(held.iter().all(|call| call.why.as_deref() == Some("large")));
     assert_eq!(indexed(&place), held);
 
