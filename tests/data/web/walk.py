@@ -1,8 +1,9 @@
 """Opens the pages of web views in a real Chromium, as a person with a browser does.
 
 Reads a JSON object from standard input: `chromium` (the program), `pictures` (a directory for
-screenshots) and `views`, a list with `name` and `address` (with its token) of each view. Writes a
-line for each fault, and ends with exit code 1 if there is one. The last line counts what was seen.
+screenshots), `all_widths` (whether each page is pictured in all widths and schemes, in place of those
+that are checked) and `views`, a list with `name` and `address` (with its token) of each view. Writes
+a line for each fault, and ends with exit code 1 if there is one. The last line counts what was seen.
 """
 
 import json
@@ -28,6 +29,8 @@ LOW_BUTTONS = """() => Array.from(document.querySelectorAll(".buttons .button, .
     .filter((button) => button.checkVisibility() && button.getBoundingClientRect().height < 44)
     .map((button) => button.textContent)"""
 WIDTHS = {"phone": 390, "laptop": 1280, "wide": 1920}
+# The color schemes and widths in which axe looks at a page.
+CHECKED = (("light", "phone"), ("dark", "laptop"))
 # Pages of one kind that are opened in one view.
 PAGES_OF_KIND = 2
 # The page that asks for the token has this status, and Chromium writes it to the console.
@@ -40,9 +43,10 @@ PICTURED = ("/threads/ID?view=sequence", "/threads/ID?view=timeline", "/compare?
 class Walk:
     """One browser, and what was seen with it."""
 
-    def __init__(self, browser, pictures):
+    def __init__(self, browser, pictures, all_widths=False):
         self.browser = browser
         self.pictures = pathlib.Path(pictures)
+        self.all_widths = all_widths
         self.faults = []
         self.opened = 0
         self.checked = 0
@@ -109,15 +113,15 @@ class Walk:
         self.expect(wide <= 0, f"{where}: the page is {wide} px wider than its window")
 
     def picture(self, page, name):
-        """Screenshots at three widths, light and dark, with a check of each."""
-        for scheme in ("light", "dark"):
+        """Screenshots on a phone and on a laptop, one light and one dark, with a check of each."""
+        every = [(scheme, width) for scheme in ("light", "dark") for width in WIDTHS]
+        for scheme, width in every if self.all_widths else CHECKED:
             page.emulate_media(color_scheme=scheme)
-            for width, pixels in WIDTHS.items():
-                page.set_viewport_size({"width": pixels, "height": 900})
-                page.screenshot(path=self.pictures / f"{name}-{width}-{scheme}.png")
-                self.taken += 1
-                if (scheme, width) in (("dark", "laptop"), ("light", "phone")):
-                    self.check(page, f"{name}, {width}, {scheme}")
+            page.set_viewport_size({"width": WIDTHS[width], "height": 900})
+            page.screenshot(path=self.pictures / f"{name}-{width}-{scheme}.png")
+            self.taken += 1
+            if (scheme, width) in CHECKED:
+                self.check(page, f"{name}, {width}, {scheme}")
         page.emulate_media(color_scheme="light")
         page.set_viewport_size({"width": 1280, "height": 900})
 
@@ -334,7 +338,7 @@ def main():
     order = json.load(sys.stdin)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=order["chromium"])
-        walk = Walk(browser, order["pictures"])
+        walk = Walk(browser, order["pictures"], order["all_widths"])
         pictured = set()
         for view in order["views"]:
             walk_view(walk, view, pictured)

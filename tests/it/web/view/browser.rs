@@ -2,8 +2,9 @@
 //! pointer, with the keyboard alone, and with the script off. `tests/data/web/walk.py` drives the
 //! browser.
 //!
-//! The screenshots stay in `target/browser-pictures`. If no Chromium is found, the test reports
-//! this; with `ORGANISM_TORTURE=1`, it fails.
+//! The screenshots stay in `target/browser-pictures`: one on a phone and one on a laptop, or with
+//! `ORGANISM_PICTURES=all` six of each page. If no Chromium is found, the test reports this; with
+//! `ORGANISM_TORTURE=1`, it fails.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -102,6 +103,7 @@ fn a_browser_opens_every_page_and_walks_from_a_thread_to_a_prompt() {
     );
     let order = json!({
         "chromium": chromium, "pictures": pictures, "views": views.collect::<Vec<_>>(),
+        "all_widths": std::env::var_os("ORGANISM_PICTURES").is_some_and(|which| which == "all"),
     });
     let walked = walk(&order.to_string());
     assert_eq!(walked.code, Some(0), "{}\n{}", walked.out, walked.err);
