@@ -9,7 +9,7 @@ mod records;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use journals::stored_journals;
+pub use journals::{compared_journals, stored_journals};
 
 /// The name of each variant of an enum; a `match` ensures that the list is complete.
 macro_rules! variants {

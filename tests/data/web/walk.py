@@ -166,12 +166,12 @@ def walk_all_pages(walk, view, pictured):
             if link and link not in known:
                 known.add(link)
                 waiting.append(link)
-        if seen[kind] == 1:
-            walk.check(page, f"{view['name']} {path}")
         if kind not in pictured and ("?" not in kind or kind in PICTURED):
             pictured.add(kind)
             name = re.sub(r"[/?&=]", "-", view["name"] + kind)
             walk.picture(page, name)
+        elif seen[kind] == 1:
+            walk.check(page, f"{view['name']} {path}")
     page.context.close()
     return seen
 

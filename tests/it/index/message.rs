@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use organism::envelope::MessageKind;
 use organism::ids::{MessageId, Position};
-use organism::index::IndexReader;
+use organism::index::{IndexReader, MessageSelector};
 use organism::journal::sqlite::DATABASE;
 use organism::limits;
 use organism::thread::{Fact, Record};
@@ -246,18 +246,22 @@ fn a_redacted_payload_is_stated() {
     assert!(error.contains("was redacted") && error.contains(digest.as_str().unwrap()), "{error}");
 }
 
-/// Every message of every stored journal can be shown, and none of its causes is recorded after it.
+/// Every message of stored journals of each generation can be shown, and none of its causes is
+/// recorded after it.
 #[test]
 fn each_message_of_journals_of_every_generation_is_shown() {
     let mut messages = 0;
-    for (journal, place) in crate::fixtures::stored_journals() {
+    for (journal, place) in crate::fixtures::compared_journals() {
         let ids = rows(&place.data(), "SELECT id FROM message");
-        for id in &ids {
-            let prefix = organism::index::MessageSelector::parse(id).unwrap();
-            let found = super::with_index(&place.data(), &mut |reader| {
+        let reports = with_index(&place.data(), &mut |reader| {
+            let report = |id: &String| {
+                let prefix = MessageSelector::parse(id).unwrap();
                 organism::audit::message_report(reader, &prefix, 20)
-            });
-            let organism::audit::FoundMessage::One(report) = found.unwrap() else {
+            };
+            ids.iter().map(report).collect::<Result<Vec<_>, _>>()
+        });
+        for (id, found) in ids.iter().zip(reports.unwrap()) {
+            let organism::audit::FoundMessage::One(report) = found else {
                 panic!("{journal}: {id} is not found");
             };
             assert_eq!(report.message.id.to_string(), *id);

@@ -6,7 +6,7 @@ use organism::envelope::MessageKind;
 use serde_json::Value as Json;
 
 use super::{organism, rows, text};
-use crate::fixtures::stored_journals;
+use crate::fixtures::compared_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, thread};
 
@@ -86,7 +86,7 @@ fn turns_are_summed_by_agent_and_model() {
 #[test]
 fn the_groups_equal_those_of_sql_on_the_rows() {
     let mut compared = 0;
-    for (journal, place) in stored_journals() {
+    for (journal, place) in compared_journals() {
         let data = place.data();
         let expected = rows(
             &data,

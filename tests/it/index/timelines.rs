@@ -13,7 +13,7 @@ use organism::thread::{
 
 use super::rows::priced_turn;
 use super::{organism, rows, text, with_index};
-use crate::fixtures::stored_journals;
+use crate::fixtures::compared_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, name, research, thread};
 
@@ -122,7 +122,7 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
     let mut cut = 0;
 
-    for (journal, place) in written.into_iter().chain(stored_journals()) {
+    for (journal, place) in written.into_iter().chain(compared_journals()) {
         let reader = place.reader();
         for id in rows(&place.data(), "SELECT id FROM thread") {
             let thread = ThreadId::parse(&id).unwrap();
@@ -178,7 +178,7 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
     let mut pages = 0;
 
-    for (journal, place) in written.into_iter().chain(stored_journals()) {
+    for (journal, place) in written.into_iter().chain(compared_journals()) {
         let reader = place.reader();
         for id in rows(&place.data(), "SELECT id FROM thread") {
             let thread = ThreadId::parse(&id).unwrap();
