@@ -493,10 +493,15 @@ pub const COMPARED_PROMPTS_MAX: usize = 100;
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
+/// Number of places that a query reads before it may start threads for the other places.
+pub const SHARE_ITEMS_FIRST: usize = 32;
+/// Time for the first places of a query, after which threads read the other places. From the page
+/// cache, they take a third of this time.
+pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum threads that read the places of one query at once.
 pub const SHARES_MAX: usize = 8;
-/// Minimum places that a thread reads, because opening a reader takes as long as some dozens of them.
-pub const SHARE_ITEMS_MIN: usize = 64;
+/// Minimum places for each thread, because to open its reader takes as long as to read some of them.
+pub const SHARE_ITEMS_MIN: usize = 50;
 /// Time for which the index follower collects records of a journal for one commit of the index.
 pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
 /// Time for which the index follower keeps the lock of the index after it has caught up.

@@ -145,7 +145,11 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 /// Returns all held calls, oldest first. Reads only the trees that have held calls according to the
 /// index, and in each tree only the records since its first held call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
-    held_in_trees(index, &index.waiting_trees()?)
+    let calls = index.waiting_calls()?;
+    let read = |index: &IndexReader, calls: &[i64]| {
+        held_in_trees(index.journal(), &index.trees_of(calls)?)
+    };
+    Ok(in_order(index.read_in_shares(&calls, limits::SHARE_PATIENCE, read)?))
 }
 
 /// Returns the calls among `calls` that are held, oldest first. Reads only the trees of these
@@ -160,7 +164,9 @@ pub fn held_of(
         *known = call.position.min(*known);
     }
     let trees = first.into_iter().map(|(root, first)| WaitingTree { root: root.clone(), first });
-    let mut held = held_in_trees(index, &trees.collect::<Vec<_>>())?;
+    let trees: Vec<_> = trees.collect();
+    let read = |index: &IndexReader, trees: &[_]| held_in_trees(index.journal(), trees);
+    let mut held = in_order(index.read_in_shares(&trees, limits::SHARE_PATIENCE, read)?);
     let wanted: HashSet<MessageId> = calls.iter().map(|call| call.message).collect();
     held.retain(|call| wanted.contains(&call.message));
     Ok(held)
@@ -169,19 +175,16 @@ pub fn held_of(
 /// Number of trees that are read in one view of the journal.
 const TREES_PER_VIEW: usize = 256;
 
-fn held_in_trees(
-    index: &IndexReader,
-    trees: &[WaitingTree],
-) -> Result<Vec<HeldCall>, index::Error> {
-    let shares =
-        index.read_in_shares(trees, |index, trees| held_in_share(index.journal(), trees))?;
+/// Merges what several readers have found. Two readers may have read the same tree.
+fn in_order(shares: Vec<Vec<HeldCall>>) -> Vec<HeldCall> {
     let mut held: Vec<_> = shares.into_iter().flatten().collect();
     HeldCall::sort(&mut held);
-    Ok(held)
+    held.dedup_by_key(|call| call.message);
+    held
 }
 
 /// Returns the held calls of these trees.
-fn held_in_share(
+fn held_in_trees(
     journal: &JournalReader,
     trees: &[WaitingTree],
 ) -> Result<Vec<HeldCall>, index::Error> {

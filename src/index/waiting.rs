@@ -118,34 +118,30 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the trees in which calls wait for an approval or an answer.
-    pub fn waiting_trees(&self) -> Result<Vec<WaitingTree>, Error> {
-        let open = "SELECT call FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
-        let calls: Vec<i64> = self.rows(open, &[], |row| row.get(0))?;
-        let placed = self.read_in_shares(&calls, Self::trees_of)?;
-
-        let mut trees: BTreeMap<ThreadId, Position> = BTreeMap::new();
-        for WaitingTree { root, first } in placed.into_iter().flatten() {
-            let known = trees.entry(root).or_insert(first);
-            *known = first.min(*known);
-        }
-        Ok(trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect())
+    /// Returns the numbers of the calls that wait for an approval or an answer.
+    pub fn waiting_calls(&self) -> Result<Vec<i64>, Error> {
+        let sql = "SELECT call FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
+        self.rows(sql, &[], |row| row.get(0))
     }
 
-    /// Returns the tree and the position of each call.
-    fn trees_of(&self, calls: &[i64]) -> Result<Vec<WaitingTree>, Error> {
+    /// Returns the trees of these calls, each with the first of its calls among them.
+    pub fn trees_of(&self, calls: &[i64]) -> Result<Vec<WaitingTree>, Error> {
         let sql = "SELECT r.id, m.position FROM message_row m \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree WHERE m.n = ?1";
-        let mut trees = Vec::new();
+        let mut trees: BTreeMap<ThreadId, Position> = BTreeMap::new();
         for call in calls {
-            trees.extend(self.rows(sql, &[call], |row| {
-                let root: String = row.get(0)?;
-                let root = ThreadId::parse(&root).map_err(|_| wrong_thread())?;
-                Ok(WaitingTree { root, first: Position(row.get(1)?) })
-            })?);
+            let found = self.rows(sql, &[call], |row| {
+                let root =
+                    ThreadId::parse(&row.get::<_, String>(0)?).map_err(|_| wrong_thread())?;
+                Ok((root, Position(row.get(1)?)))
+            })?;
+            for (root, position) in found {
+                let first = trees.entry(root).or_insert(position);
+                *first = position.min(*first);
+            }
         }
-        Ok(trees)
+        Ok(trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect())
     }
 }
 

@@ -1,5 +1,7 @@
 //! The held calls that are found with the index are the same as those in the whole journal.
 
+use std::time::Duration;
+
 use organism::audit::{self, HeldCall};
 use organism::clock::Time;
 use organism::envelope::MessageKind;
@@ -53,7 +55,7 @@ pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
 fn held_calls_found_with_the_index_are_those_of_the_journal() {
     let mut script = Script::default();
     let mut records = research(&mut script, "sess-abcdefgh");
-    // As many as several threads read.
+    // As many as are read in several shares.
     records.extend(waiting(&mut script, 300));
     let place = Place::with(&mut records);
     let held = audit::held(&place.reader()).unwrap();
@@ -68,6 +70,30 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
         found += held.len();
     }
     assert!(found > 0);
+}
+
+/// Shares that threads read at once are the items in their order, and each is read once.
+#[test]
+fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
+    let place = Place::with(&mut waiting(&mut Script::default(), 300));
+    let calls: Vec<i64> = with_index(&place.data(), &mut |index| index.waiting_calls()).unwrap();
+    let numbers: Vec<i64> = calls.iter().copied().cycle().take(1_000).collect();
+
+    for (patience, shares) in [(Duration::MAX, 2), (Duration::ZERO, 9)] {
+        let read = with_index(&place.data(), &mut |index| {
+            index.read_in_shares(&numbers, patience, |index, share| {
+                let positions = share.iter().map(|call| index.trees_of(&[*call]));
+                Ok((share.to_vec(), positions.collect::<Result<Vec<_>, _>>()?.concat()))
+            })
+        });
+        let read = read.unwrap();
+        assert_eq!(read.len(), shares);
+        let items: Vec<i64> = read.iter().flat_map(|(items, _)| items.clone()).collect();
+        assert_eq!(items, numbers);
+        let trees: Vec<_> = read.into_iter().flat_map(|(_, trees)| trees).collect();
+        assert_eq!(trees[..calls.len()], trees[calls.len()..2 * calls.len()]);
+        assert_eq!(trees.len(), numbers.len());
+    }
 }
 
 /// `organism approvals` lists every held call without a running organism, even if the index is
