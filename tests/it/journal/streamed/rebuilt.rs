@@ -5,6 +5,7 @@ use organism::clock::Time;
 use organism::ids::{Digest, Position};
 use organism::journal::{Error, Journal as _, checkpoint::CheckpointFile};
 use organism::limits;
+use serde_json::json;
 
 use super::Place;
 use crate::journal::script::{Script, research};
@@ -146,15 +147,34 @@ fn parts_that_their_pump_did_not_live_to_complete_count_for_nothing() {
     }
 }
 
+/// A message that a later version of the program has written.
+const LATER: &str = "{\"organism\":3,\"epoch\":1,\"part\":1,\"parts\":1}\n{\"step\":{}}\n\n";
+
+fn asks_for_an_upgrade(place: &Place) {
+    let refused = place.open().unwrap_err();
+    assert!(matches!(refused, Error::StreamVersion { version: 3, .. }), "{refused}");
+    assert!(refused.to_string().contains("upgrade this program"), "{refused}");
+}
+
 #[test]
 fn a_message_of_a_later_version_is_no_damage() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
     let place = Place::with(&mut records);
-    let later = "{\"organism\":3,\"epoch\":1,\"part\":1,\"parts\":1}\n{\"step\":{}}\n\n";
-    place.admin().publish(&place.options.subject(), later);
-    let refused = place.open().unwrap_err();
-    assert!(matches!(refused, Error::StreamVersion { version: 3, .. }), "{refused}");
-    assert!(refused.to_string().contains("upgrade this program"), "{refused}");
+    place.admin().publish(&place.options.subject(), LATER);
+    asks_for_an_upgrade(&place);
+}
+
+/// A host that joins reads the first message before all others, to learn whose stream it is.
+#[test]
+fn a_stream_that_begins_with_a_later_version_is_no_damage() {
+    let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
+    let admin = place.admin();
+    let stream = place.options.stream();
+    let config = admin.must(&format!("STREAM.INFO.{stream}"), &json!({}))["config"].clone();
+    admin.must(&format!("STREAM.DELETE.{stream}"), &json!({}));
+    admin.must(&format!("STREAM.CREATE.{stream}"), &config);
+    admin.publish(&place.options.subject(), LATER);
+    asks_for_an_upgrade(&place.elsewhere());
 }
 
 #[test]
