@@ -146,10 +146,8 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 /// index, and in each tree only the records since its first held call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     let calls = index.waiting_calls()?;
-    let read = |index: &IndexReader, calls: &[i64]| {
-        held_in_trees(index.journal(), &index.trees_of(calls)?)
-    };
-    Ok(in_order(index.read_in_shares(&calls, limits::SHARE_PATIENCE, read)?))
+    let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
+    held_in_all(index, placed.into_iter().flatten().map(|tree| (tree.root, tree.first)))
 }
 
 /// Returns the calls among `calls` that are held, oldest first. Reads only the trees of these
@@ -158,15 +156,7 @@ pub fn held_of(
     index: &IndexReader,
     calls: &[WaitingMessage],
 ) -> Result<Vec<HeldCall>, index::Error> {
-    let mut first: BTreeMap<&ThreadId, Position> = BTreeMap::new();
-    for call in calls {
-        let known = first.entry(&call.root).or_insert(call.position);
-        *known = call.position.min(*known);
-    }
-    let trees = first.into_iter().map(|(root, first)| WaitingTree { root: root.clone(), first });
-    let trees: Vec<_> = trees.collect();
-    let read = |index: &IndexReader, trees: &[_]| held_in_trees(index.journal(), trees);
-    let mut held = in_order(index.read_in_shares(&trees, limits::SHARE_PATIENCE, read)?);
+    let mut held = held_in_all(index, calls.iter().map(|call| (call.root.clone(), call.position)))?;
     let wanted: HashSet<MessageId> = calls.iter().map(|call| call.message).collect();
     held.retain(|call| wanted.contains(&call.message));
     Ok(held)
@@ -175,12 +165,25 @@ pub fn held_of(
 /// Number of trees that are read in one view of the journal.
 const TREES_PER_VIEW: usize = 256;
 
-/// Merges what several readers have found. Two readers may have read the same tree.
-fn in_order(shares: Vec<Vec<HeldCall>>) -> Vec<HeldCall> {
+/// Returns the held calls of the trees with these roots, oldest first. Reads each tree once, from the
+/// first position that is given for it.
+fn held_in_all(
+    index: &IndexReader,
+    calls: impl Iterator<Item = (ThreadId, Position)>,
+) -> Result<Vec<HeldCall>, index::Error> {
+    let mut trees: BTreeMap<ThreadId, Position> = BTreeMap::new();
+    for (root, position) in calls {
+        let first = trees.entry(root).or_insert(position);
+        *first = position.min(*first);
+    }
+    let trees: Vec<_> =
+        trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect();
+
+    let read = |index: &IndexReader, trees: &[_]| held_in_trees(index.journal(), trees);
+    let shares = index.read_in_shares(&trees, limits::SHARE_PATIENCE, read)?;
     let mut held: Vec<_> = shares.into_iter().flatten().collect();
     HeldCall::sort(&mut held);
-    held.dedup_by_key(|call| call.message);
-    held
+    Ok(held)
 }
 
 /// Returns the held calls of these trees.

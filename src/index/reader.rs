@@ -72,13 +72,16 @@ impl IndexReader {
         &self.db
     }
 
-    /// Returns what another thread needs to open a reader of the same index.
-    pub(super) fn source(&self) -> ReaderSource {
-        ReaderSource {
+    /// Returns what another thread needs to open a reader of the same index; `None` if the index is
+    /// temporary, so that only this reader has it.
+    pub(super) fn source(&self) -> Option<ReaderSource> {
+        let is_temporary = self.db.path().is_none_or(str::is_empty);
+        (!is_temporary).then(|| ReaderSource {
             path: self.path.clone(),
             data: self.journal.data().to_owned(),
+            files: self.files,
             last: self.last,
-        }
+        })
     }
 
     /// Maps an error of SQLite in a query to an error of this index.
@@ -91,14 +94,18 @@ impl IndexReader {
 pub(super) struct ReaderSource {
     path: PathBuf,
     data: PathBuf,
+    files: [Option<FileId>; 2],
     last: Position,
 }
 
 impl ReaderSource {
-    /// Opens a reader of the index as it is, without bringing it up to date.
-    pub(super) fn open(&self) -> Result<IndexReader, Error> {
-        let journal = JournalReader::open(&self.data)?;
-        finish(connect(&self.path)?, journal, self.last, self.path.clone())
+    /// Opens a reader of the index as it is, without bringing it up to date. Returns `None` if the
+    /// files are not those of the first reader any more, or cannot be opened.
+    pub(super) fn open(&self) -> Option<IndexReader> {
+        let journal = JournalReader::open(&self.data).ok()?;
+        let db = connect(&self.path).ok()?;
+        let reader = finish(db, journal, self.last, self.path.clone()).ok()?;
+        (reader.has_present_files() && reader.files == self.files).then_some(reader)
     }
 }
 

@@ -2,8 +2,10 @@
 //! page cache. The places of old calls stand far apart, and a disk serves several reads in the time
 //! of one.
 
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use super::reader::ReaderSource;
 use super::{Error, IndexReader};
 use crate::limits;
 
@@ -15,7 +17,7 @@ impl IndexReader {
     ///
     /// # Errors
     ///
-    /// Returns the first error of `read` or of opening a reader.
+    /// Returns the first error of `read`.
     pub fn read_in_shares<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -25,26 +27,41 @@ impl IndexReader {
         let (first, others) = items.split_at(limits::SHARE_ITEMS_FIRST.min(items.len()));
         let begun = Instant::now();
         let mut results = vec![read(self, first)?];
-        if others.is_empty() {
-            return Ok(results);
+        let is_fast = begun.elapsed() <= patience;
+        let source = self.source().filter(|_| !is_fast && others.len() > limits::SHARE_ITEMS_MIN);
+        match source {
+            Some(source) => results.extend(self.read_at_once(others, &source, &read)?),
+            None if others.is_empty() => {}
+            None => results.push(read(self, others)?),
         }
-        if begun.elapsed() <= patience {
-            results.push(read(self, others)?);
-            return Ok(results);
-        }
+        Ok(results)
+    }
 
-        let share = others.len().div_ceil(limits::SHARES_MAX).max(limits::SHARE_ITEMS_MIN);
-        let source = self.source();
-        let read = |items| read(&source.open()?, items);
-        let read = &read;
+    /// Reads shares of `items` with a thread for each. This reader reads the shares for which no
+    /// other reader can be had.
+    fn read_at_once<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        source: &ReaderSource,
+        read: &(impl Fn(&Self, &[T]) -> Result<R, Error> + Sync),
+    ) -> Result<Vec<R>, Error> {
+        let share = items.len().div_ceil(limits::SHARES_MAX).max(limits::SHARE_ITEMS_MIN);
+        let read_apart = |items| source.open().map(|reader| read(&reader, items));
+        let read_apart = &read_apart;
         std::thread::scope(|scope| {
-            let shares = others.chunks(share);
-            let shares: Vec<_> = shares.map(|items| scope.spawn(move || read(items))).collect();
-            for share in shares {
-                let result = share.join();
-                results.push(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
-            }
-            Ok(results)
+            let start = |items| {
+                let thread = Builder::new().spawn_scoped(scope, move || read_apart(items));
+                (items, thread.ok())
+            };
+            let shares: Vec<_> = items.chunks(share).map(start).collect();
+            let result = |(items, thread): (_, Option<ScopedJoinHandle<'_, _>>)| {
+                let apart = thread.and_then(|thread| match thread.join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                apart.unwrap_or_else(|| read(self, items))
+            };
+            shares.into_iter().map(result).collect()
         })
     }
 }

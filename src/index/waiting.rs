@@ -125,6 +125,10 @@ impl IndexReader {
     }
 
     /// Returns the trees of these calls, each with the first of its calls among them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of SQLite if the index does not have one of the calls.
     pub fn trees_of(&self, calls: &[i64]) -> Result<Vec<WaitingTree>, Error> {
         let sql = "SELECT r.id, m.position FROM message_row m \
                    CROSS JOIN thread_row t ON t.n = m.thread \
@@ -136,10 +140,11 @@ impl IndexReader {
                     ThreadId::parse(&row.get::<_, String>(0)?).map_err(|_| wrong_thread())?;
                 Ok((root, Position(row.get(1)?)))
             })?;
-            for (root, position) in found {
-                let first = trees.entry(root).or_insert(position);
-                *first = position.min(*first);
-            }
+            let Some((root, position)) = found.into_iter().next() else {
+                return Err(self.failed(rusqlite::Error::QueryReturnedNoRows));
+            };
+            let first = trees.entry(root).or_insert(position);
+            *first = position.min(*first);
         }
         Ok(trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect())
     }
