@@ -147,7 +147,7 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     let calls = index.waiting_calls()?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
-    held_in_all(index, placed.into_iter().flatten().map(|tree| (tree.root, tree.first)))
+    held_in_all(index, placed.into_iter().flatten())
 }
 
 /// Returns the calls among `calls` that are held, oldest first. Reads only the trees of these
@@ -156,7 +156,9 @@ pub fn held_of(
     index: &IndexReader,
     calls: &[WaitingMessage],
 ) -> Result<Vec<HeldCall>, index::Error> {
-    let mut held = held_in_all(index, calls.iter().map(|call| (call.root.clone(), call.position)))?;
+    let tree =
+        |call: &WaitingMessage| WaitingTree { root: call.root.clone(), first: call.position };
+    let mut held = held_in_all(index, calls.iter().map(tree))?;
     let wanted: HashSet<MessageId> = calls.iter().map(|call| call.message).collect();
     held.retain(|call| wanted.contains(&call.message));
     Ok(held)
@@ -165,16 +167,16 @@ pub fn held_of(
 /// Number of trees that are read in one view of the journal.
 const TREES_PER_VIEW: usize = 256;
 
-/// Returns the held calls of the trees with these roots, oldest first. Reads each tree once, from the
-/// first position that is given for it.
+/// Returns the held calls of these trees, oldest first. A tree may occur several times. It is read
+/// once, from the lowest position on.
 fn held_in_all(
     index: &IndexReader,
-    calls: impl Iterator<Item = (ThreadId, Position)>,
+    found: impl Iterator<Item = WaitingTree>,
 ) -> Result<Vec<HeldCall>, index::Error> {
     let mut trees: BTreeMap<ThreadId, Position> = BTreeMap::new();
-    for (root, position) in calls {
-        let first = trees.entry(root).or_insert(position);
-        *first = position.min(*first);
+    for WaitingTree { root, first } in found {
+        let lowest = trees.entry(root).or_insert(first);
+        *lowest = first.min(*lowest);
     }
     let trees: Vec<_> =
         trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect();

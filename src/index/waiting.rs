@@ -1,7 +1,5 @@
 //! Finds the calls that wait for a person, and their trees.
 
-use std::collections::BTreeMap;
-
 use rusqlite::Row;
 
 use crate::clock::Time;
@@ -124,7 +122,7 @@ impl IndexReader {
         self.rows(sql, &[], |row| row.get(0))
     }
 
-    /// Returns the trees of these calls, each with the first of its calls among them.
+    /// Returns the tree of each of these calls, with the position of the call.
     ///
     /// # Errors
     ///
@@ -133,20 +131,15 @@ impl IndexReader {
         let sql = "SELECT r.id, m.position FROM message_row m \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree WHERE m.n = ?1";
-        let mut trees: BTreeMap<ThreadId, Position> = BTreeMap::new();
-        for call in calls {
-            let found = self.rows(sql, &[call], |row| {
-                let root =
-                    ThreadId::parse(&row.get::<_, String>(0)?).map_err(|_| wrong_thread())?;
-                Ok((root, Position(row.get(1)?)))
-            })?;
-            let Some((root, position)) = found.into_iter().next() else {
-                return Err(self.failed(rusqlite::Error::QueryReturnedNoRows));
-            };
-            let first = trees.entry(root).or_insert(position);
-            *first = position.min(*first);
-        }
-        Ok(trees.into_iter().map(|(root, first)| WaitingTree { root, first }).collect())
+        let read = |row: &Row<'_>| {
+            let root = ThreadId::parse(&row.get::<_, String>(0)?).map_err(|_| wrong_thread())?;
+            Ok(WaitingTree { root, first: Position(row.get(1)?) })
+        };
+        let tree = |call: &i64| {
+            let missing = || self.failed(rusqlite::Error::QueryReturnedNoRows);
+            self.rows(sql, &[call], read)?.pop().ok_or_else(missing)
+        };
+        calls.iter().map(tree).collect()
     }
 }
 
