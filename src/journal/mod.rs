@@ -57,7 +57,7 @@ pub use redactions::RedactedRecords;
 pub use signers::CheckpointSigners;
 
 /// The journal format that this program writes.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// The oldest journal format that this program reads. A start that may write raises it to
 /// [`FORMAT`].

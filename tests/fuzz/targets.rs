@@ -149,7 +149,7 @@ impl Vault {
     pub fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus/journal");
-        let sound = ["sound.db", "sound-format-3.db"].map(|name| {
+        let sound = ["sound.db", "sound-format-3.db", "sound-format-4.db"].map(|name| {
             std::fs::copy(corpus.join(name), home.path().join(DATABASE)).unwrap();
             let hashes = records(home.path()).expect("the sound one can be read");
             assert!(hashes.len() > 5, "the sound journal has records");

@@ -3,8 +3,10 @@
 
 mod control;
 mod journals;
+mod omissions;
 mod recording;
 mod records;
+mod views;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -30,8 +30,9 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding of commits. Version 2 contains texts of records of journal format 3.
-const FORMAT: u32 = 2;
+/// Version of the encoding of commits. Version 2 contains texts of records of journal format 3, and
+/// version 3 those of format 4.
+const FORMAT: u32 = 3;
 
 /// The oldest version that this program reads.
 const OLDEST_FORMAT: u32 = 1;
@@ -379,6 +380,9 @@ mod tests {
     /// The same messages in version 1 of the encoding.
     const FIXTURE_1: &str = include_str!("../../../tests/data/fixtures/stream-1.txt");
 
+    /// The same messages in version 2 of the encoding.
+    const FIXTURE_2: &str = include_str!("../../../tests/data/fixtures/stream-2.txt");
+
     /// Returns messages that together contain every kind of line, each message with a description.
     fn messages() -> Vec<(&'static str, Vec<u8>)> {
         let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
@@ -431,7 +435,7 @@ mod tests {
     #[test]
     fn a_message_of_a_fixture_is_read() {
         let mut assembly = CommitAssembler::default();
-        for line in FIXTURE.lines().chain(FIXTURE_1.lines()) {
+        for line in [FIXTURE, FIXTURE_1, FIXTURE_2].into_iter().flat_map(str::lines) {
             let (name, message) = line.split_once('\t').unwrap();
             let message: String = serde_json::from_str(message).unwrap();
             let whole = assembly.take(message.as_bytes()).unwrap();

@@ -80,12 +80,17 @@ const VIEWS: &str = include_str!("views.sql");
 /// The views of a journal of format 2.
 const VIEWS_OF_FORMAT_2: &str = include_str!("views_of_format_2.sql");
 
+/// The views of a journal of format 3.
+const VIEWS_OF_FORMAT_3: &str = include_str!("views_of_format_3.sql");
+
 const DROP_VIEWS: &str = "DROP VIEW IF EXISTS thread; DROP VIEW IF EXISTS message; \
                           DROP VIEW IF EXISTS refusal; DROP VIEW IF EXISTS disposition; \
                           DROP VIEW IF EXISTS fact";
+
 /// Statement that adds the MAC column. New journals and tables of earlier versions get the column
 /// by the same statement, so that SQLite stores the same text for the table.
 const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
+
 /// Key in table `meta` under which a projection stores its position in its stream.
 const STREAM: &str = "stream";
 

@@ -398,8 +398,9 @@ impl JournalReader {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;
         ours.execute_batch(match format {
-            FORMAT => super::VIEWS,
-            _ => super::VIEWS_OF_FORMAT_2,
+            2 => super::VIEWS_OF_FORMAT_2,
+            3 => super::VIEWS_OF_FORMAT_3,
+            _ => super::VIEWS,
         })?;
         if has_mac {
             ours.execute_batch(super::MAC_COLUMN)?;

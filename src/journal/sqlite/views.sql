@@ -7,11 +7,12 @@ CREATE VIEW fact(position, tree, at, n, kind, value) AS
         json_replace(value, '$.call', input ->> '$.call')
       WHEN kind = 'accepted' AND value ->> '$.call' = 'cause' THEN
         json_replace(value, '$.call', value ->> '$.cause')
-      WHEN kind = 'disposed' AND value ->> '$.message' IS NULL THEN
-        json_insert(value, '$.message', coalesce(
-          (SELECT p.value ->> '$.accepted.id' FROM json_each(facts) p
-            WHERE p.key < n AND p.value ->> '$.accepted' IS NOT NULL ORDER BY p.key DESC LIMIT 1),
-          input ->> '$.call'))
+      -- `json_insert` keeps the value of a path that exists, also `null`.
+      WHEN kind = 'disposed' THEN
+        json_insert(value, '$.message', coalesce(latest, input ->> '$.call'),
+          '$.how', iif(latest IS NULL, 'handled', 'recorded'))
+      WHEN kind = 'call-closed' THEN
+        json_insert(value, '$.call', input ->> '$.call', '$.how', 'completed')
       WHEN kind = 'used' THEN
         json_patch(json_patch(
           iif(value ->> '$.call' IS NULL, json_object('call', input ->> '$.call',
@@ -23,8 +24,20 @@ CREATE VIEW fact(position, tree, at, n, kind, value) AS
     END
   FROM (
     SELECT s.position, s.tree, s.time AS at, s.body -> '$.input.outcome' AS input,
-      s.body -> '$.facts' AS facts, f.key AS n, v.key AS kind,
+      f.key AS n, v.key AS kind,
+      -- The message before a disposition.
+      CASE v.key WHEN 'disposed' THEN (SELECT p.value ->> '$.accepted.id'
+        FROM json_each(s.body, '$.facts') p
+        WHERE p.key < f.key AND p.value ->> '$.accepted' IS NOT NULL
+        ORDER BY p.key DESC LIMIT 1) END AS latest,
       CASE
+        WHEN v.key = 'accepted' AND v.value ->> '$.from' IS NULL THEN
+          json_insert(iif(v.value ->> '$.kind' = 'note', json_insert(v.value, '$.call', 'cause'),
+            v.value), '$.kind', 'call',
+            '$.from', iif(v.value ->> '$.kind' IN ('note', 'system'), 'core',
+              s.body ->> '$.input.outcome.listener'),
+            '$.to', s.body ->> '$.input.outcome.listener',
+            '$.cause', s.body ->> '$.input.outcome.call')
         WHEN v.key = 'accepted' AND v.value ->> '$.cause' = 'input' THEN
           json_replace(v.value, '$.cause', s.body ->> '$.input.outcome.call')
         ELSE v.value
@@ -42,7 +55,13 @@ CREATE VIEW disposition(message, how, position) AS
         WHERE p.key < f.key AND p.value ->> '$.accepted' IS NOT NULL ORDER BY p.key DESC LIMIT 1),
       s.body ->> '$.input.outcome.call'
     ),
-    f.value ->> '$.disposed.how', s.position
+    coalesce(
+      f.value ->> '$.disposed.how',
+      iif(EXISTS (SELECT 1 FROM json_each(s.body, '$.facts') p
+          WHERE p.key < f.key AND p.value ->> '$.accepted' IS NOT NULL),
+        'recorded', 'handled')
+    ),
+    s.position
   FROM step s, json_each(s.body, '$.facts') f
   WHERE f.value ->> '$.disposed' IS NOT NULL;
 
@@ -65,15 +84,25 @@ CREATE VIEW message(id, thread, seq, kind, sender, recipient, cause, call, time,
       f.value ->> '$.accepted.id' AS id,
       coalesce(f.value ->> '$.accepted.thread', s.tree) AS thread,
       f.value ->> '$.accepted.seq' AS seq,
-      f.value ->> '$.accepted.kind' AS kind,
-      f.value ->> '$.accepted.from' AS sender,
-      f.value ->> '$.accepted.to' AS recipient,
-      CASE f.value ->> '$.accepted.cause' WHEN 'input' THEN s.body ->> '$.input.outcome.call'
-        ELSE f.value ->> '$.accepted.cause' END AS cause,
+      coalesce(f.value ->> '$.accepted.kind', 'call') AS kind,
+      coalesce(f.value ->> '$.accepted.from',
+        iif(f.value ->> '$.accepted.kind' IN ('note', 'system'), 'core',
+          s.body ->> '$.input.outcome.listener')) AS sender,
+      coalesce(f.value ->> '$.accepted.to', s.body ->> '$.input.outcome.listener') AS recipient,
+      CASE
+        WHEN f.value ->> '$.accepted.cause' = 'input'
+          OR f.value ->> '$.accepted.from' IS NULL
+            AND json_type(f.value, '$.accepted.cause') IS NULL
+        THEN s.body ->> '$.input.outcome.call'
+        ELSE f.value ->> '$.accepted.cause'
+      END AS cause,
       s.body ->> '$.input.outcome.call' AS input_call,
       CASE
         WHEN json_type(f.value, '$.accepted.call') IS NOT NULL THEN f.value ->> '$.accepted.call'
-        WHEN f.value ->> '$.accepted.kind' = 'call' THEN f.value ->> '$.accepted.id'
+        WHEN coalesce(f.value ->> '$.accepted.kind', 'call') = 'call'
+          THEN f.value ->> '$.accepted.id'
+        WHEN f.value ->> '$.accepted.kind' = 'note' AND f.value ->> '$.accepted.from' IS NULL
+          THEN 'cause'
       END AS call,
       strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(f.value ->> '$.accepted.time', s.time) / 1e6,
         'unixepoch') AS time,

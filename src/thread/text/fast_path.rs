@@ -130,15 +130,15 @@ impl<'t> RecordText<'t> {
             return Some(Fact::OutcomeReceived { call: about.call, attempt: about.attempt });
         }
 
-        let fact = if self.skip("{\"disposed\":{\"") {
-            let message = if self.skip("message\":\"") {
-                let message = MessageId(self.uuid()?);
-                self.after(",\"")?;
-                message
+        let fact = if self.skip("{\"disposed\":{") {
+            let stated = self.maybe_uuid("\"message\":\"")?.map(MessageId);
+            let how = if stated.is_some() { ",\"how\":\"" } else { "\"how\":\"" };
+            let message = stated.or_else(|| reader.implied_message())?;
+            let how = if self.skip(how) {
+                self.one_of(&Disposition::ALL, Disposition::as_str)?
             } else {
-                reader.implied_message()?
+                reader.implied_disposition()
             };
-            let how = self.after("how\":\"")?.one_of(&Disposition::ALL, Disposition::as_str)?;
             Fact::Disposed { message, how }
         } else if self.skip("{\"accepted\":{\"id\":\"") {
             let form = self.accepted()?;
@@ -157,12 +157,9 @@ impl<'t> RecordText<'t> {
             let attempt = self.after("attempt\":\"")?.plain()?.parse().ok()?;
             Fact::HandedOver { call, attempt }
         } else {
-            let how = self.after("{\"call-closed\":{\"how\":\"")?.plain()?;
-            let call = reader.input_call()?;
-            match how {
-                "completed" => Fact::CallClosed { call, how: Closing::Completed },
-                _ => return None,
-            }
+            // A format 2 or 3 text states this manner of closing; later ones imply it.
+            self.after("{\"call-closed\":{")?.skip("\"how\":\"completed\"");
+            Fact::CallClosed { call: reader.input_call()?, how: Closing::Completed }
         };
 
         self.after("}}")?;
@@ -192,12 +189,12 @@ impl<'t> RecordText<'t> {
         let id = MessageId(self.uuid()?);
         Some(AcceptedForm {
             id,
-            kind: self.after(",\"kind\":\"")?.one_of(&MessageKind::ALL, MessageKind::as_str)?,
-            from: Cow::Borrowed(self.after(",\"from\":\"")?.plain()?),
-            to: Cow::Borrowed(self.after(",\"to\":\"")?.plain()?),
+            kind: self.maybe_kind()?,
+            from: self.maybe(",\"from\":\"")?,
+            to: self.maybe(",\"to\":\"")?,
             thread: self.maybe(",\"thread\":\"")?,
             seq: self.after(",\"seq\":")?.number()?,
-            cause: self.maybe_reference(",\"cause\":\"")?,
+            cause: self.maybe_reference(",\"cause\":\"")?.map(Some),
             call: self.maybe_reference(",\"call\":\"")?.map(Some),
             time: None,
             name: Cow::Borrowed(self.after(",\"name\":\"")?.plain()?),
@@ -225,6 +222,14 @@ impl<'t> RecordText<'t> {
             group: None,
             forward: false,
         }))
+    }
+
+    fn maybe_kind(&mut self) -> Option<Option<MessageKind>> {
+        if self.skip(",\"kind\":\"") {
+            self.one_of(&MessageKind::ALL, MessageKind::as_str).map(Some)
+        } else {
+            Some(None)
+        }
     }
 
     fn maybe(&mut self, token: &str) -> Option<Option<Cow<'t, str>>> {

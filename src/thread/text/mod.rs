@@ -6,6 +6,12 @@
 //! |---|---|
 //! | position, tree, previous record and its hash, time | stored beside the text, hashed with it |
 //! | a message's `thread`, `time` | the record's tree and time |
+//! | the `from` of a note or a system message by the core | `core` |
+//! | the `from` of another message by the listener of the outcome | the record's input |
+//! | … without `from`: a `to` that is that listener | the record's input |
+//! | … without `from`: the `kind`, if it is `call` | nothing |
+//! | … without `from`: a `cause` that is the call of the outcome | the input; `null` is no cause |
+//! | … without `from`: a note's `call` that is its `cause` | the note's `cause` |
 //! | a `call` message's own `call` | its `id` |
 //! | a `cause` that is the call of the input | `"input"` stands in its place |
 //! | a `call` that is the message's `cause`, or the call of the input | `"cause"` or `"input"` stands in its place |
@@ -15,13 +21,16 @@
 //! | the `call` and `agent` of `used`, its tokens and `money` | the record's input and its turn |
 //! | the `call` of `handed-over` | the `call` of the message before it |
 //! | the `message` of `disposed` | the message before it, or else the call of the input |
+//! | the `how` of `disposed` | `recorded` if a message stands before it, or else `handled` |
+//! | the `how` of `call-closed`, if it is `completed` | nothing |
 //! | the digest in a verdict | the fact to which the verdict refers by its index |
 //!
 //! A value is written if it differs from the value that the table gives. The text contains only the
 //! digest and the length of each payload.
 //!
-//! Journals of format 2 contain texts that write a `cause`, the `call` of a reply, and the values of
-//! the rows about `used`, `disposed` and turns in full. The reader reads both.
+//! Texts of format 3 state the `from`, `to`, `kind` and `cause` of each message, and each `how`.
+//! Texts of format 2 state in addition the `cause` and the `call` of a reply as ids, the `message` of
+//! `disposed`, and the values of the rows about `used` and turns. The reader reads all three formats.
 
 mod fast_path;
 mod names;

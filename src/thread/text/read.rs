@@ -9,12 +9,12 @@ use super::serde_form::{
     AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, InputForm, MessageReference,
     OpenerKind, OpeningForm, OutcomeReceivedForm, UsedForm, VerdictForm, other,
 };
-use super::write::AboutOutcome;
+use super::write::{AboutOutcome, implied_call, implied_disposition, is_by_core};
 use super::{InternedNames, fast_path};
 use crate::clock::Time;
-use crate::envelope::{Message, MessageKind, Payload, Turn};
-use crate::ids::{CallId, Digest, IdError, MessageId, ThreadId};
-use crate::thread::{Fact, Input, Opener, Opening, Verdict};
+use crate::envelope::{Disposition, Message, MessageKind, Payload, Turn};
+use crate::ids::{CallId, Digest, IdError, ListenerName, MessageId, ThreadId};
+use crate::thread::{Closing, Fact, Input, Opener, Opening, Verdict};
 
 /// Why a text is not a valid record.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,8 @@ pub enum UnreadableRecord {
     NoCall(&'static str),
     #[error("a `disposed` fact names no message")]
     NoMessage,
+    #[error("a message states no `{0}`, and its record does not imply it")]
+    NoField(&'static str),
     #[error("a `used` fact states no tokens")]
     NoSpending,
     #[error("a message refers to the `{0}`, and the record has none")]
@@ -167,10 +169,16 @@ impl RecordReader<'_> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
 
+    /// Returns the disposition of a `disposed` fact that states none.
+    pub(super) fn implied_disposition(&self) -> Disposition {
+        implied_disposition(self.latest)
+    }
+
     fn disposed(&self, form: &DisposedForm) -> Result<Fact, UnreadableRecord> {
         let message = form.message.or_else(|| self.implied_message());
         let message = message.ok_or(UnreadableRecord::NoMessage)?;
-        Ok(Fact::Disposed { message, how: form.how })
+        let how = form.how.unwrap_or_else(|| self.implied_disposition());
+        Ok(Fact::Disposed { message, how })
     }
 
     pub(super) fn used(&self, form: UsedForm) -> Result<Fact, UnreadableRecord> {
@@ -193,6 +201,13 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
+    /// Returns the listener of the record's input, which a message that states no `field` implies.
+    /// Fails if the input is not an outcome.
+    fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
+        let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
+        Ok(about.listener.clone())
+    }
+
     fn handed_over(&self, form: &HandedOver) -> Result<Fact, UnreadableRecord> {
         let call = form.call.or(self.latest_call).ok_or(UnreadableRecord::NoCall("handed-over"))?;
         Ok(Fact::HandedOver { call, attempt: form.attempt })
@@ -201,24 +216,39 @@ impl RecordReader<'_> {
     fn closed(&self, form: &ClosedForm) -> Result<Fact, UnreadableRecord> {
         let call = form.call.or_else(|| self.input_call());
         let call = call.ok_or(UnreadableRecord::NoCall("call-closed"))?;
-        Ok(Fact::CallClosed { call, how: form.how })
+        Ok(Fact::CallClosed { call, how: form.how.unwrap_or(Closing::Completed) })
     }
 
     pub(super) fn accepted(&mut self, form: AcceptedForm<'_>) -> Result<Fact, UnreadableRecord> {
         let thread = form.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
-        let own = (form.kind == MessageKind::Call).then_some(CallId(form.id));
-        let cause = form.cause.map(|cause| self.message(cause, None)).transpose()?;
+        let is_sender_implied = form.from.is_none();
+        let kind = form.kind.or(is_sender_implied.then_some(MessageKind::Call));
+        let kind = kind.ok_or(UnreadableRecord::NoField("kind"))?;
+        let from = match &form.from {
+            Some(from) => self.names.listener(from)?,
+            None if is_by_core(kind) => ListenerName::core(),
+            None => self.listener("from")?,
+        };
+        let to = match &form.to {
+            Some(to) => self.names.listener(to)?,
+            None => self.listener("to")?,
+        };
+
+        let cause = match form.cause {
+            None if is_sender_implied => self.input_call().map(|call| call.0),
+            cause => cause.flatten().map(|cause| self.message(cause, None)).transpose()?,
+        };
         let call = match form.call {
-            None => own,
+            None => implied_call(form.id, kind, cause, is_sender_implied),
             Some(None) => None,
             Some(Some(call)) => Some(CallId(self.message(call, cause)?)),
         };
 
         let message = Message {
             id: form.id,
-            kind: form.kind,
-            from: self.names.listener(&form.from)?,
-            to: self.names.listener(&form.to)?,
+            kind,
+            from,
+            to,
             thread: thread.unwrap_or_else(|| self.tree.clone()),
             seq: form.seq,
             cause,

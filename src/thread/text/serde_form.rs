@@ -116,7 +116,7 @@ pub struct DisposedForm {
     #[serde(rename = "message")]
     pub message: Option<MessageId>,
     #[serde(rename = "how")]
-    pub how: Disposition,
+    pub how: Option<Disposition>,
 }
 
 #[derive(Default, Deserialize)]
@@ -140,7 +140,7 @@ pub struct ClosedForm {
     #[serde(rename = "call")]
     pub call: Option<CallId>,
     #[serde(rename = "how")]
-    pub how: Closing,
+    pub how: Option<Closing>,
 }
 
 #[derive(Deserialize)]
@@ -148,17 +148,20 @@ pub struct AcceptedForm<'t> {
     #[serde(rename = "id")]
     pub id: MessageId,
     #[serde(rename = "kind")]
-    pub kind: MessageKind,
+    pub kind: Option<MessageKind>,
+    /// Absent if the kind of the message and the record's input imply the sender. Then other fields
+    /// may be absent, too.
     #[serde(rename = "from", borrow)]
-    pub from: Cow<'t, str>,
+    pub from: Option<Cow<'t, str>>,
     #[serde(rename = "to", borrow)]
-    pub to: Cow<'t, str>,
+    pub to: Option<Cow<'t, str>>,
     #[serde(rename = "thread", borrow)]
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    #[serde(rename = "cause")]
-    pub cause: Option<MessageReference>,
+    /// The message that caused this one. `null` if nothing caused a message without `from`.
+    #[serde(rename = "cause", default, deserialize_with = "present")]
+    pub cause: Option<Option<MessageReference>>,
     /// The call of the message. Absent if the kind of the message implies it; `null` if the message
     /// has no call.
     #[serde(rename = "call", default, deserialize_with = "present")]

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::envelope::{Message, MessageKind, Money, Turn};
+use crate::envelope::{Disposition, Message, MessageKind, Money, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName};
-use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
+use crate::thread::{Closing, Fact, Input, Opener, Opening, Record, Verdict};
 
 /// Decimal digits of the greatest `u64`.
 const NUMBER_DIGITS_MAX: usize = 20;
@@ -119,12 +119,17 @@ impl RecordWriter<'_, '_> {
             }
             Fact::Disposed { message, how } => {
                 self.raw("{\"disposed\":{");
+                let mut before = "";
                 if self.latest.or(self.input_call()) != Some(*message) {
                     self.uuid("\"message\":\"", message.0);
-                    self.raw("\",");
+                    self.raw("\"");
+                    before = ",";
                 }
-                self.plain("\"how\":\"", how.as_str());
-                self.raw("\"");
+                if *how != implied_disposition(self.latest) {
+                    self.raw(before);
+                    self.plain("\"how\":\"", how.as_str());
+                    self.raw("\"");
+                }
             }
             Fact::Used { call, agent, tokens_in, tokens_out, money, attempt } => {
                 let spending = (*tokens_in, *tokens_out, *money);
@@ -132,12 +137,17 @@ impl RecordWriter<'_, '_> {
             }
             Fact::CallClosed { call, how } => {
                 self.raw("{\"call-closed\":{");
+                let mut before = "";
                 if self.input_call() != Some(call.0) {
                     self.uuid("\"call\":\"", call.0.0);
-                    self.raw("\",");
+                    self.raw("\"");
+                    before = ",";
                 }
-                self.raw("\"how\":");
-                self.json(how)?;
+                if *how != Closing::Completed {
+                    self.raw(before);
+                    self.raw("\"how\":");
+                    self.json(how)?;
+                }
             }
             Fact::HandedOver { call, attempt } => {
                 self.raw("{\"handed-over\":{");
@@ -239,29 +249,45 @@ impl RecordWriter<'_, '_> {
     }
 
     fn message(&mut self, message: &Message) -> std::io::Result<()> {
+        let is_sender_implied =
+            self.about.as_ref().is_some_and(|about| about.is_sender(message.kind, &message.from));
+        let about = self.about.as_ref().filter(|_| is_sender_implied);
+        let is_to_listener = about.is_some_and(|about| about.listener == message.to);
+
         self.uuid("{\"accepted\":{\"id\":\"", message.id.0);
-        self.plain("\",\"kind\":\"", message.kind.as_str());
-        self.plain("\",\"from\":\"", message.from.as_str());
-        self.plain("\",\"to\":\"", message.to.as_str());
+        self.raw("\"");
+        if !is_sender_implied || message.kind != MessageKind::Call {
+            self.plain(",\"kind\":\"", message.kind.as_str());
+            self.raw("\"");
+        }
+        if !is_sender_implied {
+            self.plain(",\"from\":\"", message.from.as_str());
+            self.raw("\"");
+        }
+        if !is_to_listener {
+            self.plain(",\"to\":\"", message.to.as_str());
+            self.raw("\"");
+        }
         if message.thread != self.record.tree {
-            self.plain("\",\"thread\":\"", message.thread.as_str());
+            self.plain(",\"thread\":\"", message.thread.as_str());
+            self.raw("\"");
         }
 
-        self.number("\",\"seq\":", message.seq);
+        self.number(",\"seq\":", message.seq);
         match message.cause {
+            None if is_sender_implied => self.raw(",\"cause\":null"),
             None => {}
-            cause if cause == self.input_call() => {
-                self.raw(",\"cause\":\"input\"");
-            }
+            cause if cause == self.input_call() && is_sender_implied => {}
+            cause if cause == self.input_call() => self.raw(",\"cause\":\"input\""),
             Some(cause) => {
                 self.uuid(",\"cause\":\"", cause.0);
                 self.raw("\"");
             }
         }
 
-        let own = (message.kind == MessageKind::Call).then_some(CallId(message.id));
         match message.call {
-            call if call == own => {}
+            call if call
+                == implied_call(message.id, message.kind, message.cause, is_sender_implied) => {}
             Some(call) if Some(call.0) == message.cause => self.raw(",\"call\":\"cause\""),
             Some(call) if Some(call.0) == self.input_call() => self.raw(",\"call\":\"input\""),
             Some(call) => {
@@ -378,6 +404,32 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
+/// Returns the disposition of a `disposed` fact that states none. `latest` is the message before the
+/// fact in its record.
+pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
+    if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
+}
+
+/// Whether the core sends the messages of this kind whose text states no sender. The listener of the
+/// record's input sends all others.
+pub(super) fn is_by_core(kind: MessageKind) -> bool {
+    matches!(kind, MessageKind::Note | MessageKind::System)
+}
+
+/// Returns the call of a message whose text states none.
+pub(super) fn implied_call(
+    id: MessageId,
+    kind: MessageKind,
+    cause: Option<MessageId>,
+    is_sender_implied: bool,
+) -> Option<CallId> {
+    match kind {
+        MessageKind::Call => Some(CallId(id)),
+        MessageKind::Note if is_sender_implied => cause.map(CallId),
+        _ => None,
+    }
+}
+
 /// The values of an outcome that the facts of its record leave out.
 pub(super) struct AboutOutcome {
     pub(super) call: CallId,
@@ -393,6 +445,11 @@ impl AboutOutcome {
         let listener = listener.clone();
         let spending = turn.as_ref().map(|turn| (turn.tokens_in, turn.tokens_out, turn.money));
         Some(Self { call: *call, attempt: *attempt, listener, spending })
+    }
+
+    /// Whether `from` is the sender of a message of this kind whose text states no sender.
+    fn is_sender(&self, kind: MessageKind, from: &ListenerName) -> bool {
+        if is_by_core(kind) { from.is_core() } else { *from == self.listener }
     }
 
     /// Whether the outcome is of this call, and of this agent.

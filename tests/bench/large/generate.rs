@@ -190,7 +190,7 @@ impl Trees {
         let mut step = self.script.outcome(tree, agent, asked);
         step.dispose(unread, Disposition::Handled);
         let note = note(agent, asked, turn);
-        let note = step.say(MessageKind::Note, agent, agent, "model-turn", &note, Some(asked));
+        let note = step.say(MessageKind::Note, "core", agent, "model-turn", &note, Some(asked));
         step.dispose(note, Disposition::Recorded);
         let is_refused = self.random.below(10) == 0;
         if is_refused {
