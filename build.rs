@@ -1,8 +1,8 @@
-//! Links the commands of a debug build at a fixed address.
+//! Links the executables of debug builds at a fixed address.
 //!
-//! The tests start tens of thousands of processes. In a position-independent program of this size, the
-//! dynamic linker rewrites a quarter of a million addresses at each start, which takes about half of the
-//! start's processor time. Builds of a release are not changed.
+//! The tests start tens of thousands of processes. In a position-independent executable of this
+//! size, the dynamic linker rewrites a quarter of a million addresses at each start. This work
+//! takes about half of the processor time of a start. Release builds are not changed.
 
 use std::env::var;
 

@@ -65,7 +65,8 @@ pub enum Role {
     Workflow,
 }
 
-/// The rule by which the answers of several peers that accept one payload name become one result.
+/// How the answers of several peers become one result, if all these peers accept the same payload
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
     /// The result holds the reply or fault of each peer, in config order.
@@ -151,7 +152,7 @@ pub struct Contract {
     /// Questions that a workflow may put to people.
     #[serde(rename = "questions", default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<WorkflowQuestion>,
-    /// Agents that may delegate in goals of this workflow.
+    /// Agents that may delegate tasks of this workflow's goals.
     #[serde(rename = "delegations", default, skip_serializing_if = "Vec::is_empty")]
     pub delegations: Vec<GoalDelegation>,
     /// The rules by which payloads of this listener undo earlier calls to it.

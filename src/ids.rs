@@ -91,8 +91,9 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 thread_local! {
-    /// The core's name. All messages of the core share it, because open calls keep many of these
-    /// messages. One for each thread, so that pumps do not contend for the reference count.
+    /// The core's name. All messages of the core share this value, because open calls keep many of
+    /// these messages. Each thread has a value of its own, so that pumps do not contend for the
+    /// reference count.
     static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
 }
 
@@ -154,7 +155,7 @@ impl<'de> Deserialize<'de> for ListenerName {
     }
 }
 
-/// A schedule's name: one token, formed like a listener's.
+/// A schedule's name: one token in the format of a [`ListenerName`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ScheduleName(pub ListenerName);
@@ -402,8 +403,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the number under which a pump of this epoch requests previews. Its `n` is 0; the `n`
-    /// of an attempt is at least 1.
+    /// Returns the number under which a pump of this epoch requests previews. In this number, `n`
+    /// is 0; in the number of an attempt, `n` is at least 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }

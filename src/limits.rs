@@ -213,7 +213,7 @@ pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum threads with open calls that are listed when an organism stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
-/// process does not exit, it gets SIGTERM and then the same time again.
+/// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Number of answers with a wrong attempt number after which a child process is restarted.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
@@ -357,7 +357,7 @@ pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit within which a command at the control socket must send its request, and read each
 /// line of the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum idle time after which a client reuses a control connection. Shorter than
+/// Maximum idle time of a control connection that a client reuses. The time is shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Maximum time for which each step of a test case waits until the run is idle.
@@ -378,19 +378,20 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Number of calls with waiting clients from which on a pump looks for clients that have left.
+/// Minimum number of calls with waiting clients at which a pump removes the waiters of clients that
+/// have left.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump. Held calls do not count, nor do the messages of trees
 /// that wait for persons or timers alone.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Maximum messages for each call of a tree that is held or has a timer that do not count towards
-/// [`IN_FLIGHT_MAX`] while the tree waits for persons or timers alone. More messages count, so that a listener cannot collect
-/// messages without bound before it waits.
+/// Maximum messages in flight that do not count towards [`IN_FLIGHT_MAX`] in a tree that waits for
+/// persons or timers alone, for each of the tree's calls that is held or has a timer. Further
+/// messages count, so that a listener cannot collect messages without bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
-/// Interval at which some of the timers that are due fire while a pump has too many messages in
-/// flight. They fire nevertheless, because these messages may wait for a timer.
+/// Interval at which a pump with too many messages in flight fires some of the timers that are due.
+/// Timers fire in spite of the limit, because the messages in flight may wait for a timer.
 pub const TIMERS_WHILE_FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval within which all `busy` refusals of one client are recorded as one count.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
@@ -437,8 +438,8 @@ pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
 /// Maximum number of the latest records that an index may lack when a command uses it. If the index
 /// lacks more records, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
-/// Minimum number of records of a tree at which a command reads the first page of a thread with the
-/// index.
+/// Minimum number of records of a tree at which a command uses the index to read the first page of
+/// a thread. For a smaller tree, the command reads the journal.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of each kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
@@ -450,11 +451,11 @@ pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
 /// Maximum number of messages with the searched words for which a search collects and sorts all
 /// trees of these messages. If there are more messages, the search tests the trees one after
-/// another, newest first, because a match then comes soon.
+/// another, newest first, because it then soon finds enough trees that match.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
 /// Maximum number of trees with a searched property for which a search collects and sorts these
-/// trees. If there are more trees, the search tests them one after another, newest first, because a
-/// match then comes soon.
+/// trees. If there are more trees, the search tests all trees one after another, newest first,
+/// because it then soon finds enough trees that match.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
@@ -471,13 +472,13 @@ pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
 /// memory. A call that is not in memory is found only after the SQL index of ids is made.
 pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
-/// Page cache of the rows of a first build of an index, in KiB.
+/// Page cache, in KiB, of the database with the rows of a first build of an index.
 pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
 /// Number of records that a first build of an index adds in one commit.
 pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
 /// Bytes of texts after which a first build passes them to the thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
-/// Time after which the last phase of a first build checks again whether it is stopped.
+/// Interval at which the last phase of a first build checks whether it must stop.
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
 /// Maximum batches of texts that wait for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
@@ -493,14 +494,16 @@ pub const COMPARED_PROMPTS_MAX: usize = 100;
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
-/// Number of places that a query reads before it may start threads for the other places.
+/// Number of items that a query reads before it may start threads for the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
-/// Time for the first places of a query, after which threads read the other places. From the page
-/// cache, they take a third of this time.
+/// Maximum time in which a query reads its first items without further threads. If this takes
+/// longer, threads read the other items. Reading the first items from the page cache takes a third
+/// of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
-/// Maximum threads that read the places of one query at once.
+/// Maximum threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;
-/// Minimum places for each thread, because to open its reader takes as long as to read some of them.
+/// Minimum number of items for each thread that reads items of a query, because opening the
+/// thread's reader takes as long as reading several items.
 pub const SHARE_ITEMS_MIN: usize = 50;
 /// Time for which the index follower collects records of a journal for one commit of the index.
 pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
@@ -528,8 +531,8 @@ pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one `organism retry` command shows or sends again.
 pub const RETRIES_MAX: usize = 1_000;
-/// Maximum number of failures, and of refusals, that a search for messages that cannot be retried
-/// examines. The search begins with the oldest.
+/// Maximum failed calls, and maximum refusals, that a search for messages that cannot be retried
+/// examines, oldest first.
 pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum messages that are listed if several ids begin with the given digits.
 pub const CANDIDATES_MAX: usize = 10;
@@ -582,8 +585,8 @@ pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which a model call checks for the end of a provider's pause.
 pub const MODEL_PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Interval of the progress reports of a model call, unless an eighth of the call's timeout is
-/// shorter.
+/// Longest interval between the progress reports of a model call. A call with a short timeout
+/// reports at intervals of an eighth of the timeout.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 // HTTP.
@@ -655,11 +658,12 @@ pub const WEB_DIFF_LINES: usize = 200;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Maximum calls that wait for a person that the frame of a page counts, plus one.
+/// Number at which the frame of a page stops counting calls that wait for a person. At this number,
+/// the frame shows the number minus one and a plus sign.
 pub const WEB_WAITING_COUNTED: u64 = 100;
-/// Maximum time for which a page waits for the look for an organism.
+/// Maximum time that a page waits while the web view looks for a running organism.
 pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
-/// Shortest interval in which the web view looks for an organism on its host.
+/// Minimum interval at which the web view looks for an organism on its host.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree for which the web view computes how the tree looked at an earlier
 /// time.
@@ -773,8 +777,8 @@ pub const RESTING_TREES_MAX: usize = 1_024;
 /// together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
 /// Maximum trees in a pump's memory whose open calls all wait for persons or timers. The number is
-/// much higher than [`RESTING_TREES_MAX`], because a list of all held calls must read every tree
-/// that has left memory from the working file.
+/// much higher than [`RESTING_TREES_MAX`], because a list of all held calls must read from the
+/// working file every tree that has left memory.
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
@@ -787,8 +791,8 @@ pub const HELD_CALLS_BATCH: usize = 256;
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// A journal keeps the head of a tree in memory if the head is among this number of latest uses. A
-/// use is a record of the tree, or the loading of the head into memory.
+/// Number of latest uses of tree heads that keep a head in memory. A use is a record of the tree,
+/// or the loading of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which heads are moved out of
 /// memory. The number is large, so that many heads leave memory together.
@@ -804,8 +808,8 @@ pub const RESTING_FILTER_BYTES: usize = 1 << 20;
 pub const SNAPSHOT_THREADS_MAX: usize = 8;
 /// Number of bytes of a snapshot that are hashed as one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Maximum number of snapshots in a row that build on their predecessor. The next snapshot is then
-/// made from every record.
+/// Maximum number of snapshots in a row that build on their predecessor. After this number, the
+/// next snapshot is made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
 /// Maximum bytes of texts that one round writes to a snapshot.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
@@ -961,9 +965,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a process's last announcement at which the process counts as running, so that a
-/// new leader waits for its report. The age is shorter than a lease, so that the new leader does
-/// not wait for the process that it replaces.
+/// Maximum age of the last announcement of a process that counts as running. A new leader waits for
+/// the reports of all running processes. The age is shorter than a lease, so that the new leader
+/// does not wait for the process that it replaces.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -972,7 +976,8 @@ pub const MEMBERS_MAX: usize = 256;
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// Maximum time that a process waits for the heir of a partition to take the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which a process is offered no partition after it did not take over an offered one.
+/// Time for which a process is offered no partition after it failed to take over an offered
+/// partition.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
 /// Maximum time that a handover waits for the partition's deliveries in flight to end. A delivery
 /// that takes longer does not delay the handover further.
@@ -983,8 +988,8 @@ pub const SERVICE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 pub const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Timeout for the first keep-alive of a response over NATS, which a pump sends at once.
 pub const SERVICE_FIRST_KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum time that a pump serves one request over NATS. A client that still waits then repeats
-/// its request. So a pump does not go on serving clients that have left.
+/// Maximum time that a pump serves one request over NATS. After this time, a client that still
+/// waits repeats its request. So a pump does not go on serving clients that have left.
 pub const SERVICE_REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum requests over NATS that one partition serves at once.
 pub const SERVICE_REQUESTS_MAX: usize = 10_000;

@@ -23,14 +23,14 @@ pub(super) struct FittedRequest {
 }
 
 /// Replaces messages by placeholders until the request fits. Messages since the last turn of
-/// `agent` are replaced first, then older messages, in both groups the largest first. Requests to
-/// `agent` and the agent's own text always stay. `render` makes the model request; its `bool`
-/// argument states whether the turn is the last one of the call.
+/// `agent` are replaced first, then older messages. In both groups, the largest messages are
+/// replaced first. Requests to `agent` and the agent's own text always stay. `render` makes the
+/// model request; its `bool` argument states whether the turn is the last one of the call.
 ///
 /// # Errors
 ///
-/// [`AttemptFailure::TooLarge`] if the model request does not fit even if placeholders replace all
-/// messages that they may replace.
+/// [`AttemptFailure::TooLarge`] if the model request does not fit even with placeholders for all
+/// messages that placeholders may replace.
 pub(super) fn fit(
     items: &mut Arc<Vec<MemoryItem>>,
     agent: &ListenerName,

@@ -110,7 +110,7 @@ impl TurnInputs {
         })
     }
 
-    /// Returns the messages that were in the thread before the turn `past` but that the turn's
+    /// Returns the messages that the thread contained before the turn `past` and that the turn's
     /// request does not show. Returns `None` if this program lacks the turn's renderer version.
     pub fn unseen(
         &self,

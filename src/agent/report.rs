@@ -89,7 +89,7 @@ pub enum ReportSchemaError {
 }
 
 impl ReportSchema {
-    /// Parses a schema. All references in it must point to parts of the same schema.
+    /// Parses a schema. All references in the schema must point to parts of the same schema.
     pub fn parse(text: &str) -> Result<Self, ReportSchemaError> {
         let json: Json =
             serde_json::from_str(text).map_err(|e| ReportSchemaError::Json(e.to_string()))?;

@@ -277,8 +277,8 @@ impl ModelAgent {
         older_digest(request)
     }
 
-    /// Computes the size of a rebuilt request. `notice` is the notice at the end of the request, if
-    /// it has one.
+    /// Computes the size of a rebuilt request. `notice` is the notice at the end of the request;
+    /// `None` if the request has no notice.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }

@@ -19,7 +19,7 @@ use super::ActionTransport;
 use super::protocol::ParsedToolCall;
 use super::protocol::feedback::REJECTED;
 
-/// Local name of the note. Its namespace is that of the core.
+/// Local name of the note, in the namespace of the core.
 pub const WORD: &str = "model-turn";
 
 /// The recorded data of one model call.

@@ -1,5 +1,5 @@
-//! Copies of checkpoints, with which a proof compares the journal. If a copy is kept outside the
-//! state directory, it protects the journal even from an attacker who knows the journal's key.
+//! Copies of checkpoints, with which a proof compares the journal. A copy outside the state
+//! directory protects the journal even from an attacker who knows the journal's key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,7 @@ impl CopyEvidence {
 
     /// Removes every copied checkpoint that is newer than the backup's last checkpoint. Keeps the
     /// removed checkpoints up to `last`, the position of the backup's last record, for
-    /// [`CopyEvidence::compare_later`]: the backup has all records that these checkpoints cover.
+    /// [`CopyEvidence::compare_later`]. The backup has all records that the kept checkpoints cover.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -188,9 +188,9 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the checkpoints that [`CopyEvidence::set_later_aside`] kept for the position
-    /// `heads.last()` with the Merkle root of the records up to that position. A matching copy
-    /// outside the state directory covers these records.
+    /// Takes the checkpoints at the position `heads.last()` that [`CopyEvidence::set_later_aside`]
+    /// has kept, and compares their Merkle roots with the Merkle root of the records up to this
+    /// position. A matching copy outside the state directory covers these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -205,8 +205,8 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes and returns the copied checkpoints that are newer than the backup's last checkpoint
-    /// and that the records contradict.
+    /// Removes and returns the copied checkpoints that contradict the records and are newer than
+    /// the backup's last checkpoint.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
@@ -250,7 +250,7 @@ impl CopyEvidence {
     }
 
     /// Returns why the copies do not protect the journal from an attacker who knows the journal's
-    /// key, or `None` if they do.
+    /// key. Returns `None` if the copies protect the journal.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;

@@ -125,7 +125,7 @@ pub struct ThreadTotals {
     pub ms: u64,
 }
 
-/// Compares two threads.
+/// Compares the events and prompts of two threads, including everything beneath the threads.
 pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadComparison {
     let mut comparer = ThreadComparer {
         left: ContentReader::new(left),
@@ -168,8 +168,8 @@ impl ThreadComparison {
         [&self.left, &self.right].iter().any(|side| is_open_phase(side.status.as_str()))
     }
 
-    /// States whether the results are equal, or which thread has not ended. `names` are the names of
-    /// the two threads.
+    /// States whether the results are equal, or which thread has not ended. `names` are the names
+    /// of the two threads.
     pub fn result_verdict(&self, names: [&str; 2]) -> String {
         let sides = names.into_iter().zip([&self.left, &self.right]);
         let open = sides.filter(|(_, side)| is_open_phase(side.status.as_str()));
@@ -410,8 +410,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// If `message` is the note of a turn that used a recorded answer, returns the recorded turn that
-/// supplied the answer; otherwise returns `None`.
+/// Returns the recorded turn that supplied the answer for a turn of a fork. Returns `None` if
+/// `message` is not the note of such a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

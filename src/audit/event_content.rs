@@ -1,5 +1,5 @@
-//! The content of a thread's events: everything that would be the same if the same events happened
-//! again. Ids, times, positions and durations are no content.
+//! The content of a thread's events: everything that stays the same if the events happen again.
+//! Ids, times, positions and durations are not content.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ const MEASURED: [&str; 14] = [
     "tokens_out",
 ];
 
-/// Content of one event.
+/// Title and text of one event, without ids, times and measured values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EventContent {
     /// Kind of the event, with the listeners involved.

@@ -128,8 +128,7 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns this source with a later end: it also contains all records after the last selected
-    /// record, up to the head.
+    /// Returns this source with a later end: the head instead of the last selected record.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

@@ -26,8 +26,8 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source.
     pub client: ListenerName,
-    /// Listener whose call gets its recorded result in the fork, if the fork was requested at a
-    /// turn beneath that call. The fork then begins before the call. `None` for all other fork
+    /// Listener whose call contains the turn at which the fork was requested. The call gets its
+    /// recorded result in the fork, so the fork begins before the call. `None` for all other fork
     /// points.
     pub beneath: Option<ListenerName>,
 }
@@ -79,8 +79,8 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the listeners whose calls get the source's recorded results in a fork, as far as the
-/// source has results.
+/// Returns the listeners whose calls get recorded results in a fork, if the source has such
+/// results.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
@@ -94,10 +94,10 @@ pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bo
 }
 
 impl ForkPoint {
-    /// Finds the fork point at a message. If no fork can begin at the message, finds the last fork
-    /// point before it. The message is in the record at `position`. Returns `None` if the record
-    /// lacks the message, or if the tree cannot be forked. In the fork, calls to the listeners for
-    /// which `is_answered` holds get recorded results.
+    /// Finds the fork point at a message. If no fork can begin at the message, finds the last
+    /// earlier fork point. The message is in the record at `position`. Returns `None` if the record
+    /// lacks the message, or if the tree cannot be forked. In the fork, calls to a listener get
+    /// recorded results if `is_answered` is true for the listener.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -150,9 +150,9 @@ impl ForkPoint {
     }
 
     /// Returns the point in the source at which the fork with the records `records` began. Returns
-    /// `None` if `records` are not those of a fork, or if the fork has no history of a source. A
-    /// fork that is requested at a message of the first record in `records` begins in the source,
-    /// because that record contains copies of the source's messages.
+    /// `None` if `records` belong to no fork, or if the fork has no history of a source in this
+    /// journal. A fork of this fork at a message of the first record begins in the source, because
+    /// the first record contains copies of the source's messages.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -428,8 +428,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the request of the first call that a client opened according to this record. Returns
-/// `None` if, according to the record, a fork opened calls of its source again.
+/// Returns the request of the first call that a client opened in this record. Returns `None` if the
+/// record contains calls that a fork has opened again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -444,9 +444,9 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message at which a fork can begin after the calls whose end is in this record:
-/// `wanted` if the record contains it, otherwise the last result in the record. Returns `None` if
-/// the record contains the end of no call.
+/// Returns the message at which a fork can begin after the calls that ended in this record. This is
+/// `wanted` if the record contains `wanted`, otherwise the last result in the record. Returns
+/// `None` if no call ended in the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

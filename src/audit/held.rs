@@ -79,7 +79,7 @@ pub struct HeldCall {
     /// Beginning of the wait, in RFC 3339. Texts in this form sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline of the decision. If it passes, the wait ends without a decision.
+    /// Deadline of the decision. After the deadline, the wait ends without a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener gives none.
@@ -143,7 +143,7 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 }
 
 /// Returns all held calls, oldest first. Reads only the trees that have held calls according to the
-/// index, and in each tree only the records since its first held call.
+/// index. In each tree, reads only the records since the tree's first held call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     let calls = index.waiting_calls()?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
@@ -167,8 +167,8 @@ pub fn held_of(
 /// Number of trees that are read in one view of the journal.
 const TREES_PER_VIEW: usize = 256;
 
-/// Returns the held calls of these trees, oldest first. A tree may occur several times. It is read
-/// once, from the lowest position on.
+/// Returns the held calls of these trees, oldest first. A tree that occurs several times is read
+/// once, from its lowest position on.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,

@@ -168,7 +168,7 @@ pub struct MessagePreview {
 pub struct MessageDecision {
     #[serde(rename = "position")]
     pub position: Position,
-    /// Time in RFC 3339.
+    /// Time of the decision, in RFC 3339.
     #[serde(rename = "time")]
     pub time: String,
     #[serde(rename = "action")]

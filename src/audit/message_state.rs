@@ -1,4 +1,4 @@
-//! The one source of the word for the state of a message, for the web view and the command line.
+//! Names the states of messages. The web view and the command line take the names from this module.
 
 use crate::envelope::Disposition;
 use crate::index::IndexedMessage;
@@ -14,8 +14,9 @@ pub enum MessageState {
     Queued,
     /// The message is in a delivery that is handed over and not answered.
     InFlight,
-    /// The message has no disposition, and it is not known whether it is handed over: the records of
-    /// a tree do not contain all hand-overs, and only the index knows the hand-overs of today.
+    /// The message has no disposition, and the source of the view does not state whether the
+    /// message is handed over. The index states all present hand-overs; the records of a tree do
+    /// not.
     Unsettled,
 }
 

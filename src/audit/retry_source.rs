@@ -81,7 +81,7 @@ impl RetryObstacle {
     }
 }
 
-/// The refusal of a submission, with the submission, as the record shows them.
+/// A refused submission and its refusal, as the record shows them.
 pub struct SubmissionRefusal<'r> {
     key: &'r Option<String>,
     pub sender: &'r ListenerName,
@@ -90,7 +90,8 @@ pub struct SubmissionRefusal<'r> {
 }
 
 impl<'r> SubmissionRefusal<'r> {
-    /// Returns the refusal of the submission `message`; `None` if the record contains no such refusal.
+    /// Returns the refusal of the submission `message`; `None` if the record contains no such
+    /// refusal.
     pub fn find(record: &'r Record, message: MessageId) -> Option<Self> {
         let key = match &record.input {
             Input::Submitted { id, key, .. } if *id == message => key,

@@ -18,7 +18,7 @@ pub struct SearchRequest {
     pub filter: SearchFilter,
     /// Text that the payload contains anywhere, ignoring case.
     pub substring: Option<String>,
-    /// XPath expression that must be true for the payload. Names in it are local names.
+    /// XPath expression that must be true for the payload. Names in the expression are local names.
     pub xpath: Option<String>,
     pub limit: usize,
     /// Whether all matches are counted. If false, counting stops at 10,000.
@@ -43,10 +43,10 @@ impl SearchedItem {
     }
 }
 
-/// Result of a search.
+/// The matches of a search, and the number of all matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The newest matches, oldest first.
+    /// The newest matches, sorted from oldest to newest.
     pub items: Vec<SearchedItem>,
     pub total: HitCount,
 }

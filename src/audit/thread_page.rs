@@ -97,8 +97,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names, for inputs whose record does not always name
-/// the call's thread. Returns `None` for all other inputs.
+/// Returns the call in the input of a record, if records with this kind of input may lack the name
+/// of the call's thread. Returns `None` for all other kinds of input.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

@@ -13,7 +13,7 @@ use crate::thread::{Closing, Fact, Opener, Opening, Record};
 
 use super::ledger::{MessageLedger, ThreadCounts};
 
-/// Phase of a thread.
+/// Phase of a thread, derived from the calls in the thread and beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ThreadPhase {
     /// No call has been opened in the thread yet.
@@ -63,8 +63,8 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Returns the state of a thread in words: its phase or, while calls in the thread wait for people,
-/// what they wait for.
+/// Returns the state of a thread in words. If calls in an open thread wait for people, this is the
+/// kind of the wait, otherwise the phase.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,

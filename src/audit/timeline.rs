@@ -45,12 +45,13 @@ pub struct ThreadTimeline {
     /// Number of messages in the thread itself, whether or not `items` contains them.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Number of events before the page. `items` does not contain these events.
+    /// Number of events before the page that `items` contains; 0 if `items` begins with the first
+    /// event.
     #[serde(rename = "before", skip_serializing_if = "is_zero")]
     pub before: u64,
     #[serde(rename = "items")]
     pub items: Vec<TimelineEntry>,
-    /// Summary of the events after the page; `None` if the page is the last.
+    /// Summary of the events after the page that `items` contains; `None` if the page is the last.
     #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
     pub rest: Option<TimelineRest>,
 }
@@ -189,7 +190,7 @@ pub struct SignedBy {
     pub holds: bool,
 }
 
-/// The moment in the past after which records do not count.
+/// A moment in the past. Records after this moment are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedMoment {
     /// The moment directly after the record at this position.

@@ -9,8 +9,8 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that further records are read for one page, because a subthread on the
-/// page continues after the records read so far.
+/// Maximum number of times that the records of one page are read. A further read is necessary if a
+/// subthread on the page continues after the records read so far.
 const EXTENSIONS_MAX: usize = 4;
 
 /// Returns the first page of a thread, with about `limit` events. The page equals the one that

@@ -69,8 +69,8 @@ impl EventClass {
         }
     }
 
-    /// Whether an event is of this class. A subthread itself belongs to no class, but its events
-    /// do.
+    /// Whether an event is of this class. False for a subthread, because only the events of the
+    /// subthread belong to classes.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {

@@ -40,11 +40,11 @@ pub struct VerifyOptions {
     /// Whether `data` is a backup. Copies of checkpoints may then cover more records than the
     /// backup has.
     pub is_backup: bool,
-    /// Public keys of other hosts that count in addition to the key in `state`. Ignored if `keys`
-    /// is given.
+    /// Public keys of other hosts that the proof trusts in addition to the key in `state`. Ignored
+    /// if `keys` is given.
     pub known_keys: Vec<String>,
-    /// The only public keys that count. If empty, the key in `state` and the keys in `copies`
-    /// count.
+    /// The only public keys that the proof trusts. If empty, the proof trusts the key in `state`,
+    /// the keys in `copies`, and `known_keys`.
     pub keys: Vec<String>,
     /// Whether the proof ignores the copies of checkpoints in `state`, because the owner of the key
     /// may have rewritten them.
@@ -84,8 +84,8 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// The use of a blob by records. If records use a blob in several ways, the use that this enum
-/// declares last counts.
+/// The use of a blob by records. If records use a blob in several ways, the last of these variants
+/// applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob is an input of a turn.
@@ -130,7 +130,8 @@ struct JournalProof {
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
-    /// Whether the auditor has named the keys that count, so that no record can add a key.
+    /// Whether the auditor has named the keys that the proof trusts, so that no record can add a
+    /// key.
     is_pinned: bool,
     unproved: Vec<String>,
 }
@@ -212,7 +213,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Determines which keys count.
+    /// Determines the public keys that the proof trusts, and the key of the MACs.
     fn select_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let directory = options.key_state.as_ref().or(options.state.as_ref());
         let key = match directory.map(|directory| CheckpointKey::read(directory)) {
@@ -483,7 +484,7 @@ impl JournalProof {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the available keys that count, together with the keys that signed records have
+    /// Returns the public keys that the proof trusts, including the keys that signed records have
     /// added. If the auditor has named the keys, records add none.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);

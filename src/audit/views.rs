@@ -30,7 +30,7 @@ pub struct MessageView {
     pub cause: Option<MessageId>,
     #[serde(rename = "call", skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
-    /// Time in RFC 3339.
+    /// Time of the message, in RFC 3339.
     #[serde(rename = "time")]
     pub time: String,
     #[serde(skip)]
@@ -50,7 +50,8 @@ pub struct MessageView {
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// Whether the message is in a delivery that is handed over and not answered. `None` in a view
-    /// that is made from the records of a tree alone, because these do not contain all hand-overs.
+    /// that is made from the records of a tree alone, because the records do not contain all
+    /// hand-overs.
     #[serde(skip)]
     pub is_handed_over: Option<bool>,
 }
@@ -161,7 +162,7 @@ pub struct RefusalView {
 }
 
 impl RefusalView {
-    /// Whether the organism refused a person's action, and not the gate a payload.
+    /// Whether the organism refused a person's action. If false, the gate refused a payload.
     pub fn is_of_action(&self) -> bool {
         self.sender == ListenerName::operator()
     }

@@ -49,7 +49,7 @@ pub(crate) enum ClaimedMemory {
 /// A parsed answer of a listener.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ListenerAnswer {
-    /// The attempt that the answer names; `None` if it names none.
+    /// The attempt that the answer names; `None` if the answer names no attempt.
     pub named: Option<NamedAttempt>,
     pub memory: ClaimedMemory,
     /// The payloads, or the reason why the frame cannot be split into payloads.

@@ -1,10 +1,10 @@
-//! The live channel: shows people who watch an organism what its model calls do now. Nothing of
-//! this is recorded.
+//! The live channel: shows people who watch an organism the present states and texts of its model
+//! calls. States and texts are never recorded.
 //!
-//! **Invariant:** a sender never waits for a reader. The queue of a reader has bounds; beyond them
-//! the reader loses events, and gets the number of lost events instead. Without a reader, no text
-//! is kept or copied: the channel holds only the present state of each running model call, so that
-//! a later reader sees which model calls run.
+//! **Invariant:** a sender never waits for a reader. Each reader has a bounded queue. If the queue
+//! is full, the reader loses events, and gets the number of lost events instead. Without a reader,
+//! no text is kept or copied: the channel holds only the present state of each running model call,
+//! so that a later reader sees which model calls run.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -75,7 +75,7 @@ pub enum LiveEvent {
         text: String,
     },
     /// This partition sends no events at present, for the reason in `detail`. The subscription is
-    /// retried. After it has succeeded, the reader gets a `Lost` event without a known number.
+    /// retried. After a successful retry, the reader gets a `Lost` event without a known number.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -277,11 +277,11 @@ struct ChannelState {
 /// The live channel of one pump, or of one host of agents.
 #[derive(Debug)]
 pub struct LiveChannel {
-    /// Number of readers that get text. An atomic, so that each piece of text can read it without a
-    /// lock.
+    /// Number of readers that get text. An atomic, because the number is read for each piece of
+    /// text and must not cost a lock.
     text_readers: AtomicUsize,
-    /// Number of running calls. An atomic, so that the end of a delivery can read it without a
-    /// lock.
+    /// Number of running calls. An atomic, because the number is read at the end of each delivery
+    /// and must not cost a lock.
     running: AtomicUsize,
     /// Readers and running model calls. Locked for a few assignments, never across an await, and
     /// never while a reader waits.

@@ -9,8 +9,8 @@ use super::Delivery;
 /// A cache of values by call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// Identifies the messages of a call that a listener remembers: all messages up to the one with the
-/// id `last`.
+/// Identifies the messages of a call that a listener remembers: all messages up to the message with
+/// the id `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,

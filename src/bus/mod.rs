@@ -1,8 +1,8 @@
 //! Hosts of listeners: native handlers, child processes, and programs on NATS.
 //!
 //! **Invariant:** a host moves frames and supervises its listener. A host never parses a payload
-//! and never decides where a payload goes. It does not know the pump, which it reaches only through
-//! a [`Sink`].
+//! and never decides where a payload goes. A host does not know the pump: it reports to the pump
+//! only through a [`Sink`].
 
 pub(crate) mod answer;
 mod delivery_frame;
@@ -54,8 +54,8 @@ pub struct Delivery {
 pub enum DeliveryPreview {
     #[default]
     None,
-    /// The delivery requests the preview of a held call. It is no attempt, and the listener must
-    /// change nothing.
+    /// The delivery requests the preview of a held call. The delivery is no attempt, and the
+    /// listener must change nothing.
     Requested,
     /// A person has approved the call together with the preview of this digest.
     Approved(Digest),
@@ -122,7 +122,7 @@ pub trait Sink: Send + Sync + 'static {
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
-    /// Reports an answer that names an attempt other than the one in progress. The pump only
+    /// Reports an answer that names an attempt other than the attempt in progress. The pump only
     /// records the answer. `named` is the named attempt as text, shortened.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
@@ -180,6 +180,6 @@ pub trait Host: Send + Sync + 'static {
     /// returns.
     fn flush(&self) {}
     /// Refuses new deliveries, waits at most [`crate::limits::DRAIN_TIMEOUT`] for the end of the
-    /// running ones, then stops.
+    /// running deliveries, then stops.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

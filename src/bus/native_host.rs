@@ -118,8 +118,8 @@ enum StopLevel {
     Now,
 }
 
-/// Stop signal of one attempt. Creation must be cheap, because each delivery creates a signal,
-/// although few signals are ever raised.
+/// Stop signal of one attempt. Creation must be cheap, because each delivery creates a signal. Few
+/// signals are ever raised.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] that was raised; 0 if none was.
@@ -247,7 +247,7 @@ struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
     /// Deliveries in their order of arrival. The listener's concurrency bounds the queue, because
-    /// the pump has no more deliveries in flight.
+    /// it bounds the number of deliveries in flight.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
     workers: usize,

@@ -82,8 +82,8 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds an example of a valid answer to `refusal` if the refused text, for instance plain prose, is
-/// not one of the payloads that answer the question.
+/// Adds `example`, a valid answer, to `refusal` if the refused text was no answer to the question
+/// at all, such as plain prose.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

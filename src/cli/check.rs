@@ -271,8 +271,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a member accepts. If the member accepts none, states that it takes only
-/// goals or questions of workflows.
+/// Lists the payloads that a listener accepts. If the listener accepts none, states that the
+/// listener takes goals of workflows, or questions of workflows if the listener is a person.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

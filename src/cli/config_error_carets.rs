@@ -14,7 +14,7 @@ use crate::config::{ConfigProblem, ConfigProblems};
 
 use super::CommandExit;
 
-/// Width of a drawing in columns, on a terminal and elsewhere.
+/// Width of a drawn problem in columns, on a terminal and in any other output.
 const COLUMNS: usize = 80;
 
 /// Prints all problems to stderr and returns the exit code of an invalid config.

@@ -54,9 +54,11 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Input of the extractor for one turn: the known elements by name, and the text in chunks. The
-/// value of each name is `"text"`, or an object with the element's children and `@attributes`; `#`
-/// in the object marks an element that contains only text.
+/// Input of the extractor for one turn: the known elements by name, and the text in chunks.
+///
+/// The value of each name describes the element: `"text"`, or an object with the names of the
+/// element's children and `@attributes`. The key `#` in the object marks an element that contains
+/// only text.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]

@@ -100,9 +100,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the calls that wait for an approval, as [`waiting`] does. First waits for the requested
-/// previews of the calls that `is_wanted` selects. Stops waiting if no organism runs, because then
-/// no preview will be recorded.
+/// Waits until the requested previews of all calls that `is_wanted` selects are recorded. Then
+/// returns the calls that wait for an approval, as [`waiting`] does. Stops waiting if no organism
+/// runs, because no preview would be recorded.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,

@@ -95,8 +95,7 @@ async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::WebServe
     Ok(Some(server))
 }
 
-/// Adds advice to the error: a line to add to the config, or the command to use in place of this
-/// one.
+/// Adds advice to the error: lines to add to the config, or another command to use.
 fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
     let (exit, help) = match error {
         NotHosted::NoRemoteAgents => {

@@ -87,8 +87,8 @@ pub fn read<T>(
     Ok(answer)
 }
 
-/// Prints a note about each pause in force. A command that reads several journals prints the note
-/// about one pause only once.
+/// Prints a note about each pause in force. Prints each note only once, even if the command reads
+/// several journals.
 fn note_pauses(pauses: &[IndexedPause]) {
     // Locked briefly: the journals of one command are read one after another.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

@@ -8,8 +8,8 @@ use super::indexed;
 use super::journal_target::JournalTarget;
 use super::render::{RenderOutput, message_rows};
 
-/// Searches the journals of all partitions for the only message whose id begins with `id`. The
-/// report shows at most `limit` messages that the found message caused.
+/// Finds the only message whose id begins with `id`, in the journals of all partitions. The report
+/// shows at most `limit` messages that the found message caused.
 pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<MessageReport> {
     let prefix = MessageSelector::parse(id).ok_or_else(|| malformed(id))?;
     let found =

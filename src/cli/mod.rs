@@ -279,8 +279,8 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether this program wrote the log line; false if a listener wrote the line. In a line of
-    /// this program, the commands that the line recommends get the `--config` of this command.
+    /// Whether this program wrote the log line; false if a listener wrote the line. Only a line of
+    /// this program gets the `--config` of this command added to each recommended command.
     is_own: bool,
 }
 

@@ -6,12 +6,12 @@ use crate::organism::unpriced_model;
 
 use super::exit::{CommandExit, CommandFailure};
 
-/// Parses the amount of `--money`, which bounds calls of the given models.
+/// Checks the amount of `--money`, which limits the cost of calls to the given models.
 ///
 /// # Errors
 ///
-/// Returns a usage failure if the text is no amount, or if a network model without a price is among
-/// the models.
+/// Returns a usage failure if the amount is negative or not finite, or if one of the models uses
+/// the network but has no price.
 pub fn amount<'m>(
     given: Option<f64>,
     models: impl IntoIterator<Item = &'m str>,

@@ -33,7 +33,7 @@ pub fn option() -> String {
     GIVEN.get().map(|path| option_of(path)).unwrap_or_default()
 }
 
-/// In a text, adds the `--config` of this command to each recommended command that accepts the
+/// Adds the `--config` of this command to each recommended command in `text` that accepts the
 /// option. Backticks mark the recommended commands.
 pub fn with_option(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {

@@ -1,4 +1,4 @@
-//! Writes several new files, all or none of them.
+//! Writes several new files: either all of them or none.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;

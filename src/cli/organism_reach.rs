@@ -146,10 +146,11 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
 
-/// Returns a client that watches an organism. If an organism runs on this host, the client watches
-/// that organism. Otherwise, with several partitions, the client watches the pumps of all
-/// partitions; with one partition, this function waits until an organism runs on this host. The
-/// client never changes to another organism.
+/// Returns a client that watches one organism and never changes to another.
+///
+/// If an organism runs on this host, the client watches that organism. If none runs here, the
+/// number of partitions decides: with several partitions, the client watches the pumps of all
+/// partitions; with one partition, this function first waits until an organism runs on this host.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,

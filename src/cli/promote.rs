@@ -1,5 +1,5 @@
-//! `organism promote`: moves an embedded journal to JetStream, after the config was changed to
-//! store it there.
+//! `organism promote`: moves an embedded journal to JetStream, after the user has changed the
+//! config to a journal on JetStream.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

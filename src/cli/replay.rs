@@ -67,8 +67,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes. A broken chain is the worst; then come a different
-/// decision, undecided records, and success.
+/// Returns the worse of two exit codes. The order from worst to best is: a broken chain, a
+/// different decision, undecided records, success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)

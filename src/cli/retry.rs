@@ -73,7 +73,8 @@ struct RetryOutput<'a> {
     attempts: Option<&'a [EarlierAttempt]>,
 }
 
-/// Result of the request to retry one message.
+/// Result of the request to retry one message: a report, a refusal by the pump, or an error of the
+/// service.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {

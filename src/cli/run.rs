@@ -185,7 +185,8 @@ fn publish_health(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     }
 }
 
-/// Returns the partitions that the command line selects, or all.
+/// Returns the partitions that the command line selects, or all partitions if it selects none.
+/// Fails if a selected partition does not exist.
 fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32>> {
     let all = config.partitions();
     if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {

@@ -374,7 +374,7 @@ fn json(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the text of each schema that declares one of the payloads of the config.
+/// Writes the text of each schema that declares one of the payloads in `args`.
 fn show(args: &SchemaShowArgs) -> anyhow::Result<ExitCode> {
     let around = ConfigEnvironment::of_process();
     let path = config::locate(args.config.as_deref(), &around);

@@ -50,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Protects the memory and the environment of this process from other programs of the same user,
-/// such as listeners, because the memory and the environment may contain keys from now on.
+/// such as listeners. Both may contain keys from now on.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -104,8 +104,8 @@ pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectF
     Ok(found)
 }
 
-/// Finds the directories that the config names. If the config cannot be parsed, finds them by the
-/// config's path.
+/// Finds the directories that the config names. If the config cannot be loaded, finds the
+/// directories of the project that was started with this config file.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     named_config::remember(given);
     let around = ConfigEnvironment::of_process();
@@ -134,8 +134,8 @@ pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     Some(project::by_path(&file, &around)?.data)
 }
 
-/// Prints a note if the organism runs with another config than the one that the file now contains.
-/// Prints at most one such note for each command.
+/// Prints a note if the config of the running organism differs from the config that the file now
+/// contains. Prints at most one such note for each command.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
@@ -173,8 +173,8 @@ fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
-/// Returns the client in whose name the command sends: the given one, or the only client of the
-/// config.
+/// Returns the client in whose name the command sends: the client `given`, or the only client of
+/// the config.
 pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<ListenerName> {
     let clients = config.contracts.iter().filter(|c| c.role == crate::contract::Role::Client);
     let clients: Vec<_> = clients.map(|c| c.name.clone()).collect();

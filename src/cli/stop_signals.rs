@@ -5,8 +5,8 @@ use tokio::sync::watch;
 
 use super::exit::CommandExit;
 
-/// Watches for the signals that stop a command. The first signal sets the returned value to true; a
-/// second one ends the process at once with the exit code `exit`.
+/// Watches for the signals that stop a command. The first signal sets the returned value to true. A
+/// second signal ends the process at once with the exit code `exit`.
 pub fn watch_stop_signals(exit: CommandExit) -> anyhow::Result<watch::Receiver<bool>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

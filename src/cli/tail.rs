@@ -90,8 +90,8 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// Open calls of the watched thread, by which the command notices the end of the thread. `None`
-    /// if the command goes on after the end of a thread.
+    /// Open calls of the watched thread, which show whether the thread is over. `None` if the
+    /// command continues after the end of a thread.
     calls: Option<ThreadCalls>,
 }
 
@@ -238,8 +238,8 @@ impl JournalTail {
     }
 }
 
-/// Returns the position of the last record before `until`; without `until`, of the last record in
-/// the journal.
+/// Returns the position of the last record before `until`. If `until` is `None`, returns the
+/// position of the last record in the journal.
 fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error> {
     match until {
         Some(until) => Ok(Position(reader.first_since(until)?.0.saturating_sub(1))),

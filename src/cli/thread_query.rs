@@ -67,9 +67,8 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// Returns the threads that match the query in the journals that `place` selects, at most
-    /// `most`. A filter prefers the threads with the newest records. Also returns whether more
-    /// threads match.
+    /// Returns at most `most` threads that match the query in the journals that `place` selects,
+    /// and whether more threads match. For a filter, returns the threads with the newest records.
     pub fn threads(
         &self,
         place: &JournalTarget,

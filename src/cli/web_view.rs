@@ -73,9 +73,9 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, with a token if that person has a configured secret.
-    /// Without a configured secret, a token will be generated, so a terminal is required to show
-    /// it.
+    /// Returns the person that `--as` names, and the person's configured secret as a token. If
+    /// there is no secret, returns no token: the caller generates a token and shows it, so standard
+    /// output must be a terminal.
     pub fn person(
         &self,
         config: Option<&Config>,

@@ -57,8 +57,8 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Among the models that the member may use, reports each that has no price. Skips models in
-/// `reported`, and adds the newly reported models to it.
+/// Reports each model without a price among the models that the member may use. Skips models in
+/// `reported`, and adds the newly reported models to `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -37,7 +37,7 @@ pub(super) struct EffectiveConfig<'a> {
     /// Public keys of operators' browsers, by operator.
     #[serde(rename = "operators_in_browsers", skip_serializing_if = "BTreeMap::is_empty")]
     pub browser_keys: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// Clients that see what models write in the threads that these clients opened.
+    /// Clients that may see the texts of models in the threads that these clients opened.
     #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
     pub clients_with_steps: Vec<ListenerName>,
     /// Digests of schema files by their portable names.

@@ -62,8 +62,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the logical path of the current directory: the variable PWD, as in `pwd`, if it names
-/// the directory of the process.
+/// Returns the path of the current directory. Prefers the value of the variable PWD, which may
+/// contain symbolic links, to the physical path if both name the same directory.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

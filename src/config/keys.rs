@@ -106,7 +106,7 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
     ],
 };
 
-/// Keys of the table that configures the undo of one payload of a listener.
+/// Keys of a table that configures how calls with one payload of a listener are undone.
 pub(super) const UNDO: KnownSection =
     KnownSection { name: "undo", member: None, keys: &[("payload", Text), ("with", Free)] };
 
@@ -371,8 +371,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the values of a config key are private. `None` if the key does not decide this: its
-/// value is then private only inside a private value.
+/// Whether the value of a config key is private. Returns `None` if the key alone does not decide.
+/// Then the value is private only as a part of a private value, such as the table `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

@@ -75,8 +75,8 @@ pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config,
 }
 
 /// Loads the config for a process that only hosts agents. Such a process needs no programs of
-/// listeners. With NATS credentials of its own, it does not need those of the pump. Keys of models
-/// are checked later, when the agents are known.
+/// listeners. With NATS credentials of its own, the process does not need the credentials of the
+/// pump. Keys of models are checked later, when the agents are known.
 pub fn load_for_host(
     path: &Path,
     around: &ConfigEnvironment,
@@ -129,7 +129,7 @@ pub(super) enum KeyRequirement {
 }
 
 impl KeyRequirement {
-    /// Whether the files and variables with keys and secrets that the config names may be missing.
+    /// Whether the key files, secret files and variables that the config names may be missing.
     fn needs_no_keys(self) -> bool {
         matches!(self, Self::Unwritten | Self::Stored)
     }

@@ -52,7 +52,7 @@ pub(super) struct DeclaredMember {
     pub secret: Option<DeclaredSecret>,
     /// Time after which a reused client key counts as new; `None` if keys do not expire.
     pub keys_for: Option<Duration>,
-    /// Whether a client sees what models write in the threads that the client opened.
+    /// Whether the client may see the texts of models in the threads that the client opened.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
     /// Name of the client as which the listener's own processes may send requests.

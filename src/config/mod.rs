@@ -114,8 +114,8 @@ pub struct Config {
     pub name: String,
     /// Path of the config file, as it was given.
     pub file: PathBuf,
-    /// Absolute directory of the config file. Relative paths in the file start here, and child
-    /// processes have it as their working directory.
+    /// Absolute directory of the config file. Relative paths in the file start at this directory,
+    /// which is also the working directory of child processes.
     pub directory: PathBuf,
     /// The project to which the journal, the socket and the keys belong.
     pub project: ProjectPaths,
@@ -144,7 +144,7 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Clients that see what models write in the threads that these clients opened.
+    /// Clients that may see the texts of models in the threads that these clients opened.
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,

@@ -1,8 +1,9 @@
 //! Environment variables that override keys of the config: `ORGANISM_<SECTION>__<NAME>__<KEY>`.
 //!
-//! Names are written in capitals with `_` for `-`. An override only changes members that the file
-//! has. An override that matches nothing is a problem, so that every typo is noticed. In
-//! `[payloads]`, where the author chooses the keys, an override only replaces an existing text.
+//! Names are written in capitals with `_` for `-`. An override may change a member that the file
+//! has, but adds no member. An override that matches nothing is a problem, so that every typo is
+//! noticed. In `[payloads]`, where the author chooses the keys, an override only replaces an
+//! existing text.
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -28,9 +29,9 @@ pub(super) fn apply(
     }
 }
 
-/// Whether a variable is meant as an override: its name has two underscores in a row, or begins
-/// with a section's name and a single underscore, which counts as a typo. Other variables that
-/// begin with `ORGANISM_` are ignored.
+/// Whether a variable is meant as an override. True if its name has two underscores in a row. Also
+/// true if its name begins with a section's name and a single underscore, which is a typo. Other
+/// variables that begin with `ORGANISM_` are ignored.
 fn is_override(path: &str) -> bool {
     let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)

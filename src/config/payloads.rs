@@ -354,8 +354,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the text and the digest of each document of a schema file, under the document's
-    /// portable name. The schema file is the one that declares `names`.
+    /// Stores the text and the digest of each document of the schema file that declares `names`.
+    /// The key is the document's portable name.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);

@@ -6,7 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Number of digits from the digest of the config's path in the names of default directories.
+/// Number of digits in the name of a default directory. The digits are the beginning of the digest
+/// of the config's path.
 const DIGITS: usize = 8;
 
 /// A project, identified by the path of its config.

@@ -19,8 +19,8 @@ pub(super) struct TableReader<'a> {
     /// Description of the table for messages, such as "listener `search`" in "`peers` of listener
     /// `search`".
     what: String,
-    /// Known keys that the author probably meant by unknown keys of the table. A required key among
-    /// them is not reported as missing.
+    /// Known keys that the author probably misspelled. A required key among them is not reported as
+    /// missing.
     mistyped: Vec<&'static str>,
     /// All keys that the section may have.
     known: Vec<&'static str>,
@@ -388,8 +388,8 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// Returns the known key that the author probably meant by an unknown one: a similar key, or a key
-/// that begins with the unknown one.
+/// Returns the known key that the author probably meant by the unknown key `key`: a similar key, or
+/// a key that begins with `key`.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

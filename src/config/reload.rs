@@ -7,8 +7,8 @@ use crate::ids::ListenerName;
 
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
-/// Sections whose changes take effect only at a start, by the names that `organism config diff`
-/// uses.
+/// Sections whose changes take effect only at a start, named as in the output of
+/// `organism config diff`.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",

@@ -19,7 +19,7 @@ pub struct ClientSecret {
     pub client: ListenerName,
     /// Name of the environment variable with the secret; `None` if the secret is in a file.
     pub variable: Option<String>,
-    /// The secret; `None` in a process that has no need of the secret and could not read it.
+    /// The secret; `None` if this process does not need the secret and could not read it.
     secret: Option<SecretValue>,
 }
 
@@ -28,7 +28,8 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Returns the digest of the secret. A presented secret is right if its digest is equal.
+    /// Returns the digest of the secret; `None` if this process could not read the secret. A
+    /// secret that a client presents is right if it has this digest.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }
@@ -132,9 +133,9 @@ fn refuse_readable(named: &Located<ExpandedText>, path: &Path, problems: &mut Co
     problems.push(problem.help(format!("run `chmod 600 {written}`")));
 }
 
-/// Estimates the entropy of a text in bits, as if each character were drawn at random from the
-/// smallest usual alphabet that contains all characters of the text. A text of few distinct
-/// characters counts as 0.
+/// Estimates the entropy of a text in bits. Assumes random characters from the smallest usual
+/// alphabet that contains all characters of the text, such as the hexadecimal digits. A text of few
+/// distinct characters counts as 0.
 fn bits(text: &str) -> u32 {
     let distinct: std::collections::BTreeSet<_> = text.chars().collect();
     if distinct.len() < limits::SECRET_CHARS_MIN {

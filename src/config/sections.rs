@@ -1,5 +1,5 @@
-//! Reads the declared sections and members from the config's tree of values, and checks each by
-//! itself. Later code compares them with each other.
+//! Reads the declared sections and members from the config's tree of values, and checks each of
+//! them alone. Later code checks them against each other.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

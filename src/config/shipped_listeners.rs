@@ -20,9 +20,9 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
     folders.iter().filter_map(|folder| note(folder, directory)).collect()
 }
 
-/// Returns the directories in which the manifest of this member's listener may be, relative to the
-/// config: the directories of the listener's program and schemas, and the parents of these
-/// directories.
+/// Returns the directories, relative to the config, that may contain the manifest of this member's
+/// listener. These are the directories of the listener's program and schemas, and the parents of
+/// these directories.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);

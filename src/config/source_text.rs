@@ -82,8 +82,9 @@ impl SourceRange {
         Self::new(source, 0..0)
     }
 
-    /// Makes the range from `column` to the end of a line; both numbers count from 1. A `line` of 0
-    /// means the whole file, a `column` of 0 the whole line.
+    /// Makes the range from `column` to the end of `line`, both counted from 1. If `column` is 0,
+    /// the range begins at the first character that is not white space. A `line` of 0, for a
+    /// problem of the whole file, counts as the first line.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;

@@ -59,8 +59,8 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Returns the start of the last line with a table header, up to the line that contains `start`;
-/// `None` if no line is a header.
+/// Returns the start of the last line with a table header that is not after the line of `start`.
+/// Returns `None` if there is no such line.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

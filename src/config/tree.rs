@@ -26,7 +26,7 @@ impl<T> Located<T> {
     }
 }
 
-/// A string of the config in which variables were filled in. `written` is the string before that.
+/// A string of the config in which variables were filled in. `written` is the original string.
 /// Error messages quote `written`, because the values of variables may be private.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExpandedText {

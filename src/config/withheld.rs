@@ -9,9 +9,9 @@ pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 
 impl Config {
     /// Returns the names of variables that are hidden from listeners: variables with keys of models
-    /// and of the collector, the password of NATS, secrets of clients, and material for operators'
-    /// signatures, even if unused. A listener gets such a variable only if its own section passes
-    /// the variable on.
+    /// and of the collector, the password of NATS, secrets of clients, and keys of operators. The
+    /// variable [`PASSPHRASE_FILE`] is hidden even if nothing uses it. A listener gets a hidden
+    /// variable only if the listener's own section passes the variable on.
     pub fn withheld(&self) -> Vec<String> {
         let keys = self.models.iter().filter_map(key_variable);
         let password = self.nats.as_ref().and_then(password_variable);

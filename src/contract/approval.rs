@@ -1,7 +1,8 @@
 //! Decides which calls an operator must approve before they are delivered.
 //!
-//! The bytes of the payload decide. In doubt, approval is required. A sender may ask for more
-//! approvals than the config requires, but not for fewer.
+//! The decision depends on the listener's setting and on the bytes of the payload. In doubt,
+//! approval is required. A sender may ask for more approvals than the config requires, but not for
+//! fewer.
 
 use std::borrow::Cow;
 

@@ -21,7 +21,7 @@ pub struct TreeLimits {
     #[serde(rename = "messages")]
     pub messages: u64,
     /// Maximum number of consecutive rounds of one call in which every result is a failure. A round
-    /// is everything that the listener gets after one of its answers.
+    /// is the set of messages that the listener receives together after an outcome.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]

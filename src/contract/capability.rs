@@ -6,15 +6,16 @@ use crate::mutant::mutant;
 use crate::system::Primitive;
 
 impl Contract {
-    /// Whether the listener has at most one open call per thread. Further calls wait until that
-    /// call is closed. A call to the listener from beneath its own open call is refused.
+    /// Whether the listener has at most one open call per thread. Further calls in the thread wait
+    /// until that call is closed. The pump refuses a further call from work that the
+    /// open call waits for, directly or through other calls, because neither call could end.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
 
-    /// Returns the names of the primitives that the listener may use: those that the config lists.
-    /// Without a list, an agent or a workflow may use every primitive that its kind of listener
-    /// permits, and any other listener may use none.
+    /// Returns the names of the primitives that the listener may use. If the config lists
+    /// primitives for the listener, returns only these. Without a list, agents and workflows may
+    /// use every primitive of their kind of listener, and other listeners may use none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -46,9 +47,9 @@ impl Contract {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether too many consecutive failed rounds end a call of the listener. A round is everything
-    /// that the listener gets after one of its answers. False for workflows: each failed goal
-    /// settles a step of the run, so the number of rounds is finite.
+    /// Whether too many consecutive failed rounds end a call of the listener. A round is the set of
+    /// messages that the listener receives together after an outcome. False for workflows: each
+    /// failed goal settles a step of the run, so the number of rounds is finite.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

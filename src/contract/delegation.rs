@@ -41,16 +41,16 @@ pub struct GoalRoles {
 /// Local name of each payload with which an agent delegates.
 const DELEGATE: &str = "delegate";
 
-/// Returns the name of the payload with which an agent delegates a task of the goal `goal` of
-/// `workflow`.
+/// Returns the name of the payload with which an agent delegates tasks of `goal`, which is a goal
+/// of `workflow`.
 pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}{ROLES}{goal}"), DELEGATE)
 }
 
 const ROLES: &str = "/roles/";
 
-/// Returns the name of the goal whose tasks an agent delegates with payloads of this name; `None`
-/// if payloads of this name do not delegate.
+/// Returns the goal in the name of a delegation payload; `None` if `name` is not the name of a
+/// delegation payload.
 pub fn delegated_goal(name: &PayloadName) -> Option<&str> {
     let rest = name.namespace.strip_prefix(WORKFLOW_NAMESPACE)?.strip_prefix('/')?;
     let (_, goal) = rest.split_once(ROLES)?;

@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only the program itself declares payloads in this namespace, or in a
-/// namespace that consists of this one, `/` and a name.
+/// Namespace of workflows. Only the program itself declares payloads in this namespace, and in
+/// namespaces that append `/` and a name to it.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -50,7 +50,7 @@ pub fn is_goal_of(agent: &ListenerName, name: &PayloadName) -> bool {
 }
 
 /// Returns the name of an agent's answer to a goal without a type. The same payload is the final
-/// payload of agents whose config names none.
+/// payload of agents whose config names no final payload.
 pub fn goal_answer() -> PayloadName {
     PayloadName::new(AGENT_NAMESPACE, "attempt_completion")
 }

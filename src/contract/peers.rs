@@ -3,9 +3,9 @@
 use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;
 
-/// Adds the payload names of the declared peers to the vocabulary of `sender`. Adds nothing for
-/// undeclared listeners, so a payload for one of them is refused like a payload for a listener that
-/// does not exist.
+/// Adds the payload names of the declared peers to the vocabulary of `sender`. Adds nothing for an
+/// undeclared listener, so a payload for such a listener is refused as if the listener did not
+/// exist.
 pub(super) fn add_peers(
     names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,

@@ -64,8 +64,7 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// The scheduled times that have come by now, beginning with the time for which the next run was
-/// planned.
+/// Summary of the scheduled times from the time for which the next run was planned to the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
@@ -86,7 +85,8 @@ pub const WEEKDAYS: [(&str, Weekday); 7] = [
 ];
 
 impl ScheduleTimes {
-    /// Returns the first time after `time`. Intervals are counted from `time`.
+    /// Returns the first scheduled time after `time`. For a fixed interval, the result is `time`
+    /// plus the interval.
     pub fn after(&self, time: Time) -> Time {
         match self {
             Self::Every(interval) => time.plus(*interval),
@@ -94,8 +94,8 @@ impl ScheduleTimes {
         }
     }
 
-    /// Returns the scheduled times from `due` to `now`. `due` is the time for which the next run
-    /// was planned, and must not be later than `now`.
+    /// Summarises the scheduled times from `due` to `now`, both included. `due` is the time for
+    /// which the next run was planned, and must not be later than `now`.
     pub fn passed(&self, due: Time, now: Time) -> PassedTimes {
         match self {
             Self::Every(interval) => {

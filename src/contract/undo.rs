@@ -9,14 +9,14 @@ use crate::mutant::mutant;
 /// Rule by which a completed call to a listener is undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoRule {
-    /// Name of the request that opens the calls to undo.
+    /// Name of the request whose calls can be undone.
     #[serde(rename = "request")]
     pub request: PayloadName,
     /// Name of the payload that undoes a completed call.
     #[serde(rename = "payload")]
     pub payload: PayloadName,
-    /// Parts of the payload that are filled in: child elements, or attributes with a leading `@`,
-    /// each with an XPath expression over `request` and `reply`.
+    /// Parts of the payload to fill in, each with an XPath expression over `request` and `reply`.
+    /// The name of a part is the name of a child element, or `@` and the name of an attribute.
     #[serde(rename = "with")]
     pub with: Vec<(String, String)>,
 }

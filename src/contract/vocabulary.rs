@@ -14,8 +14,8 @@ pub enum Meaning {
     Primitive,
     /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
-    /// A payload that continues the sender's own call: the sender accepts a payload of this name,
-    /// or the payload is the definition of a workflow's run.
+    /// A payload that continues the sender's own call: a payload that the agent itself accepts, or
+    /// the definition that a run of a workflow records.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
     /// sender's own result without waking the sender.
@@ -114,9 +114,8 @@ pub(super) fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyErr
 }
 
 /// Builds the vocabulary of one sender. Adds the sender's own names first, then the payload names
-/// of its peers, and then its replies. The vocabulary of an agent also contains core words and
-/// notes; the vocabulary of a workflow also contains the payload that records the workflow's
-/// definition.
+/// of its peers, and then its replies. The sender's own names are primitives, notes and accepted
+/// payloads of an agent, previews, and the payload that records a workflow's definition.
 pub(super) fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],

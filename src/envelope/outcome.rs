@@ -6,7 +6,7 @@ use super::{Money, RefusalRule, Spending};
 use crate::ids::{Digest, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// One model call, as the agent's outcome carries it and the core records it.
+/// One model call. The agent's outcome contains it, and the core records it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
@@ -51,7 +51,8 @@ pub struct Turn {
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Location of the payload in the model's text; has no line if the model wrote no XML.
+    /// Location of the payload in the model's text. The location has no line if the model wrote no
+    /// XML.
     #[serde(rename = "place")]
     pub place: TextLocation,
     /// Example that a refusal of the payload shows in place of the refusal's own example; `None` if
@@ -60,7 +61,7 @@ pub struct WrittenPayload {
     pub expected: Option<String>,
 }
 
-/// An action in a model's text that was recognised and is incomplete or not well-formed.
+/// A recognised action in a model's text that is incomplete or not well-formed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrokenPayload {
     /// Index of the action among all actions of the turn. Feedback follows this order.
@@ -78,7 +79,7 @@ pub struct BrokenPayload {
 pub struct RouteTry {
     #[serde(rename = "route")]
     pub route: String,
-    /// The reason in one word, as in [`AttemptFailure::Model`].
+    /// Reason for the failure in one word. The words are the same as in [`AttemptFailure::Model`].
     #[serde(rename = "reason")]
     pub reason: String,
 }

@@ -24,7 +24,7 @@ pub enum RefusalRule {
     TooComplex,
     #[serde(rename = "not-well-formed")]
     NotWellFormed,
-    /// The text contains no root element, or anything besides one root element.
+    /// The text does not consist of exactly one root element.
     #[serde(rename = "not-one-root")]
     NotOneRoot,
     /// Only the core may write a payload of this name.
@@ -80,7 +80,8 @@ pub enum RefusalRule {
     /// The pump is shutting down.
     #[serde(rename = "draining")]
     Draining,
-    /// The disk of the journal is full.
+    /// The payload calls an agent in the sender's own thread, and the agent's current call in this
+    /// thread waits for the sender's call, directly or through other calls.
     #[serde(rename = "storage-full")]
     StorageFull,
     /// The call of the payload has already ended, or the outcome that contains the payload ends the
@@ -213,8 +214,8 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// Description of the defect and of the expected form. The text is the same in every case if
-    /// details would reveal which listeners and names exist.
+    /// Description of the defect and of the expected form. If details would reveal which listeners
+    /// and names exist, the description is always the same and contains no details.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
@@ -251,7 +252,7 @@ impl Refusal {
         }
     }
 
-    /// Whether a refusal by this rule has the same text in every case. Such a refusal does not
+    /// Whether the rule of this refusal gives every refusal the same text. Such a refusal does not
     /// repeat the refused text, because a difference would show which names exist.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)

@@ -62,14 +62,15 @@ impl Spending {
 /// request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Maximum tokens and money of the attempt after this request: the use of its earlier requests,
-    /// and the maximum cost of this request.
+    /// Maximum tokens and money that the attempt will have used after this request: the use of its
+    /// earlier requests, and the maximum cost of this request.
     pub spending: Spending,
     /// Whether the tokens of the prompt were counted exactly. If false, their number is an upper
     /// estimate.
     pub counted: bool,
-    /// Number of the request in its attempt. The first request has the number 1; a sender without
-    /// numbers sends 0. By this number, the pump recognizes a reservation that arrives twice.
+    /// Number of the request in its attempt. The first request has the number 1; a sender that does
+    /// not number its requests sends 0. By this number, the pump recognizes a reservation that
+    /// arrives twice.
     pub request: u32,
     /// Limit of the request's route, if the config limits the route.
     pub route: Option<RouteLimit>,

@@ -11,7 +11,8 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadBranch {
     pub thread: String,
-    /// Phase of the thread itself, with the name that the view `thread` uses.
+    /// Phase of the thread itself, without the threads beneath it, in the words of the SQL view
+    /// `thread`.
     pub status: String,
     pub opened_by: String,
     pub opened: Time,
@@ -85,7 +86,7 @@ impl IndexReader {
         self.branches(picked, &[&thread.as_str(), &limit, &skip])
     }
 
-    /// Whether a thread has a message with this payload.
+    /// Whether a thread has a message with the payload name `name`.
     ///
     /// # Errors
     ///

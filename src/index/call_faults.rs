@@ -1,4 +1,5 @@
-//! The message of the core that ends a failed call, and the words by which the index names it.
+//! Finds the core's message that ends a failed call, and the code and text by which the index
+//! describes this message.
 
 use std::borrow::Cow;
 

@@ -11,7 +11,7 @@ use super::lookup::id;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// A call on which work was done between two messages of a thread.
+/// A call on a page of a thread, with the work that was done on the call within the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWork {
     /// Id of the message that opened the call.
@@ -26,7 +26,7 @@ pub struct CallWork {
     pub opener: Option<MessageId>,
     /// How the call ended; `None` while it is open.
     pub outcome: Option<String>,
-    /// Payload of the core that ended the call, such as `timed-out`.
+    /// Local name of the core's payload that ended the call, such as `timed-out`.
     pub fault: Option<String>,
     /// Periods of the call within the shown page of the thread, in order of their beginning.
     pub spans: Vec<WorkSpan>,
@@ -40,8 +40,9 @@ pub struct CallWork {
     pub failovers: u64,
     /// The decision that the call waits for now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,
-    /// Time since which the call is ready for its listener and not handed over; `None` if the call
-    /// is not in this state now. [`super::ListenerLoad`] counts the same calls.
+    /// Time since which the call has been queued: it is ready for its listener and not handed over.
+    /// `None` if the call is not queued now. [`super::ListenerLoad::queued`] counts the queued
+    /// calls.
     pub queued_since: Option<Time>,
 }
 
@@ -116,9 +117,9 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that the messages of a range opened, and the calls to which these messages
-    /// belong. Each call has the work that was done on it within the range. The range contains the
-    /// sequence numbers from `from_seq` up to `end_seq`, or up to the last message.
+    /// Returns the calls that the messages of a range opened or belong to, with the work that was
+    /// done on each call within the range. The range begins at the sequence number `from_seq`. It
+    /// ends before `end_seq`, or after the last message if `end_seq` is `None`.
     ///
     /// # Errors
     ///
@@ -208,7 +209,7 @@ impl IndexReader {
     }
 
     /// Adds the attempts of a call, each with its time in the queue. Leaves out deliveries that no
-    /// listener accepted, because the call stayed in its queue then.
+    /// listener accepted, because the call stays in its queue during such a delivery.
     fn add_attempts(
         &self,
         call: i64,

@@ -1,4 +1,4 @@
-//! Counts the calls between each caller and each listener that it has called.
+//! Counts the calls from each caller to each listener that the caller has called.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,9 @@ pub struct CalledPeer {
 /// Numbers of a caller and of a listener in the table of names.
 type PeerNumbers = (i64, i64);
 
-/// The calls of an index that were counted so far. A later count begins where this one ended,
-/// because the rows of calls are numbered in the order of the journal, and keep their peers.
+/// Calls of an index that were counted so far, by caller and listener. The next count continues
+/// after the last counted row: the index numbers the rows of calls in the order of the journal, and
+/// the caller and listener of a row never change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CountedCalls {
     calls: BTreeMap<PeerNumbers, u64>,
@@ -28,7 +29,8 @@ pub struct CountedCalls {
     last: i64,
 }
 
-/// Open calls of one pair, and those of them that wait for a person.
+/// Number of open calls from one caller to one listener, and number of those that wait for a
+/// person.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenPeerCalls {
     open: u64,
@@ -36,8 +38,8 @@ struct OpenPeerCalls {
 }
 
 impl IndexReader {
-    /// Returns the calls between each caller and each listener that it has called. Reads the calls
-    /// after those in `counted`, and adds them.
+    /// Returns the calls from each caller to each listener that the caller has called. Counts only
+    /// calls that `counted` does not contain yet, and adds them to `counted`.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
         self.count_calls(counted).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;
@@ -54,7 +56,8 @@ impl IndexReader {
         Ok(counted.calls.iter().map(peer).collect())
     }
 
-    /// Counts here, because SQLite would sort all calls to group them.
+    /// Adds the calls that `counted` does not contain yet. Counts the calls in Rust, because SQLite
+    /// would sort all calls to group them.
     fn count_calls(&self, counted: &mut CountedCalls) -> rusqlite::Result<()> {
         // The index of a restored journal may end before the calls that were counted.
         let sql = "SELECT coalesce(max(n), 0) FROM call_row";

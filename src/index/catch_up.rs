@@ -58,8 +58,9 @@ impl<'d> IndexWriter<'d> {
         })
     }
 
-    /// Limits the memory of the writer: the size of its SQLite page cache, the number of rows of
-    /// each kind that it keeps in memory between commits, and whether it reads records ahead.
+    /// Limits the memory of the writer: `cache_kib` is the size of SQLite's page cache in KiB, and
+    /// `rows_kept` is the maximum number of rows of each kind that stay in memory between commits.
+    /// `reads_ahead` states whether other threads read the next records in advance.
     pub fn set_memory(
         &mut self,
         cache_kib: u32,
@@ -73,7 +74,7 @@ impl<'d> IndexWriter<'d> {
         self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
     }
 
-    /// Returns the thread that wrote the words, if they are in another database.
+    /// Returns the thread that writes the words of messages, if the words are in another database.
     pub fn into_words(self) -> Option<WordThread> {
         match self.fold.words {
             WordTable::Beside => None,
@@ -99,8 +100,8 @@ impl<'d> IndexWriter<'d> {
         self.commit()
     }
 
-    /// Adds the rows of all records up to `last` as [`Self::catch_up`] does. The last of them may
-    /// stay uncommitted.
+    /// Adds the rows of all records up to `last` as [`Self::catch_up`] does, but may leave the last
+    /// rows uncommitted.
     pub fn add(&mut self, last: Position, progress: &mut dyn FnMut(u64, u64)) -> Result<(), Error> {
         let first = Position(position(self.db).map_err(failed(self.path))?.0 + 1);
         if first > last {
@@ -180,8 +181,9 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Returns an error if the index still contains words of payloads that an operator redacted
-    /// later. The words of redacted payloads must not remain in the file of the index.
+    /// Returns an error if an operator redacts payloads in the record `sealed`, and the index still
+    /// contains words of these payloads. The words of redacted payloads must not remain in the file
+    /// of the index.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -253,8 +255,9 @@ fn update_once(
     }
 }
 
-/// Opens the index of `journal` for writing. Makes a missing or unusable index anew; if the journal
-/// is long, up to its record at `last`. Returns `None` if `next` or `is_stopped` stopped the build.
+/// Opens the index of `journal` for writing. If the index is missing or unusable, creates an empty
+/// index. For a long journal, makes a first build up to the record at `last` instead. Returns
+/// `None` if `next` or `is_stopped` stopped the build.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

@@ -27,8 +27,8 @@ const CURRENCY: &str = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON
 
 impl IndexReader {
     /// Returns the `limit` trees whose model calls have cost most, the costliest first. With
-    /// `since`, only trees that changed at or after this time; with `until`, only trees that were
-    /// opened before. The cost is that of the whole tree.
+    /// `since`, returns only trees that changed at or after this time; with `until`, only trees
+    /// that were opened before this time. The cost is that of the whole tree.
     ///
     /// # Errors
     ///
@@ -57,8 +57,9 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns the ranges with the trees that `filter` selects. If the filter selects many trees,
-    /// returns the range of all costs, because a match then comes soon.
+    /// Returns ranges of trees that contain all trees that `filter` selects. If the filter selects
+    /// many trees, the only range is that of all costly trees by cost, because a query then soon
+    /// finds enough trees that match.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

@@ -1,5 +1,5 @@
-//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`), so that a page of
-//! a long thread can state how many entries follow without reading those entries.
+//! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`). With these counts,
+//! a page of a long thread can state how many entries follow the page, without reading them.
 
 use crate::envelope::RefusalRule;
 use crate::ids::CallId;

@@ -247,8 +247,8 @@ impl FileState {
 /// state is unchanged, a page of the web view need not check the file again.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
-/// Whether the structure of a small index is sound. Does not repeat a check that found the
-/// structure sound if the file is unchanged since then.
+/// Whether the structure of a small index is sound. Skips the check if the file has not changed
+/// since a check that found its structure sound. A larger index counts as sound without a check.
 fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     let state = FileState::of(path);
     let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
@@ -269,7 +269,7 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// Names and definitions of tables, indexes and views.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// The catalogue of an index that this program creates.
+/// Names and definitions of the tables, indexes and views of an index that this program creates.
 static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {
     let made = || -> rusqlite::Result<IndexCatalogue> {
         let db = Connection::open_in_memory()?;
@@ -287,24 +287,24 @@ fn catalogue(db: &Connection) -> rusqlite::Result<IndexCatalogue> {
     rows.collect()
 }
 
-/// Returns the statements that create what `db` lacks in comparison with a complete index.
+/// Returns the statements that create the tables, indexes and views that `db` lacks.
 pub fn missing_definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
     let present = catalogue(db)?;
     let missing = CATALOGUE.iter().filter(|entry| !present.contains(entry));
     Ok(missing.filter_map(|(_, definition)| definition.clone()).collect())
 }
 
-/// Returns the path of the rows of a first build.
+/// Returns the path of the database with the rows of a first build.
 pub fn building(path: &Path) -> PathBuf {
     with_suffix(path, "-building")
 }
 
-/// Returns the path of the words of a first build.
+/// Returns the path of the database with the words of a first build.
 pub fn building_words(path: &Path) -> PathBuf {
     with_suffix(path, "-building-words")
 }
 
-/// Makes the complete rows of a first build the index at `path`.
+/// Renames the complete database of a first build to `path`, so that it becomes the index.
 pub fn publish_building(path: &Path) -> Result<(), Error> {
     remove_logs(path)?;
     let publish = std::fs::rename(building(path), path);
@@ -320,9 +320,9 @@ fn remove_logs(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes how far a first build of the index at `path` is into the file of the lock, for processes
-/// that wait for the index: the last record that was read, and the last record to read. They only
-/// show it, so an error is ignored.
+/// Writes the progress of a first build of the index at `path` into the lock file: the last record
+/// that was read, and the last record to read. Processes that wait for the index only show this
+/// progress, so an error is not returned. `None` removes the noted progress.
 pub fn note_progress(path: &Path, progress: Option<[Position; 2]>) {
     let text = progress.map_or_else(String::new, |[reached, last]| format!("{reached} {last}"));
     if let Err(error) = std::fs::write(path.with_file_name(INDEX_LOCK), text) {
@@ -330,7 +330,7 @@ pub fn note_progress(path: &Path, progress: Option<[Position; 2]>) {
     }
 }
 
-/// Reads how far a first build of the index at `path` is.
+/// Reads the progress of a first build of the index at `path`, as [`note_progress`] wrote it.
 pub fn noted_progress(path: &Path) -> Option<[Position; 2]> {
     let text = std::fs::read_to_string(path.with_file_name(INDEX_LOCK)).ok()?;
     let (reached, last) = text.split_once(' ')?;

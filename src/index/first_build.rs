@@ -1,8 +1,8 @@
 //! Makes the missing index of a long journal.
 //!
-//! A first build has no readers, so it may use files of its own and another order: it makes the SQL
-//! indexes after all rows, by sorting, and has a thread for the words. Each commit is durable, and
-//! an interrupted build goes on where it was.
+//! A first build has no readers, so it may use files of its own and write in another order. It
+//! makes the SQL indexes after all rows, by sorting, and a separate thread writes the words. Each
+//! commit is durable, and an interrupted build continues after its last commit.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -26,18 +26,18 @@ use super::word_thread::{self, WordTable, WordThread};
 pub enum BuildEnd {
     /// The index is at its place, and complete up to the requested position.
     Built,
-    /// The caller stopped the build. The next build goes on with its files.
+    /// The caller stopped the build. The next build continues with the files of this build.
     Stopped,
 }
 
-/// Tables whose SQL indexes are made after all rows. The other tables stay small, or a SQL index of
-/// theirs is read during the build.
+/// Tables whose SQL indexes are made after all rows. All other tables stay small, or the build
+/// reads one of their SQL indexes.
 const SORTED_LATER: [&str; 7] =
     ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
 
-/// Builds the index of `journal` at `path`, up to the record at `last`. `next` receives the position
-/// that the build has reached, and stops the build by returning `None`. After the last record,
-/// `is_stopped` stops the build. The caller holds the lock of the index.
+/// Builds the index of `journal` at `path`, up to the record at `last`. `next` receives the
+/// position that the build has reached, and stops the build by returning `None`. After the last
+/// record, `is_stopped` stops the build. The caller holds the lock of the index.
 pub fn build(
     path: &Path,
     journal: &JournalReader,
@@ -94,7 +94,7 @@ pub fn build(
     Ok(BuildEnd::Built)
 }
 
-/// Removes the noted progress when the build ends in any way.
+/// Guard that removes the noted progress when it is dropped, however the build ends.
 struct NotedProgress<'p> {
     path: &'p Path,
 }
@@ -144,8 +144,8 @@ fn complete(
     db.close().map_err(|(_, error)| failed(rows)(error))
 }
 
-/// Settings of both databases of a build. Their rollback journals are short, because almost all
-/// pages are new, and a commit writes each page only once.
+/// Configures a database of a build. The rollback journal of the database stays short, because
+/// almost all pages are new. With a rollback journal, a commit writes each page only once.
 pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
     db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
@@ -156,12 +156,13 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Open databases of a build: the one of rows, and the one of words with the number of the last
-/// message or refusal in it.
+/// Open databases of a build: the database of rows and the database of words. The number is that of
+/// the last message or refusal in the database of words.
 type OpenBuild = (Connection, (Connection, i64));
 
-/// Opens the databases of an interrupted build. Returns `None` if there are none, or if they do not
-/// belong together or to this journal.
+/// Opens the databases of an interrupted build. Returns `None` if a database is missing or damaged,
+/// if the databases end with different messages or refusals, or if the build belongs to another
+/// journal or has another format.
 fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<OpenBuild>, Error> {
     if !rows.exists() || !words.exists() {
         return Ok(None);

@@ -155,8 +155,8 @@ impl Pace {
         }
     }
 
-    /// Whether records are read ahead. The records of a live round are read faster than their rows
-    /// are written, so a queue of them would only take memory.
+    /// Whether the writer reads records ahead. In a live round, records are read faster than their
+    /// rows are written, so a queue of read records would only take memory.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }

@@ -109,7 +109,7 @@ pub struct IndexedCall {
     /// How the call ended: `completed`, `failed` or `cancelled`; `None` while it is open.
     #[serde(rename = "outcome")]
     pub outcome: Option<String>,
-    /// Payload of the core that ended the call.
+    /// Local name of the core's payload that ended the call.
     #[serde(rename = "fault")]
     pub fault: Option<String>,
     /// Number of attempts whose delivery a listener accepted.
@@ -213,8 +213,8 @@ pub struct IndexedTurn {
     pub inputs: Option<Digest>,
 }
 
-/// SQL condition: the message `m` is in a delivery that is handed over and not answered. The listener
-/// has the messages that were on record when the delivery was handed over.
+/// SQL condition: the message `m` is in a delivery that is handed over and not answered. The
+/// listener has the messages that were on record when the delivery was handed over.
 pub(super) const IS_HANDED_OVER: &str = "(m.disposition IS NULL AND EXISTS (SELECT 1 \
      FROM delivery_row d WHERE d.ended IS NULL AND d.position >= m.position AND d.call = \
      CASE m.call WHEN x'' THEN m.n ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END))";

@@ -14,8 +14,8 @@ use crate::ids::{CallId, MessageId};
 pub struct UnwrittenMessage {
     pub n: i64,
     pub message: Arc<Message>,
-    /// Number of the message that caused this one, or the id of the cause if the cause is not on
-    /// record.
+    /// Number of the message that caused this message, or the id of the cause if the cause is not
+    /// on record.
     pub cause: Option<Value>,
     pub thread: i64,
     pub sender: i64,
@@ -32,8 +32,8 @@ pub struct MessageRows<'d> {
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
     /// Row number and thread number of each written message that is in flight.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
-    /// Whether numbers of causes are looked up only in memory, because a first build looks up the
-    /// others after all rows.
+    /// Whether a first build writes the rows. A first build looks up numbers of causes only in
+    /// memory, and finds the other numbers after all rows are written.
     is_building: bool,
 }
 

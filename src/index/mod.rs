@@ -84,7 +84,7 @@ use crate::journal;
 const FORMAT_VERSION: u32 = 12;
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// The full-text table.
+/// SQL statement that creates the full-text table.
 const WORDS_SCHEMA: &str = include_str!("words.sql");
 
 /// Why an index cannot answer a query.
@@ -99,17 +99,17 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index. `progress` is the last record that it has read, and the
-    /// last record to read, if it states them.
+    /// Another process is making the index. `progress` contains the last record that was read, and
+    /// the last record to read. `None` if the other process states no progress.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)
     )]
     Building { path: PathBuf, progress: Option<[Position; 2]> },
-    /// The SQL statement of a person is wrong, or is not permitted.
+    /// The SQL statement that a person entered is wrong, or is not permitted.
     #[error("{detail}")]
     Query { detail: String },
-    /// The SQL statement of a person took too long.
+    /// The SQL statement that a person entered took too long.
     #[error("the query was stopped after {seconds} s; narrow it, or pass a longer --timeout")]
     TimedOut { seconds: u64 },
 }
@@ -128,7 +128,7 @@ impl Error {
         Self::Building { path, progress }
     }
 
-    /// Whether the index must be rebuilt.
+    /// Whether this error shows that the index must be rebuilt.
     pub(super) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;
         match self {

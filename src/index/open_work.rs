@@ -26,7 +26,7 @@ pub struct OpenWorkCounts {
     pub queued: u64,
     /// Calls that wait for a person.
     pub held: u64,
-    /// Calls that wait for the calls that their listener has made.
+    /// Calls whose listener waits for results of calls that it has made.
     pub waiting: u64,
     /// Root threads of the trees that contain these calls.
     pub roots: BTreeSet<String>,
@@ -51,8 +51,8 @@ impl OpenWorkCounts {
 }
 
 impl IndexReader {
-    /// Counts the open calls that `filter` selects, up to `most`. Reads no ended call, except for a
-    /// filter by thread, which also reads the ended calls of threads with open ones.
+    /// Counts the open calls that `filter` selects, up to `most`. A filter by thread also reads
+    /// ended calls, but only in threads with open calls. Every other filter reads only open calls.
     pub fn open_work(&self, filter: &WorkFilter, most: u64) -> Result<OpenWorkCounts, Error> {
         let call = format!(
             "SELECT r.id, EXISTS (SELECT 1 FROM hold_row h INDEXED BY hold_open \

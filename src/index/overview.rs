@@ -8,8 +8,9 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// SQL condition: the error `e` records that a person denied a call. Such a denial is no failure.
-/// An error without a call records an operation that NATS denied.
+/// SQL condition: the error `e` records that a person denied a call. Such an error is not a
+/// failure. An error without a call is not a denial by a person: it records an operation that NATS
+/// denied.
 pub(super) const IS_DENIAL: &str =
     "e.call IS NOT NULL AND e.kind IS (SELECT n FROM name WHERE text = 'denied')";
 
@@ -20,9 +21,10 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
 
-/// Returns the SQL query for the name of the last fault that ended a call into a thread from outside,
-/// with the first `chars` characters of its details. `thread` is an SQL expression for the number of
-/// the thread. Looks at the newest 100 failed calls.
+/// Returns the SQL query for the reason of a thread's last failure: the name of the fault, with the
+/// first `chars` characters of its details. Only calls that a client or another thread opened count
+/// as failures of the thread. `thread` is an SQL expression for the number of the thread. Looks at
+/// the newest 100 failed calls.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || substr(e.detail, 1, {chars}) FROM (SELECT id FROM call_row \

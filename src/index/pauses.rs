@@ -38,9 +38,9 @@ impl fmt::Display for IndexedPause {
 /// How much of a tree's open work pauses keep back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedPart {
-    /// All of it: everything is paused, or the root thread.
+    /// All open work of the tree, because everything is paused, or the root thread.
     Whole,
-    /// The work of a subthread, or the calls to a listener.
+    /// A part of the open work: the work of a subthread, or the calls to a listener.
     Some,
 }
 

@@ -31,7 +31,8 @@ impl IndexReader {
         self.position
     }
 
-    /// Returns the last position of the journal at the time when the index was opened.
+    /// Returns the last position of the journal at the time when the index was opened, or when this
+    /// reader was last prepared for another query.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -72,8 +73,8 @@ impl IndexReader {
         &self.db
     }
 
-    /// Returns what another thread needs to open a reader of the same index; `None` if the index is
-    /// temporary, so that only this reader has it.
+    /// Returns the files with which another thread can open a reader of the same index. Returns
+    /// `None` if the index is temporary, because only this reader can read a temporary index.
     pub(super) fn source(&self) -> Option<ReaderSource> {
         let is_temporary = self.db.path().is_none_or(str::is_empty);
         (!is_temporary).then(|| ReaderSource {
@@ -99,8 +100,8 @@ pub(super) struct ReaderSource {
 }
 
 impl ReaderSource {
-    /// Opens a reader of the index as it is, without bringing it up to date. Returns `None` if the
-    /// files are not those of the first reader any more, or cannot be opened.
+    /// Opens a reader of the index in its present state, without bringing it up to date. Returns
+    /// `None` if a file cannot be opened, or if it was replaced since the first reader opened it.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;

@@ -88,7 +88,8 @@ struct SearchQuery {
 }
 
 impl SearchFilter {
-    /// If the words are the id of a message or of a thread, searches for that id instead.
+    /// If the words of this filter are the id of a message or of a thread, makes the filter search
+    /// for that id instead of the words.
     pub fn read_ids(&mut self) {
         let words = self.words.trim();
         if let Ok(id) = words.parse() {

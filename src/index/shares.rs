@@ -1,6 +1,6 @@
-//! Reads many places of an index, or of its journal, with several threads if the files are not in the
-//! page cache. The places of old calls stand far apart, and a disk serves several reads in the time
-//! of one.
+//! Reads many items of an index, or of its journal. If the files are not in the page cache, several
+//! threads read the items, because old items lie far apart on the disk, and a disk serves several
+//! reads as fast as a single read.
 
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -11,9 +11,10 @@ use crate::limits;
 
 impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
-    /// order of the shares. The first share is small. If it takes longer than `patience`, threads
-    /// read the other shares at once, each with a reader of its own. Otherwise this reader goes on,
-    /// because to open the other readers would take longer than to read everything.
+    /// order of the shares. The first share is small. If `read` takes longer than `patience` for
+    /// the first share, threads read all other shares at once, each thread with a reader of its
+    /// own. Otherwise, this reader reads the other items too, because opening further readers would
+    /// take longer.
     ///
     /// # Errors
     ///
@@ -37,8 +38,8 @@ impl IndexReader {
         Ok(results)
     }
 
-    /// Reads shares of `items` with a thread for each. This reader reads the shares for which no
-    /// other reader can be had.
+    /// Reads shares of `items` at once, each share on a thread with a reader of its own. If a
+    /// thread or a reader cannot be created for a share, this reader reads the share.
     fn read_at_once<T: Sync, R: Send>(
         &self,
         items: &[T],

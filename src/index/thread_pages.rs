@@ -167,11 +167,11 @@ impl IndexReader {
         Ok(found.into_iter().next().unwrap_or(i64::MAX))
     }
 
-    /// Returns the positions of a thread's records with refusals, errors, decisions and openings of
-    /// subthreads, and whether more positions exist than fit on a page. `span` contains the lowest
-    /// and highest number of the messages and refusals to read, and then the lowest and highest
-    /// position to read. The organism's own thread also has the refusals of payloads for threads
-    /// that do not exist, and the counts of `busy` refusals.
+    /// Returns the positions of the records of a thread that contain refusals, errors, decisions or
+    /// openings of subthreads. Also returns whether there are more such records than fit on a page.
+    /// `span` contains the lowest and highest number of the messages and refusals to read, and then
+    /// the lowest and highest position to read. The organism's own thread also has the refusals of
+    /// payloads for threads that do not exist, and the counts of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,

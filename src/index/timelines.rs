@@ -1,5 +1,5 @@
-//! Reads the totals of threads' timelines, and the positions of threads' messages. With these, a
-//! page of a long thread can be made without reading the whole thread.
+//! Reads the totals of threads' timelines, and the positions of threads' messages. With these
+//! totals and positions, a page of a long thread can be made without reading the whole thread.
 
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
@@ -13,7 +13,7 @@ use super::{Error, IndexReader};
 /// Totals of the timeline of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineSummary {
-    /// Phase of the thread, with the name that the view `thread` uses.
+    /// Phase of the thread, in the words of the SQL view `thread`.
     pub status: String,
     /// Number of messages of the thread, without the threads beneath it.
     pub messages: u64,

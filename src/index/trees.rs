@@ -37,7 +37,7 @@ pub struct TreeFilter {
     pub has_errors: bool,
     /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
-    /// Words that one message of the tree must contain.
+    /// Words of a search. At least one message of the tree must contain all of them.
     pub words: String,
     /// Whether to leave out the organism's own thread.
     pub is_without_organism: bool,
@@ -110,8 +110,8 @@ pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) F
                        WHERE a.position BETWEEN r.first AND r.head AND a.action = 'refuse' \
                        AND a.accepted AND s.tree = r.n) ELSE 0 END";
 
-/// Number of records that lie at most between the first and the last record of a tree that is not
-/// in the SQLite index `tree_long`.
+/// Maximum number of positions between the first and the last record of a short tree. The SQLite
+/// index `tree_long` contains all longer trees.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
 /// SQL expression for why a failed tree failed.
@@ -126,8 +126,9 @@ const FAULT_CHARS: u32 = 160;
 /// was opened, and the position of its first record. Trees are numbered as they are opened.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
-/// Selects the first tree whose last record is at the position in the parameter or later: this
-/// position, twice, and its time.
+/// Selects the first tree whose last record is at or after the position in the parameter. The
+/// columns are the position of the last record, the time of the last record, and the same position
+/// again.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
 
@@ -139,18 +140,20 @@ pub(super) struct TreeConditions {
     /// Whether a condition selects so few trees that they can be collected and sorted. If false,
     /// trees are tested one after another, newest first, until enough match.
     is_rare: bool,
-    /// Whether the condition on the cost selects so few trees.
+    /// Whether the condition on the cost alone selects so few trees that they can be collected and
+    /// sorted.
     is_costly: bool,
 }
 
-/// Trees that are tested one after another: those of a SQLite index that meet the conditions.
+/// The trees of the SQLite index `index` that meet `conditions`. A query tests these trees one
+/// after another, in the order of the SQLite index.
 pub(super) struct TreeRange {
     pub index: &'static str,
     pub conditions: TreeConditions,
 }
 
 impl TreeConditions {
-    /// Returns these conditions with one more.
+    /// Returns a copy of these conditions with one more condition.
     fn and(&self, condition: &str, value: i64) -> Self {
         let mut all = self.clone();
         all.add(condition, vec![value.into()]);
@@ -195,8 +198,9 @@ impl IndexReader {
         Ok(trees)
     }
 
-    /// Selects trees by `conditions`, the newest first. `indexed` is empty or names the SQLite index
-    /// to walk; `sign` is a sign before terms that must not choose one.
+    /// Selects trees by `conditions`, the newest first. `indexed` is an `INDEXED BY` clause with
+    /// the SQLite index to walk, or empty. `sign` is `+` if SQLite must not walk all trees in the
+    /// order of their last records, and otherwise empty.
     fn select_trees(
         &self,
         indexed: &str,
@@ -218,8 +222,8 @@ impl IndexReader {
         trees.collect()
     }
 
-    /// Returns the ranges of trees to test, the newest first, for conditions that do not select only
-    /// a few trees.
+    /// Returns ranges of trees, the newest first, that together contain all trees that `filter` and
+    /// `conditions` select.
     pub(super) fn ranges(
         &self,
         filter: &TreeFilter,
@@ -258,9 +262,10 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Searches for the first tree whose time is not before `time`. `sql` selects the key, the time
-    /// and another number of the first tree from a key on; times rise with keys. Returns the key and
-    /// the number.
+    /// Searches by bisection for the first tree whose time is at or after `time`. `sql` selects the
+    /// first tree with a key at or above the parameter: the tree's key, its time and another
+    /// number. A tree with a higher key must not have an earlier time. Returns the key and the
+    /// number of the tree that was found.
     fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
         let mut query = self.connection().prepare_cached(sql)?;
         let mut from_key = |key: i64| {
@@ -390,7 +395,8 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Whether at most `most` rows match.
+    /// Whether at most `most` rows match. `matching` is the SQL text after `FROM`, and `values` are
+    /// its parameters.
     pub(super) fn is_rare(
         &self,
         matching: &str,

@@ -122,7 +122,8 @@ impl IndexReader {
         self.rows(sql, &[], |row| row.get(0))
     }
 
-    /// Returns the tree of each of these calls, with the position of the call.
+    /// Returns the tree and the position of each call. `calls` contains the numbers of the calls in
+    /// the index.
     ///
     /// # Errors
     ///

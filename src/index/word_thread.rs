@@ -1,8 +1,9 @@
-//! The table that receives the words of messages: the full-text table of the index, or during a
-//! first build a table in a database of its own, which a thread writes.
+//! The full-text table that receives the words of messages. It is in the database of the index, or,
+//! during a first build, in a database of its own. A separate thread writes to the database of its
+//! own.
 //!
-//! Words take a third of the time of a build, and no other row depends on them. So the thread writes
-//! them while the builder makes the other rows.
+//! Writing words takes a third of the time of a build, and no other row depends on words. So this
+//! thread writes the words while the builder makes the other rows.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -16,9 +17,9 @@ use super::WORDS_SCHEMA;
 
 /// The full-text table that receives the words of messages and refusals.
 pub enum WordTable {
-    /// The table in the database of the other rows.
+    /// The table is in the same database as the other rows.
     Beside,
-    /// A table in another database, which a thread writes.
+    /// The table is in another database, to which a thread writes.
     Thread(WordThread),
 }
 
@@ -38,7 +39,7 @@ impl WordTable {
         }
     }
 
-    /// Commits words that are in another database.
+    /// Commits the added words if the table is in another database. Otherwise, does nothing.
     pub fn commit(&mut self) -> rusqlite::Result<()> {
         match self {
             Self::Beside => Ok(()),
@@ -155,7 +156,8 @@ struct WordWriter {
 
 impl WordWriter {
     /// Carries out requests until the channel is closed. After an error, adds nothing more until
-    /// the next commit, which returns the error, because the words of a commit must be complete.
+    /// the next commit, because a commit must contain all words that were added before it. That
+    /// commit returns the error.
     fn run(mut self, queue: &Receiver<WordRequest>) {
         let mut added = Ok(());
         for request in queue {

@@ -1,4 +1,4 @@
-//! The words of payloads, as the full-text table stores them and as queries name them.
+//! Splits payloads and queries into the words of the full-text table.
 //!
 //! A word is a run of letters, digits and marks. Hyphens and underscores inside a run belong to the
 //! word, so `INV-777` is one word. Runs in scripts that are written without spaces (Chinese,
@@ -31,7 +31,7 @@ pub fn first_words(payload: &Payload) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Adds words of an element to `words`, until `words` is long enough.
+/// Adds words of an element to `words`, until `words` is as long as [`first_words`] needs.
 fn collect(element: &Element, words: &mut String) {
     for node in &element.content {
         match node {

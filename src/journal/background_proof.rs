@@ -32,7 +32,7 @@ use super::{
 /// Progress of the proof of the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
-    /// The first record that the start itself proved.
+    /// Position of the first record that the start itself proved.
     from: Position,
     /// The last record before `from` that is proved so far.
     proved: AtomicU64,

@@ -19,9 +19,9 @@ use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 use super::{Error, durable_file};
 
-/// Signed statement about a journal: it had `count` records up to `position`, and `merkle_root` was
-/// the Merkle root over the heads of all its trees, in order of first appearance. The
-/// [`CheckpointFile`] stores each checkpoint as one line of JSON.
+/// Signed statement about a journal at one time: the journal had `count` records up to `position`,
+/// and `merkle_root` was the Merkle root over the heads of all trees of the journal, in order of
+/// first appearance. The [`CheckpointFile`] stores each checkpoint as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -29,9 +29,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// If the signing run began from a snapshot and had not yet proved the records before the
-    /// snapshot: the first record that the run had proved. `None` if the run had proved the whole
-    /// journal.
+    /// Position of the first record that the signing run had proved, if the run began from a
+    /// snapshot and had not yet proved the records before the snapshot. `None` if the run had
+    /// proved the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.

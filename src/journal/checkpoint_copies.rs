@@ -2,9 +2,9 @@
 //! `state`. A rewritten record contradicts these copies, even if it was signed with the key in
 //! `state`.
 //!
-//! The directory may be on another machine, and be slow, full, read-only or unreachable for a
-//! while. None of this stops or delays a pump: a separate thread writes the copies, and later
-//! writes those that are missing.
+//! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
+//! while. A bad state of the directory does not stop or delay a pump: a separate thread writes the
+//! copies, and tries again later if it could not write some of them.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,8 @@ impl CheckpointCopies {
     }
 }
 
-/// Explains why nothing can be copied into `directory`, and what to do about it.
+/// Returns the reason why no checkpoint can be copied into `directory`, with advice; `None` if
+/// checkpoints can be copied.
 pub fn directory_problem(directory: &Path) -> Option<String> {
     let shown = directory.display();
     match std::fs::metadata(directory) {

@@ -14,7 +14,8 @@ use super::checkpoint::{CheckpointFile, CheckpointKey};
 use super::copy_directory::CopyDirectory;
 use super::{Checkpoint, TreeHeads};
 
-/// Signs checkpoints.
+/// Decides when checkpoints are due, signs them, and keeps them until they are in the file outside
+/// the journal.
 #[derive(Debug)]
 pub struct CheckpointSigner {
     pub journal: Uuid,

@@ -30,7 +30,8 @@ fn way_on(with_key: bool) -> &'static str {
     }
 }
 
-/// Marks of a journal outside its file.
+/// The marks that a journal has outside its file, such as its watermark and its checkpoints. A
+/// start compares the journal with these marks.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
     /// Whether the state directory has no watermark of the journal. Such a journal may have been
@@ -192,7 +193,7 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks that name records whose loss a recorded action accepts. Such marks remain
+    /// Removes the marks of lost records if a recorded action accepts the loss. Such marks remain
     /// if the pump died after it recorded the action and before it updated the marks. Returns the
     /// last record that remained after the accepted loss.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
@@ -316,9 +317,9 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Replaces `error` by the error for lost records if `error` reports an unreadable or missing
-/// journal, although the directory held a journal with acknowledged records. Otherwise returns
-/// `error`.
+/// Replaces `error` by the error for lost records if two conditions hold: `error` reports an
+/// unreadable or missing journal, and the directory held a journal with acknowledged records.
+/// Otherwise, returns `error`.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {

@@ -69,8 +69,8 @@ struct AbsentHeads {
     /// one.
     store: Option<HeadStore>,
     /// Uses of the trees whose heads are in memory, oldest first. Each entry contains the position
-    /// of the head at that use. If the tree was used again later, its head has another position;
-    /// the earlier entry no longer counts.
+    /// of the head at that use. An entry is outdated if the head has another position now, because
+    /// a later entry then stands for the tree.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
     /// Heads leave memory when `used` reaches this length.
@@ -81,7 +81,7 @@ struct AbsentHeads {
 /// or the loading of the head into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// A head stays in memory if it is among this number of latest uses.
+    /// Number of latest uses that keep a head in memory.
     kept: usize,
     /// Number of further uses that are collected before heads leave memory, so that many heads
     /// leave memory together.
@@ -119,7 +119,8 @@ impl TreeHeads {
 
     /// Opens the heads that are stored in `file`. `last` and `last_hash` are the position and hash
     /// of the last record that these heads include. Returns `None` if the file is damaged. Reads
-    /// only a small part of the file, so the caller must compare the Merkle root.
+    /// only a small part of the file, so the caller must compare the Merkle root of the heads with
+    /// that of their checkpoint.
     pub(super) fn in_file(
         file: &Path,
         last: Position,
@@ -377,8 +378,9 @@ impl TreeHeads {
         self.merkle.root()
     }
 
-    /// Returns the Merkle root as it will be after `records`, each with its hash. The heads of
-    /// these records' trees must be in memory. The cost does not depend on the number of trees.
+    /// Returns the Merkle root that the heads will have after `records`, which come with their
+    /// hashes. The heads of these records' trees must be in memory. The cost does not depend on the
+    /// number of trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,

@@ -24,7 +24,8 @@ pub(super) enum OpenPurpose {
     Follow,
 }
 
-/// Damage that an operator accepts in a journal that a start refuses.
+/// Damage of a journal that an operator accepts. Without this acceptance, a start refuses the
+/// damaged journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperatorAcceptance {
     /// Accepts a journal that was written before MACs existed.

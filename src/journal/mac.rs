@@ -312,8 +312,8 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns a record that carries a wrong MAC of this host's key. If no later MAC covers some of
-    /// these records, returns the first of those.
+    /// Returns a record that carries a wrong MAC of this host's key: the first such record that no
+    /// later MAC covers. If later MACs cover all such records, returns one of these records.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
@@ -321,8 +321,8 @@ impl MacCoverage {
     /// Returns the first record of the journal's unproved end, if the journal has one. Records at
     /// the end are unproved if no MAC covers them, or if a MAC of this host's key contradicts them.
     /// `last` is the last record of the journal. In a journal without any MAC, all records are
-    /// unproved. If `is_old` is true, none of them is, because the journal may have been written
-    /// before MACs existed.
+    /// unproved if `is_old` is false. If `is_old` is true, no record of such a journal is unproved,
+    /// because the journal may have been written before MACs existed.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

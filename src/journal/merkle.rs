@@ -17,7 +17,8 @@ impl MerkleTree {
         put(self.level(0), index, leaf);
     }
 
-    /// Recomputes the paths of the changed leaves up to the root, in rising order of the leaves.
+    /// Recomputes the paths from the changed leaves up to the root. `changed` contains the indexes
+    /// of these leaves in ascending order.
     pub fn update(&mut self, mut changed: Vec<usize>) {
         let mut height = 0;
         while self.levels.get(height).is_some_and(|level| level.len() > 1) {

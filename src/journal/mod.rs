@@ -59,12 +59,12 @@ pub use signers::CheckpointSigners;
 /// The journal format that this program writes.
 pub const FORMAT: u32 = 4;
 
-/// The oldest journal format that this program reads. A start that may write raises it to
-/// [`FORMAT`].
+/// The oldest journal format that this program reads. A start that may write raises an older
+/// journal to [`FORMAT`].
 pub const OLDEST_FORMAT: u32 = 2;
 
-/// The writing end of a journal. It has one owner on its own thread, because every call blocks
-/// until its effect is durable.
+/// The writing end of a journal. It has one owner, which uses a thread of its own, because every
+/// call blocks until its effect is durable.
 pub trait Journal: Send {
     fn id(&self) -> Uuid;
 
@@ -93,7 +93,7 @@ pub trait Journal: Send {
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
     /// Makes the records of the last [`Journal::write`] readable, if that call has not done so
-    /// already. Call it after each write, with the same records. Returns the same errors as
+    /// already. Must be called after each write, with the same records. Returns the same errors as
     /// [`Journal::write`].
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
@@ -140,7 +140,8 @@ pub trait Journal: Send {
     /// schema, under the digest of these bytes.
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error>;
 
-    /// Writes a last checkpoint and releases everything.
+    /// Writes a last checkpoint, and releases the lock of the journal's directory and, on NATS, the
+    /// lease.
     fn close(self: Box<Self>, now: Time) -> Result<(), Error>;
 }
 
@@ -355,9 +356,9 @@ fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for a journal in which no MAC covers the record `first` and those after it. If
-/// `first` is the first record of the journal, there is no covered record from which the journal
-/// could continue.
+/// Returns advice for a journal in which no MAC covers the records from `first` on. If `first` is
+/// the first record of the journal, there is no covered record from which the journal could
+/// continue.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -27,7 +27,7 @@ struct RowEnds {
     hash: Digest,
 }
 
-/// One encoded row.
+/// A record that is encoded as a row of the journal.
 pub struct EncodedRow<'r> {
     pub hash: Digest,
     pub body: &'r [u8],

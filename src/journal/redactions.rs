@@ -22,7 +22,8 @@ pub struct RedactedRecords {
 }
 
 impl RedactedRecords {
-    /// Reads the next record.
+    /// Adds the next record if one of its payloads is blanked. Also adds the redactions that an
+    /// operator accepts in this record.
     pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);
@@ -42,15 +43,15 @@ impl RedactedRecords {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload that no recorded action accepts. Refuses nothing
-    /// while an operator accepts damage, so that redactions can be accepted one after another.
+    /// Refuses a journal with a blanked payload that no recorded action accepts. Refuses nothing if
+    /// `accept` accepts any damage, so that an operator can accept redactions one after another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
 /// Refuses the record at `first`, whose blanked payload no recorded action accepts. Refuses nothing
-/// if `first` is `None`, or while an operator accepts damage.
+/// if `first` is `None`, or if `accept` accepts any damage.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

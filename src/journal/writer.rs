@@ -21,8 +21,8 @@ use super::record_codec::RecordBatch;
 use super::sqlite::{FoundJournal, JournalFile};
 use super::{Checkpoint, CopyMetrics, Error, Journal, TreeHeads};
 
-/// Writes a journal. It has one owner on its own thread, because every call blocks until its effect
-/// is durable.
+/// Writes a journal. A writer has one owner, which uses a thread of its own, because every call
+/// blocks until its effect is durable.
 #[derive(Debug)]
 pub struct JournalWriter<L> {
     pub(super) id: Uuid,
@@ -191,10 +191,10 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is due as soon as
-    /// the last one does not cover all records. Returns false if no checkpoint is due. Also returns
-    /// false if the log is full or unreachable; then the records stay durable and the checkpoint
-    /// follows later.
+    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is due if the
+    /// last checkpoint does not cover all records. Returns false if no checkpoint is due. Also
+    /// returns false if the log is full or unreachable; then the records stay durable and the
+    /// checkpoint follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off =
             |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");

@@ -22,11 +22,11 @@ pub use harness::HarnessTransport;
 use harness::TrialHarness;
 use pipes::PipedProgram;
 
-/// Time for which a listener must send nothing after its start. After an answer, the shorter
-/// [`QUIET`] applies.
+/// Time after a listener's start during which the listener must send nothing. After an answer, the
+/// shorter [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
-/// Interval at which a delivery is repeated while no program on NATS has joined.
+/// Interval at which the kit repeats a delivery until a program on NATS accepts it.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A payload with which a listener is tested.
@@ -142,8 +142,8 @@ impl ConformanceCheck {
         Self::InputClosed,
     ];
 
-    /// The checks of a program on NATS. They omit split input, because the program's NATS client
-    /// reads messages whole.
+    /// The checks of a program on NATS. A request in two pieces is not checked, because the
+    /// program's NATS client reads only whole messages.
     const ON_NATS: [Self; 7] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
@@ -172,7 +172,7 @@ impl ConformanceCheck {
     }
 }
 
-/// An event that a host reports about the program. Events keep their order of arrival.
+/// An event that the host of the program reports.
 #[derive(Debug)]
 enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),
@@ -319,7 +319,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Repeats a delivery until a program accepts it, because a program on NATS needs time to join.
+    /// Delivers a request and returns its outcome. A program on NATS needs time to join, so the
+    /// delivery is repeated until the program accepts it.
     async fn delivered_outcome(&mut self, request: &TrialRequest) -> Result<Outcome, String> {
         let until = Instant::now() + self.patience;
 
@@ -348,8 +349,8 @@ impl ListenerTrial {
     }
 
     /// Checks the answer to the first request that the program gets. If the program is a child
-    /// process, first sends the request without a host, directly on the program's pipes. On the
-    /// pipes, the kit sees text that the program writes instead of an answer.
+    /// process, first sends the request directly on the program's pipes, without a host. If no
+    /// answer comes, the kit can then report the text that the program wrote to its pipe.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -393,7 +394,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Checks the answer to a call whose delivery contains the result of another call.
+    /// Checks the answer to a delivery that contains the request of a call and the result of a
+    /// second call, which the listener made.
     async fn after_result(
         &mut self,
         request: &TrialRequest,
@@ -417,8 +419,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks that a program also answers when the pump delivers a call a second time. The pump
-    /// does so after it has lost the first answer.
+    /// Checks that a program answers both deliveries of the same call. The pump delivers a call a
+    /// second time after it has lost the first answer.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -430,8 +432,8 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Delivers the call `call` again, with `results` results of other calls, and checks the
-    /// answer.
+    /// Delivers the call `call` as a new attempt and checks the answer. The delivery contains the
+    /// results of `results` calls that the listener made.
     async fn of_call(
         &mut self,
         call: CallId,
@@ -495,7 +497,7 @@ impl ListenerTrial {
     }
 
     /// Checks that the program exits within the time limit when the host ends it. Waits for an
-    /// answer first, so that the program is surely running.
+    /// answer first, which shows that the program runs.
     async fn ended(
         &mut self,
         request: &TrialRequest,
@@ -526,8 +528,8 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of the call `call`: its request, and the results of `results` failed calls
-/// that the listener made.
+/// Returns a delivery of the call `call`. The delivery contains the request of `call` and `results`
+/// results. Each result is the failure of a call that the listener made.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

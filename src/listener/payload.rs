@@ -63,8 +63,9 @@ impl Reply {
         self
     }
 
-    /// Creates the answer to a call whose approved preview no longer holds. `reason` states what
-    /// has changed. Before a handler gives this answer, it must not have changed anything.
+    /// Creates the answer to a call whose present preview differs from the approved preview.
+    /// `reason` states the change. A handler may return this answer only if it has not changed
+    /// anything yet.
     pub fn stale_preview(reason: &str) -> Self {
         Self::raw(core_text(system::STALE_PREVIEW, reason))
     }
@@ -87,7 +88,8 @@ pub(super) fn write<T: TypedPayload>(payload: &T) -> Result<String, String> {
     Ok(text)
 }
 
-/// The preview of a held call: a text for the person who decides. Equal texts are equal previews.
+/// The preview of a held call: a text for the person who decides. Two previews are equal if their
+/// texts are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview(String);
 

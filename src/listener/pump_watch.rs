@@ -1,8 +1,8 @@
-//! Ends this program when its pump ends while a handler runs. Then no pump can take the handler's
-//! answer, and the next pump delivers the call again.
+//! Ends this program if its pump ends while a handler runs. The handler's answer would reach no
+//! pump, and the next pump delivers the call again.
 //!
-//! The pump has ended if both pipes have lost their other end. The end of standard input alone does
-//! not show this, because a delivery may also be read from a file.
+//! The pump has ended when the other ends of both pipes are closed. The end of standard input alone
+//! does not prove the end of the pump, because standard input may be a file.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -64,7 +64,7 @@ impl PumpWatch {
     }
 }
 
-/// Waits until a pipe has lost its other end. Returns false if the pipe cannot be watched.
+/// Waits until the other end of a pipe is closed. Returns false if the pipe cannot be watched.
 fn wait_for_hang_up(pipe: &OwnedFd) -> bool {
     loop {
         // `poll` reports hang-ups and errors without a request for them.

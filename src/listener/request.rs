@@ -88,7 +88,7 @@ impl Request {
     }
 
     /// Prepends the remembered messages of the call to those of this delivery. Returns false if the
-    /// delivery builds on messages other than the remembered ones.
+    /// remembered messages are not the messages on which the delivery builds.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };

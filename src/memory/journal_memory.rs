@@ -57,8 +57,8 @@ impl JournalMemory {
         self.records_since(thread, Position(0))
     }
 
-    /// Returns the records of the tree that holds the position `up_to`, up to that position, oldest
-    /// first.
+    /// Returns the records of one tree up to the position `up_to`, oldest first. The tree is the
+    /// one whose record has the position `up_to`.
     pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
         let records = self.reading(|reader| reader.walk(up_to))?;
         Ok(records.into_iter().map(|sealed| sealed.record).collect())

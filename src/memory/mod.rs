@@ -29,8 +29,8 @@ pub trait ThreadHistory: Send + Sync {
         up_to: Position,
     ) -> Result<Vec<Record>, journal::Error>;
 
-    /// Returns every record that concerns `thread` after the position `after`, oldest first. If
-    /// this history knows only the records up to the present delivery, returns no records.
+    /// Returns every record that concerns `thread` after the position `after`, oldest first. A
+    /// history that has only the records up to the present delivery returns no records.
     fn records_since(
         &self,
         thread: &ThreadId,

@@ -34,8 +34,8 @@ pub(super) struct TreeIndex {
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// If this tree is a fork: ids of the source's messages and calls that the fork has reopened,
-    /// each with its id in the fork. Otherwise empty.
+    /// Messages and calls of the source that the fork has reopened: each id in the source, with the
+    /// id in the fork. Empty if this tree is no fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -57,15 +57,15 @@ impl TreeIndex {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
-    /// Returns the source of this tree if the tree is a fork and the history of `thread` includes
-    /// records of the source. That is so if `thread` began in the source and the index reaches back
-    /// to the beginning of the tree.
+    /// Returns the source of this tree if the history of `thread` includes records of the source.
+    /// Returns `None` if the tree is no fork, if `thread` began in this tree, or if the index does
+    /// not contain the tree's first record.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// If this tree is a fork, returns the ids of the source's messages and calls that the fork has
-    /// reopened, each with its id in the fork. Otherwise returns an empty map.
+    /// Returns the messages and calls of the source that the fork has reopened: each id in the
+    /// source, with the id in the fork. Empty if this tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -94,7 +94,8 @@ impl TreeIndex {
     }
 
     /// Adds the records up to `up_to` that are newer than the index. If the index is empty, begins
-    /// with the opening record of `thread`, or with the first record after `after`.
+    /// with the opening record of `thread` or with the first record after `after`, whichever of the
+    /// two is later.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -136,8 +137,8 @@ impl TreeIndex {
         Ok(())
     }
 
-    /// Adds records that are older than the index. Goes back to the opening record of `thread`, or
-    /// to the position `after`.
+    /// Adds records that are older than the index. Stops at the opening record of `thread` or at
+    /// the first record after `after`, whichever of the two is later.
     fn extend_back(
         &mut self,
         reader: &JournalReader,
@@ -186,8 +187,8 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record in `sealed`. Returns an error if the hash of `sealed` is not `hash`. `hash`
-/// is the hash that an earlier read of the same record found in the chain.
+/// Returns the record in `sealed`. `hash` is the hash of this record as an earlier read found it.
+/// Returns an error if the two hashes differ.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -196,7 +197,8 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether the record that precedes `record` in its tree is the newest record in the index.
+/// Whether `record` directly follows the newest record of the index in their tree. Returns an error
+/// if the records before `record` do not include the newest record of the index.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

@@ -35,7 +35,7 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// A block of an answer that only the provider which wrote it can read. The block is kept verbatim.
+/// A block of an answer, kept verbatim. Only the provider that wrote the block can read the block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnBlock {
     /// Provider of the route that wrote the block.

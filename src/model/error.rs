@@ -13,8 +13,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// The record has no answer to a prompt of a trial. A trial without a budget sends no request
-    /// to a model, so the model call fails.
+    /// The record has no answer to the prompt of this turn, and the trial sends no request to a
+    /// model, because the trial has no budget.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -197,7 +197,7 @@ impl Error {
         }
     }
 
-    /// Whether this program aborted a request that it had sent.
+    /// Whether this program aborted a request after it had sent the request.
     pub fn is_broken_off(&self) -> bool {
         match self.cause() {
             Self::Timeout { phase, .. } => *phase != CallPhase::Connect,

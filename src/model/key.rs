@@ -100,8 +100,8 @@ pub(super) struct KeyFilter {
 }
 
 impl KeyFilter {
-    /// Adds `piece` to the text. Returns the text that is certainly not a part of the key, or
-    /// `None` if `piece` can be passed on as it is.
+    /// Adds `piece` to the text. Returns the text that can now be passed on, with the key replaced,
+    /// or `None` if `piece` can be passed on unchanged.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;

@@ -73,8 +73,7 @@ impl ModelRequest {
         self.tool_choice.filter(|_| !self.tools.is_empty())
     }
 
-    /// Whether the provider is requested to make at most one call in the answer. Requires that the
-    /// request has tools.
+    /// Whether the request limits the answer to one call. False if the request has no tools.
     pub fn asks_one_call(&self) -> bool {
         self.one_call && !self.tools.is_empty()
     }
@@ -119,8 +118,8 @@ pub enum ChatBlock {
         text: String,
         failed: bool,
     },
-    /// A block that only the provider which wrote it can read, such as signed reasoning. The block
-    /// is sent back only to that provider.
+    /// A block that no other provider can read, such as signed reasoning. The block is sent back
+    /// only to the provider that wrote it.
     Own(OwnBlock),
 }
 

@@ -84,9 +84,9 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer on a route for which the config states no maximum.
-    /// This is the default maximum, but at most half of the context window. Returns `None` if the
-    /// config states no context window, or if it states a maximum for every route.
+    /// Returns the maximum tokens of an answer on a route for which the config states no maximum:
+    /// the default maximum or half of the context window, whichever is smaller. Returns `None` if
+    /// the config states no context window, or if it states a maximum for every route.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());

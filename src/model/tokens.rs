@@ -122,7 +122,7 @@ pub fn at_most(request: &ModelRequest) -> u64 {
     bytes.saturating_add(framing(request))
 }
 
-/// Returns the number of bytes that the texts of a request have.
+/// Returns the size of all texts of a request, in bytes.
 pub(super) fn bytes(request: &ModelRequest) -> usize {
     let texts = request.messages.iter().flat_map(|message| &message.blocks).flat_map(parts);
     let tools = request

@@ -8,8 +8,8 @@ use super::{
     SharedModel, WireSettings,
 };
 
-/// A model that fails every call. It has the settings of another model, so a request to either
-/// model is written in the same way and has the same digest.
+/// A model that fails every call and has the settings of a real model. So a request to this model
+/// has the same text and digest as a request to the real model.
 #[derive(Debug)]
 pub struct UnaskedModel(SharedModel);
 

@@ -40,7 +40,7 @@ pub struct Options {
     pub ca: Option<PathBuf>,
 }
 
-/// Credentials for the NATS servers. Each [`connect`] reads the files of the credentials again.
+/// Credentials for the NATS servers. Every call of [`connect`] reads the files anew.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NatsCredentials {
     #[default]

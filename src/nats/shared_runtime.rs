@@ -21,15 +21,15 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking calls that have begun so far. The background thread compares this number
-    /// with an earlier one to notice a caller that came and left while the thread slept.
+    /// Number of blocking calls that have begun so far. While the background thread sleeps, a
+    /// caller may come and leave; the thread notices such a caller because this number has changed.
     begun: AtomicUsize,
     /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,
     /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
-    /// Signal by which the background thread stops driving the runtime. A signal that comes before
-    /// the thread waits for it is kept, so that no signal is lost.
+    /// Tells the background thread to stop driving the runtime. The signal is kept if the thread
+    /// does not wait for a signal yet.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }

@@ -33,8 +33,8 @@ use crate::telemetry::SpanExporter;
 use crate::thread::Record;
 use crate::trace::SpanTracer;
 
-/// Reason why an agent cannot be hosted apart from the pump. `names` lists the agents that can be
-/// hosted apart.
+/// Reason why an agent cannot run in another process than its pump. `names` lists the agents that
+/// can run in another process.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHosted {
     #[error("no agent of this config has `nats = true`, so there is no agent to host")]
@@ -55,8 +55,8 @@ pub enum NotHosted {
 ///
 /// # Errors
 ///
-/// Returns [`NotHosted`] if a name in `only` is not the name of an agent that runs apart from the
-/// pump, or if there is no such agent.
+/// Returns [`NotHosted`] if no agent runs apart from the pump, or if a name in `only` belongs to
+/// none of these agents.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
@@ -320,8 +320,9 @@ impl<'c> HostedAgentFactory<'c> {
     }
 }
 
-/// Refuses a connection that lacks permissions. Without this check, the agent would wait forever,
-/// or the pump would repeat deliveries of an agent that is alive.
+/// Returns an error if the connection lacks a permission. Without this check, an agent without
+/// permission to subscribe would wait forever. The pump would deliver calls again and again to an
+/// agent without permission to publish.
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,

@@ -188,8 +188,8 @@ const fn finish(stop: StopReason) -> &'static str {
     }
 }
 
-/// Ends a span when dropped. A span that is dropped before its turn has ended is marked as
-/// cancelled.
+/// Ends a span at the latest when this guard is dropped. If the guard is dropped before the turn or
+/// model call has ended, marks the span as cancelled.
 struct SpanGuard<'a> {
     tracer: &'a SpanTracer,
     span: Option<Span>,

@@ -275,8 +275,8 @@ impl Default for ConnectionBound {
 
 impl ConnectionBound {
     /// Returns the permit for a new connection, and whether the connection exceeds the maximum
-    /// number of connections. If too many connections are being refused at the same time, first
-    /// waits until one of them has ended.
+    /// number of connections. The number of connections that are refused at the same time is
+    /// limited, too: beyond this limit, waits until a refused connection has ended.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),
@@ -288,9 +288,9 @@ impl ConnectionBound {
 /// Serves each connection on its own task until `closed` changes. Then serves the connections that
 /// still wait to be accepted, because their clients expect a response.
 ///
-/// If the server is dropped instead, its pump has ended. In this case, ends at once, and waiting
-/// connections get no response. Clients can then still find the socket, so a client that reconnects
-/// in a loop would otherwise keep this task running forever.
+/// If the server is dropped without a close, its pump has ended. In this case, returns at once, and
+/// waiting connections get no response. The socket's file still exists then, so a client that
+/// reconnects in a loop could otherwise keep this task running forever.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -384,8 +384,8 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// An orderly stop of the server waits for this connection until the connection drops this
-    /// sender.
+    /// Delays an orderly stop of the server. The stop waits for the connection until this sender is
+    /// dropped.
     serving: Option<mpsc::Sender<()>>,
     /// Turns true when the socket is closed. From then on, no further request is read.
     closed: watch::Receiver<bool>,
@@ -484,9 +484,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client disconnects meanwhile. After a disconnect, waits
-    /// only until the request is carried out, and not for the results of calls. So the connection
-    /// soon becomes free.
+    /// Carries out a request, even if its client disconnects meanwhile. After a disconnect, does
+    /// not wait for the results of calls, so that the connection soon becomes free.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -563,8 +562,8 @@ struct RequestReader {
 }
 
 impl RequestReader {
-    /// Returns the next line. If the line is too long, or if the client has left, returns only the
-    /// beginning of the line.
+    /// Returns the next line. If the line is too long, or if the client disconnects before the
+    /// line's end, returns the part that has arrived.
     async fn next_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(line) = self.lines.take_line() {
@@ -579,9 +578,8 @@ impl RequestReader {
     }
 
     /// Waits until the client has disconnected, or has sent too many bytes before the response.
-    /// Reads from the connection meanwhile, because only a read shows that the client has
-    /// disconnected. If the connection stays open, the bytes that are read belong to the next
-    /// request.
+    /// Reads from the connection meanwhile, because only a read shows a disconnect. If `is_kept` is
+    /// set, keeps the bytes for the next request; otherwise discards them.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

@@ -1,8 +1,10 @@
 //! Finds, in the source of a fork, results for the calls of the fork. Runs outside of the pump's
 //! thread.
 //!
-//! All calls with the same listener and the same payload bytes are numbered. The n-th such call of
-//! a fork gets the result of the n-th such call that its source made after the fork point.
+//! Two calls are equal if they have the same listener and the same payload bytes. The n-th of
+//! several equal calls in a fork gets the result of the n-th of the equal calls that the source
+//! made after the fork point. A call that was open at the fork point gets the result of the
+//! original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -75,8 +77,8 @@ struct SearchedCalls {
     openers: HashMap<CallId, Opener>,
     /// Positions of the records that closed calls.
     closed: HashMap<CallId, Position>,
-    /// Calls that a fork has opened again, each with the original call in the fork's source. Empty
-    /// if the tree is no fork.
+    /// If the tree is a fork: each call that the fork has opened again, with the original call in
+    /// the fork's source. Otherwise empty.
     reopened: HashMap<CallId, CallId>,
 }
 

@@ -147,8 +147,9 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
-    /// Whether this process has ceased to run pumps and to stand by for partitions. If no stop was
-    /// requested, a pump ends only after a fatal error.
+    /// Whether all pumps and standbys of this process have ended. Without a requested stop, a pump
+    /// ends only after a fatal error. Always false for a process that runs no pumps but hosts
+    /// agents.
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
             WatchedPumps::One(watched) => watched.counts.has_ended(),

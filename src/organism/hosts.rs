@@ -109,8 +109,8 @@ impl HostFactory {
         hosts
     }
 
-    /// Makes the hosts of workflows. The state of a workflow run follows from its definition and
-    /// the messages of its call alone.
+    /// Makes the hosts of workflows. A new host can continue a workflow run, because the state of
+    /// the run follows from its definition and the messages of its call.
     pub fn workflows(
         &self,
         config: &Config,
@@ -130,8 +130,8 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts for the new config at a reload. A listener whose process the new config does
-    /// not change keeps its host.
+    /// Makes the hosts for the new config at a reload. Keeps the host of each listener whose
+    /// process has the same settings in both configs.
     pub fn hosts_after(
         &self,
         before: &Config,

@@ -27,7 +27,7 @@ pub(super) struct IndexLag {
     /// Last readable position of the journal.
     recorded: watch::Receiver<Position>,
     position: Gauge,
-    /// Last moment, in microseconds since 1970, when the index contained every record.
+    /// Last time at which the index contained every record, in microseconds since 1970.
     complete_at: AtomicI64,
     failures: Counter,
     has_ended: AtomicBool,
@@ -45,7 +45,7 @@ impl IndexLag {
         self.recorded.borrow().0.saturating_sub(self.position.get())
     }
 
-    /// Returns the time that has passed since the index contained every record.
+    /// Returns the time since the index last contained every record.
     pub fn time(&self) -> Duration {
         if self.records() == 0 {
             return Duration::ZERO;
@@ -136,7 +136,8 @@ struct FollowerThread {
     recorded: watch::Receiver<Position>,
     ended: watch::Receiver<()>,
     lag: Arc<IndexLag>,
-    /// A position of the journal, and the moment in microseconds when it was the last position.
+    /// Result of the last look at the journal: its last position, and the time of the look in
+    /// microseconds since 1970.
     seen: (Position, i64),
 }
 
@@ -199,9 +200,9 @@ impl FollowerThread {
         self.wait_for_growth(Some(limits::INDEX_IDLE_TIME)).then(|| self.last())
     }
 
-    /// Waits until the journal has records that the index lacks. Then waits a short time more, so
-    /// that one commit includes further records. Returns false if the pump has ended, or if no
-    /// record comes within `patience`.
+    /// Waits until the journal has records that the index lacks. Then waits a short time for
+    /// further records, so that one commit of the index includes many records. Returns false if the
+    /// pump has ended, or if no record comes within `patience`.
     fn wait_for_growth(&mut self, patience: Option<Duration>) -> bool {
         let position = Position(self.lag.position.get());
         if self.last() <= position {

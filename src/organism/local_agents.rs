@@ -62,8 +62,8 @@ pub(super) struct RemoteMemorySource {
 
 impl RemoteMemorySource {
     /// Returns a digest of this run's id and the hash of the record at `position`. A host that
-    /// sends the same digest has the same records up to `position`. Returns `None` if there is no
-    /// such record.
+    /// sends the same digest has the same records up to `position`. Returns `None` if the journal
+    /// has no record at `position`.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))

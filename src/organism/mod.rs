@@ -147,7 +147,8 @@ pub enum Error {
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
-    /// This kind of repair exists only for an embedded journal.
+    /// The requested repair is possible only for an embedded journal, and this journal is on
+    /// JetStream.
     #[error(
         "the journal of this config is on JetStream, where no record can be taken out: \
          `--accept-loss` is of an embedded journal. `organism repair --accept-key` keeps records \
@@ -155,13 +156,15 @@ pub enum Error {
          of this host together, and `--from stream` accepts a loss"
     )]
     NotEmbedded,
-    /// An embedded journal trusts no keys of other hosts.
+    /// The journal is embedded, so only its own host signs it, and the key of another host cannot
+    /// be trusted.
     #[error(
         "the journal of this config is embedded: one host alone signs it. `organism repair \
          --accept-key` accepts another key of this host"
     )]
     OneHost,
-    /// This kind of repair needs a journal on JetStream with a projection.
+    /// The requested repair is possible only for a journal on JetStream, and this journal is
+    /// embedded.
     #[error(
         "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \
          `--accept-key` or `--accept-redaction`, as its start says"
@@ -356,8 +359,8 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
 }
 
 /// For each workflow, replaces the schema of its output by a schema that fits the replies of all of
-/// its runs and the request for a retry. This is necessary because an open run may end under an
-/// earlier definition, whose output has another form.
+/// its runs and the request for a retry. The original schema does not suffice, because an open run
+/// may end under an earlier definition, whose output has another form.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

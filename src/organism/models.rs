@@ -134,9 +134,9 @@ impl ConfiguredModels {
     }
 }
 
-/// Returns a model that uses the network, has no price, and may be reached by calls of the models
-/// in `names`. The cost of calls to such a model is unknown, so no amount of money can bound these
-/// calls.
+/// Returns the name of the first model without a price that uses the network, among the models in
+/// `names` and the models of their routes. The cost of calls to a model without a price is unknown,
+/// so a budget of money cannot bound them.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -1,5 +1,6 @@
-//! Makes organisms beside the real one. Such an organism has the same config and a journal of its
-//! own, and is cut off from everything to which the real organism is connected.
+//! Isolates copies of an organism, for example for trials and cases. A copy has the config of the
+//! organism and a journal of its own. The copy does not use the organism's NATS servers, schedules
+//! and operators' keys.
 
 use std::path::{Path, PathBuf};
 

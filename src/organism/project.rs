@@ -56,8 +56,8 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether the organism could have a separate directory beside the directory of the project
-        /// `owner`.
+        /// Whether `data` is another directory than the data directory of this config. If so, this
+        /// config can begin a new journal in its own directory.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -78,8 +78,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default directory for an organism with this organism's name. The directory belongs to another
-/// project, or to no project.
+/// A default data directory of an organism with the same name as the present project's organism.
+/// The directory belongs to another project or to no project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
@@ -105,8 +105,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Returns advice for a config whose directory would be created beside journals of other projects,
-/// whose organisms have the same name.
+/// Returns advice for a project without a journal, if other journals belong to organisms with the
+/// same name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -129,14 +129,14 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
     )
 }
 
-/// Returns how to begin a new journal, as a part of the advice for a config whose directory belongs
-/// to another project.
+/// Returns the means to begin a new journal, as a phrase for the error message about a journal of
+/// another project.
 fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
 
-/// Checks the directories as [`check`] does, before the repair of a journal. A journal without a
-/// project may be repaired before the journal is adopted.
+/// Checks the directories as [`check`] does, before the repair of a journal. Also accepts a journal
+/// that names no project, because its repair may come before its adoption.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -156,9 +156,9 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     }
 }
 
-/// Binds the directories of a config to the config's project before a start, if the directories
-/// belong to no project. With `anew`, a new journal begins beside the journals of other projects
-/// whose organisms have the same name.
+/// Binds the directories to their project before a start. Changes nothing if the directories are
+/// already bound. Refuses directories that [`check`] refuses. Without `anew`, also refuses to begin
+/// a new journal beside journals of other organisms with the same name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -190,9 +190,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is `file`, by the project path that
-/// each directory contains. Needed if the config no longer names the directories. Returns `None` if
-/// several directories match.
+/// Finds the default directories of the project whose config is `file`, by the project path that is
+/// stored in each directory. Needed if the config no longer names the directories. Returns `None`
+/// if no directory or several directories match.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -221,8 +221,8 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     Some(ProjectFolders { project, data, state })
 }
 
-/// Finds the default directories of other organisms with the name of this project's organism.
-/// `data` is the default directory of this project, and is left out.
+/// Finds the default directories with journals of organisms that have the same name as this
+/// project's organism. Leaves out `data`, the default directory of this project.
 pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
     let Some(parent) = &project.data_parent else { return Ok(earlier) };
@@ -341,7 +341,8 @@ pub fn adopt(
     Ok(Some(adopted))
 }
 
-/// Finds the partitions whose journals have records and no MAC, as before MACs existed.
+/// Finds the partitions whose journals have records and no MAC, because they were written before
+/// journals had MACs.
 fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
     let mut partitions = BTreeSet::new();
     for partition in 0..config.partitions() {
@@ -422,8 +423,8 @@ fn take_state(
     Ok(())
 }
 
-/// Finds the directory that `from` selects, by the directory's own path or by the path of its
-/// project. Without `from`, returns the only candidate.
+/// Returns the directory whose own path or whose project's path is `from`. Without `from`, returns
+/// the only directory in `earlier`.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -445,8 +446,8 @@ fn chosen(
     }
 }
 
-/// Copies a directory under a temporary name, then renames the copy. A complete copy from before a
-/// crash is kept.
+/// Copies a directory under a temporary name, then renames the copy. If a complete copy already
+/// exists, keeps it.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let is_copied = |name: &str| {
         let ours = std::fs::read(to.join(name)).ok();

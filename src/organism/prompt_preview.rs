@@ -1,6 +1,6 @@
-//! Previews of prompts: of the next turn of a thread, or of an example task that is made from the
-//! agent's schema. The same code renders previews and real prompts. No process is started, and no
-//! model is called.
+//! Previews the prompt of the next turn of a thread, or the prompt for an example task that is made
+//! from the agent's schema. The same code renders previews and real prompts. No process is started,
+//! and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -272,8 +272,8 @@ struct ExampleThread {
     record: Record,
 }
 
-/// Makes the error message for an agent that accepts only goals of workflow runs, for which no
-/// example request exists.
+/// Makes the error message for an agent that accepts only goals of workflow runs. Such an agent has
+/// no example request.
 fn takes_goals_only(agent: &ListenerName) -> String {
     format!(
         "{agent} accepts no payload, only goals of workflows, so it has no example; `organism \

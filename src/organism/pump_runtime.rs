@@ -176,7 +176,7 @@ impl PumpRuntime {
         &self.handle
     }
 
-    /// Returns the metrics of the pump.
+    /// Returns the health of the pump, which includes its metrics.
     pub fn watched(&self) -> PumpHealth {
         self.watched.clone()
     }
@@ -197,8 +197,8 @@ impl PumpRuntime {
         self.ended.clone().changed().await.ok();
     }
 
-    /// Returns when the pump has ended, as [`PumpRuntime::ended`] does. The future does not borrow
-    /// this value.
+    /// Returns when the pump has ended, as [`PumpRuntime::ended`] does. The returned future does
+    /// not borrow the runtime.
     pub fn end(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.clone();
         async move {
@@ -260,8 +260,8 @@ impl PumpRuntime {
     }
 }
 
-/// Stores the texts of the config's prompts in the journal, because what a model is sent must be a
-/// function of what the journal contains. Returns their digests.
+/// Stores the texts of the config's prompts in the journal, because every model request must be
+/// reproducible from the journal alone. Returns the digests of the texts.
 fn store_texts(config: &Config, journal: &mut dyn Journal) -> Result<Vec<Digest>, Error> {
     let texts = config.texts().into_iter();
     let digests = texts.map(|text| journal.put_blob(text.as_bytes()));

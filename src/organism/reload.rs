@@ -67,7 +67,7 @@ struct ReloadState {
     /// The pumps that run in this process, by partition. An organism without partitions has one
     /// pump. The value is `None` for a pump that cannot reload.
     ///
-    /// Lock: held while the config in force is replaced or compared, and never across an await,
+    /// Lock: held while the config in force is replaced or compared. Never held across an await,
     /// because a pump that starts or ends must not wait for other pumps.
     pumps: Mutex<BTreeMap<u32, Option<Arc<ReloadablePump>>>>,
     config: watch::Sender<Arc<Config>>,
@@ -86,8 +86,8 @@ struct ReloadablePump {
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
-/// Everything that one pump needs to change to the next config. Before any pump changes its config,
-/// one such value is prepared for every pump.
+/// Everything that one pump needs to change to the next config. A reload first prepares the
+/// exchanges of all pumps, and only then lets the pumps change their configs.
 struct PreparedExchange {
     config: Arc<Config>,
     exchange: ConfigExchange,
@@ -113,8 +113,8 @@ impl ReloadService {
     }
 
     /// Adds the pump of a partition. `config` is the config with which the pump started. If a
-    /// reload came since then, the pump takes the config in force. Returns false if the pump cannot
-    /// take that config; the pump must then end and start again.
+    /// reload has replaced `config` meanwhile, the pump takes the config in force. Returns false if
+    /// the pump cannot do so; the pump must then end and start again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -235,11 +235,11 @@ impl ReloadState {
         Ok(())
     }
 
-    /// Returns the pumps that have not taken the config `config` yet. If all pumps have taken it,
-    /// puts the config in force and returns `None`.
+    /// Returns the pumps that have not taken `config` yet. If every pump has taken `config`, puts
+    /// `config` in force and returns `None`.
     ///
-    /// A pump that cannot reload, and that joined after the reload began, keeps its config until
-    /// the pump ends.
+    /// Ignores pumps that cannot reload. Such a pump may have joined after the reload began, and
+    /// keeps its config until it ends.
     fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
         let pumps = self.pumps();
         let lacking = pumps.iter().filter_map(|(partition, pump)| {

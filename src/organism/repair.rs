@@ -60,9 +60,9 @@ pub struct RepairedJournal {
 }
 
 /// Accepts the damage because of which a start of `config` is refused, and records each kind of
-/// damage as an action. All actions are in one commit and take effect together. A checkpoint
-/// follows that commit. Returns `None` and changes nothing if the journal has no damage of the
-/// accepted kinds.
+/// damage as an action. One commit contains all actions, so they take effect together. Writes a
+/// checkpoint after the commit. Returns `None` and changes nothing if the journal has no damage of
+/// the accepted kinds.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -96,9 +96,9 @@ pub fn repair(
     Ok(Some(repaired))
 }
 
-/// Records in every partition that the key of another host is trusted. After that, this host signs
-/// a checkpoint in each partition. Through these checkpoints, the key is also trusted by the hosts
-/// that trust this host.
+/// Records in every partition that the key of another host is trusted. Then signs a checkpoint in
+/// each partition with the key of this host. Hosts that trust this host read these checkpoints, and
+/// then also trust `key`.
 pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     refuse_hosted_start(config)?;
     if matches!(config.storage, StorageConfig::Embedded) {

@@ -1,5 +1,5 @@
-//! Repairs a journal on JetStream whose stream has lost acknowledged records or has forked, or
-//! holds records that are not proved.
+//! Repairs a journal on JetStream whose stream has lost acknowledged records, has forked, or
+//! contains unproved records.
 
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
@@ -19,8 +19,8 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// Without `from`, accepts no loss of records: only publishes those records again that a projection
-/// still has.
+/// Without `from`, a repair accepts no loss of records: it only publishes again the lost records
+/// that a projection still has.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -69,9 +69,9 @@ pub struct AcceptedPartition {
     pub damage: StreamDamage,
 }
 
-/// Accepts the damage because of which a start refuses a stream. All records stay, because nothing
-/// can be removed from a stream. In each damaged partition, records an action that names the
-/// unproved records, and writes a checkpoint. Returns the partitions with damage of the accepted
+/// Accepts the damage because of which a start refuses a stream. In each damaged partition, records
+/// an action that names the unproved records, and writes a checkpoint. Removes no records, because
+/// no record can be removed from a stream. Returns the partitions with damage of the accepted
 /// kinds.
 pub fn accept_stream_damage(
     config: &Config,

@@ -38,10 +38,10 @@ impl Organism {
         Self::start_with(config, HashMap::new()).await
     }
 
-    /// Starts as [`Organism::start`] does, for a process that keeps running and announces itself. A
-    /// command may be running an organism of its own on the same journal. In this case, first calls
-    /// `on_wait` once, with the name of the process that holds the journal, and waits until that
-    /// organism has ended.
+    /// Starts as [`Organism::start`] does, for a process that keeps running and announces itself.
+    /// If a command currently runs an organism of its own on the same journal, first waits until
+    /// that organism has ended. Before the wait, calls `on_wait` once with the name of the process
+    /// that holds the journal.
     pub async fn start_announced(
         config: Config,
         on_wait: impl FnOnce(&str),
@@ -76,8 +76,8 @@ impl Organism {
         Self::start_as(config, HashMap::new(), StartPurpose::Command).await
     }
 
-    /// Starts as [`Organism::start`] does. Handlers of the embedding program run in place of
-    /// processes for the listeners in `natives`.
+    /// Starts as [`Organism::start`] does. Each listener in `natives` is served by a handler of the
+    /// embedding program instead of a process.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
@@ -85,8 +85,8 @@ impl Organism {
         Self::start_as(config, natives, StartPurpose::Service).await
     }
 
-    /// Starts as [`Organism::start_with`] does, for a test case of a workflow. Time passes only
-    /// when the case lets it pass.
+    /// Starts as [`Organism::start_with`] does, for a test case of a workflow. The clock is frozen
+    /// and moves only when the case advances it.
     pub(super) async fn start_for_case(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,

@@ -75,8 +75,8 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Self::preview`] and [`Self::preview_with`]. For a turn that stored
-    /// its inputs, a missing or unreadable stored config is no error.
+    /// Returns the errors of [`Self::preview`] and [`Self::preview_with`]. A missing or unreadable
+    /// stored config is an error only for a turn without stored inputs.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
@@ -158,7 +158,7 @@ impl TurnOnRecord {
     }
 
     /// Renders the request of a turn that has no stored inputs, with the config `config`. Returns
-    /// the result only if it has the digest that the turn recorded.
+    /// the request only if its digest equals the digest that the turn recorded.
     ///
     /// # Errors
     ///
@@ -263,8 +263,8 @@ fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     })
 }
 
-/// Returns the config under which a turn was taken. This is the config at the hand-over of the
-/// turn, even if a reload came between the hand-over and the turn's answer.
+/// Returns the config in force when a turn was handed over. A reload may have replaced this config
+/// before the turn's answer.
 fn config_of_turn(
     reader: &JournalReader,
     note: &PastTurn,

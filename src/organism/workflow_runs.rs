@@ -1,10 +1,10 @@
 //! Definitions of open runs, read from the journal.
 //!
-//! A run ends with the definition with which it began. At the start of an organism, the definitions
-//! of all open runs are read from the journal. A workflow that was removed from the config keeps a
-//! contract until its runs have ended. Under this contract, the gate refuses all requests to the
-//! workflow. The workflow may address only those of its peers that still exist. The definition of
-//! an ended run is read when a retry continues that run.
+//! A run keeps the definition with which it began. At the start of an organism, the definitions of
+//! all open runs are read from the journal. If the config no longer has a workflow, the workflow
+//! keeps a contract until its runs have ended. Under this contract, the gate refuses all requests
+//! to the workflow, and the workflow may address only those peers that still exist. The definition
+//! of an ended run is read when a retry continues that run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -201,8 +201,8 @@ fn definition(reader: &JournalReader, digest: Digest) -> Result<WorkflowDefiniti
 }
 
 /// Extends the config by everything that open runs need, one recorded definition after another.
-/// Returns the extended config and the definitions that fit this config; definitions that do not
-/// fit are left out.
+/// Leaves out each definition with which the config cannot be extended, and logs the reason.
+/// Returns the extended config and the remaining definitions.
 fn extended_as_far_as_possible(
     config: &Arc<Config>,
     recorded: RecordedDefinitions,

@@ -107,7 +107,7 @@ impl Gate {
         Self { contracts, ..self.clone() }
     }
 
-    /// Checks again a payload that another gate has accepted.
+    /// Checks a payload that another gate has accepted.
     ///
     /// # Errors
     ///
@@ -181,8 +181,8 @@ impl Gate {
         Ok((element.name, Payload::new(element.text)))
     }
 
-    /// Looks up what a name means for a sender. Unknown names, forbidden names and unknown senders
-    /// take the same branch, so that a sender cannot distinguish them.
+    /// Looks up the meaning of a name for a sender. Unknown names, forbidden names and unknown
+    /// senders take the same branch, so that a sender cannot distinguish them.
     fn meaning(
         &self,
         sender: &ListenerName,

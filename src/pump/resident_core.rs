@@ -19,8 +19,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{ClientKey, Fact, Record, State};
 
-/// A core that moves trees and client keys out of memory when they exceed a limit. Only trees at
-/// rest and trees that wait may leave memory.
+/// A core that moves trees and client keys out of memory when their number exceeds a limit. Only
+/// trees at rest, and trees whose open calls wait for persons or timers alone, may leave memory.
 #[derive(Debug)]
 pub struct ResidentCore {
     core: Core,
@@ -62,7 +62,7 @@ struct RestingTrees {
     /// One entry for each time that a tree came to rest. An entry is outdated if the tree has a
     /// later record.
     trees: VecDeque<RestingEntry>,
-    /// Sum of the threads in `trees`.
+    /// Total number of threads of the entries in `trees`.
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
@@ -494,10 +494,10 @@ impl RestingTrees {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. `is_done` is false if there are such trees or nothing
-    /// could be written; the next attempt then waits until the number of entries has grown by at
-    /// least half. So a working file that cannot be written costs each tree a bounded number of
-    /// examinations.
+    /// Puts back trees that cannot leave yet. `is_done` is false if there are such trees, or if
+    /// nothing could be written. Then the next attempt waits until the number of entries has grown
+    /// by at least half, so that a working file that cannot be written costs each tree a bounded
+    /// number of examinations.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();

@@ -1,5 +1,5 @@
-//! Outlines of payloads for prompts: descriptions of bounded length. An outline states what it
-//! leaves out.
+//! Outlines of payloads for prompts: descriptions of bounded length. An outline states which parts
+//! it leaves out.
 
 use super::describe::{
     DEPTH_MAX, DescribedModel, DescribedTypes, PARAMETERS_MAX, PayloadDescription,

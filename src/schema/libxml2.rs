@@ -69,7 +69,7 @@ impl Drop for ParserContext {
 /// the index of the document.
 pub const SCHEME: &str = "organism-schema:";
 
-/// A parsed document.
+/// An XML document that libxml2 has parsed. It must stay on its thread.
 pub struct ParsedDocument {
     doc: NonNull<c::xmlDoc>,
     /// Marks the type as not `Send`, because a tree of libxml2 must stay on its thread.

@@ -167,7 +167,7 @@ fn any_type() -> QName {
     QName::new(Some(XSD), "anyType")
 }
 
-/// Built-in types around whose values libxml2 refuses white space.
+/// Built-in types for which libxml2 refuses white space around the value.
 const WITHOUT_WHITE_SPACE: [&str; 17] = [
     "int",
     "long",

@@ -1,6 +1,7 @@
 //! The model of a schema as plain values: elements, types, particles, attributes and facets.
 //!
-//! The model serves descriptions and examples, not validation. Only libxml2 decides what is valid.
+//! The model serves descriptions and examples, not validation. Only libxml2 decides whether an
+//! instance is valid.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// Builds the model of all documents. A document without a namespace is read once for each
-/// namespace that includes it.
+/// namespace of the documents that include it.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
@@ -33,8 +33,8 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
 }
 
 /// Returns the index of each document, paired with each namespace to which the document's
-/// definitions belong. A document without a namespace has a pair for each namespace that includes
-/// it.
+/// definitions belong. A document without a namespace has a pair for each namespace of the
+/// documents that include it.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();

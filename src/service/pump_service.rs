@@ -128,8 +128,8 @@ impl PumpService {
         })
     }
 
-    /// Forks a thread. Reads the fork point from the journal, and does not trust what the request
-    /// states about the fork point.
+    /// Forks a thread. Reads the fork point from the journal, because the request's data about the
+    /// fork point is not trusted.
     async fn fork(&self, request: ForkRequest) -> Result<ServiceResponse, Error> {
         let ForkRequest { thread, source, message, record, client, payload, live, .. } = request;
         let ForkRequest { allotment, origin, unpinned, .. } = request;

@@ -11,8 +11,8 @@ use crate::pump::core::RetryRuling;
 use crate::thread::{RetryAction, Verdict};
 
 impl PumpService {
-    /// Retries a message. Reads the message from the journal, and does not trust what the request
-    /// states about the message.
+    /// Retries a message. Reads the message from the journal, because the request's data about the
+    /// message is not trusted.
     pub(super) async fn retry(&self, request: RetryRequest) -> Result<ServiceResponse, Error> {
         let RetryRequest { message, record, source, thread, is_confirmed, origin, .. } = request;
         let data = self.data.clone();

@@ -1,7 +1,7 @@
 //! Files that the program carries with it: schemas, listeners, and projects to start from.
 //!
 //! All these files are available after an installation without the source tree. This module must
-//! not know what the files mean.
+//! not know the meaning of the files.
 
 mod listeners;
 mod manifest;

@@ -42,9 +42,9 @@ impl ThreadStatus {
 }
 
 thread_local! {
-    /// Names of core payloads, by word. Payloads of the same word share their name, because open
-    /// calls keep many of them. One table for each thread, so that pumps do not contend for the
-    /// reference counts.
+    /// Names of core payloads, by local name. Open calls keep many names, so equal names share
+    /// their memory. Each thread has its own table, so that pumps do not contend for the reference
+    /// counts.
     static NAMES: RefCell<HashMap<&'static str, PayloadName>> = RefCell::default();
 }
 
@@ -93,23 +93,23 @@ pub enum CorePayload {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        /// The listener that caused the error. `None` if the caller's payload went to one listener
-        /// only.
+        /// The listener that caused the error, if the failed call is a leg of a group; otherwise
+        /// `None`.
         from: Option<ListenerName>,
         /// Whether every further message of the caller will fail, even if the error code allows a
         /// retry.
         is_lasting: bool,
     },
     Ack {
-        /// The listener that acknowledged without an answer. `None` if the caller's payload went to
-        /// one listener only.
+        /// The listener that acknowledged without an answer, if its call is a leg of a group;
+        /// otherwise `None`.
         from: Option<ListenerName>,
     },
     BudgetWarning {
         budget: String,
         /// The agent that has the budget; `None` for the budget of the tree.
         of: Option<ListenerName>,
-        /// Used amount in the unit of the budget; for money, in units of the currency.
+        /// Used amount in the unit of the budget. Money is in units of the currency.
         used: String,
         limit: String,
     },
@@ -141,7 +141,7 @@ pub enum CorePayload {
     OperatorAction(ActionReport),
     /// The thread continues the history of another thread.
     Fork {
-        /// Root of the source.
+        /// Root of the thread tree whose history the fork continues.
         thread: ThreadId,
         /// `seq` of the message at which the fork begins.
         seq: u64,

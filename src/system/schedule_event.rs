@@ -14,8 +14,8 @@ pub enum ScheduleEvent {
     /// The schedule missed `count` planned times, the first at `due` and the last at `until`.
     /// `until` is `None` if only one time was missed.
     Missed { due: Time, until: Option<Time>, count: u64, policy: &'static str },
-    /// The time `due` came while the maximum number of earlier runs was still open. `thread` is the
-    /// thread of the oldest open run.
+    /// No run began for the time `due`, because the schedule already had its maximum number of open
+    /// runs. `thread` is the thread of the oldest open run.
     PassedOver { due: Time, thread: ThreadId },
     /// The request of a run was refused.
     Refused { due: Time, thread: ThreadId, reason: String },
@@ -24,7 +24,7 @@ pub enum ScheduleEvent {
 }
 
 impl ScheduleEvent {
-    /// The words for all events, as payloads contain them.
+    /// Names of the events, as payloads contain them.
     pub const WORDS: [&str; 6] =
         ["planned", "started", "missed", "passed-over", "refused", "cancelled"];
 

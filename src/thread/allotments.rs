@@ -1,4 +1,4 @@
-//! Allotments: limits on what a spawned thread and its subthreads may use. An allotment reserves
+//! Allotments: limits for a spawned thread together with its subthreads. An allotment reserves
 //! nothing: each use counts against the allotments of the thread and of all threads above it, and
 //! the first used-up allotment stops further use.
 
@@ -23,7 +23,7 @@ pub struct Allotment {
     pub until: Option<Time>,
 }
 
-/// The allotment of a thread, and how much of it is used.
+/// The allotment of a thread, and the used part of the allotment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllotmentUsage {
     #[serde(rename = "limits")]
@@ -37,7 +37,8 @@ pub struct AllotmentUsage {
 }
 
 /// Allotment that a fork takes over for one thread of its source. Tokens and money are the full
-/// amounts, regardless of what the source has used. The time is what the thread had left.
+/// limits, regardless of the use in the source. The time limit is the time that the thread had left
+/// in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedAllotment {
     #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +59,7 @@ impl InheritedAllotment {
         Self { tokens, money, left_micros }
     }
 
-    /// Returns the allotment as it is in force in a fork that begins at `now`.
+    /// Converts the allotment for a fork that begins at `now`. The fork has used nothing of it yet.
     pub(super) fn begun(self, now: Time) -> AllotmentUsage {
         let Self { tokens, money, left_micros } = self;
         let until = left_micros.map(|left| now.plus(Duration::from_micros(left)));
@@ -88,6 +89,7 @@ impl Tree {
     }
 
     /// Returns the open calls to which `thread` and the threads above it are bound, nearest first.
+    /// When a call closes, the threads that are bound to this call are cancelled.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -95,8 +97,8 @@ impl Tree {
         })
     }
 
-    /// Returns the sum of the reservations in the threads that are bound to `binding` and in their
-    /// subthreads, except the reservation of this attempt.
+    /// Returns the sum of the reservations in the threads that are bound to the call `binding`, and
+    /// in the subthreads of these threads. Leaves out the reservation of `attempt` of `call`.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,

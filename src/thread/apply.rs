@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version that also adjusts trees without open calls when the system clock is set
-/// forward.
+/// First core version in which a forward step of the system clock also moves the times of trees
+/// without open calls.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {

@@ -1,5 +1,5 @@
-//! Keeps the answers to an outcome in their order, and determines when all have arrived, so that
-//! the call's listener gets all of them in one delivery.
+//! Keeps the answers to an outcome in the order of the outcome's actions, and determines when all
+//! answers have arrived. The call's listener then gets all of them in one delivery.
 
 use std::sync::Arc;
 
@@ -103,8 +103,8 @@ impl Call {
         self.awaiting.retain(|awaited| !awaited.open.is_empty());
     }
 
-    /// Inserts an answer to the last outcome among the pending messages, in the order of the
-    /// outcome's actions.
+    /// Inserts a message among the pending messages. Answers to the last outcome are in the order
+    /// of the outcome's actions, and messages that the outcome did not request come last.
     pub(super) fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {

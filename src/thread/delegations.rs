@@ -1,7 +1,7 @@
 //! Delegations: how often the goals of workflows have been delegated to roles.
 //!
-//! An agent delegates its goal by a call to the workflow. That call is beneath the goal's own call.
-//! The agent in the role may delegate further, beneath the delegating call.
+//! An agent delegates its goal by a call to the workflow. The delegating call is beneath the call
+//! of the goal. The agent in the role may delegate further, beneath the delegating call.
 
 use super::state::{Call, State, Tree};
 use super::{Opener, Opening};
@@ -39,8 +39,8 @@ impl Tree {
         }
     }
 
-    /// Returns the calls from `call` up to the original goal, which is the last one. Each of the
-    /// other calls is a delegated task of the call after it.
+    /// Returns `call` and the calls above it, up to the call of the original goal. Each call except
+    /// the last handles a task that the next call has delegated.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

@@ -186,8 +186,8 @@ pub enum Fact {
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
-    /// A call that was open in the source of a fork is open again in the fork. The same record has
-    /// accepted the messages of the call, under ids of the fork.
+    /// A call that was open in the source of a fork is open again in the fork. Earlier facts of the
+    /// same record have accepted the messages of the call, under ids of the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
     /// A call of a fork gets the result that a call of the fork's source has on record, so no
@@ -323,8 +323,8 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// The window of an agent on a thread changed: the window now starts `kept` items before the
-    /// message with `seq` `before`.
+    /// The window of an agent on a thread changed. The window now starts `kept` items before the
+    /// message whose `seq` is `before`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -434,8 +434,8 @@ pub enum Fact {
         #[serde(rename = "by")]
         by: ListenerName,
     },
-    /// A client used a key again after the key's retention time. The key is new from this record
-    /// on.
+    /// A client used a key again after the key's retention time. From this record on, the key
+    /// counts as new.
     #[serde(rename = "key-expired")]
     KeyExpired {
         #[serde(rename = "client")]

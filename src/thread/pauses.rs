@@ -1,5 +1,5 @@
-//! Pauses as plain state: what operators have paused, and the deadlines that do not run during a
-//! pause.
+//! Pauses as plain state: the targets that operators have paused, and the deadlines that do not run
+//! during a pause.
 //!
 //! A pause keeps back each call that it covers, unless the listener already has the call. While a
 //! call is kept back, the deadlines of the call do not run. The time limits of the call's tree, and
@@ -215,14 +215,16 @@ impl State {
         self.follow_pauses_in_all();
     }
 
-    /// Starts and stops the times of all trees in memory after a pause began or ended.
+    /// Stops or restarts the time limits and deadlines of all trees in memory, after a pause began
+    /// or ended.
     fn follow_pauses_in_all(&mut self) {
         let roots = self.roots_in_memory();
         self.follow_pauses_in(&roots);
     }
 
-    /// Starts and stops the times of these trees after the latest record began or ended a pause
-    /// while the trees were outside memory.
+    /// Stops or restarts the time limits and deadlines of the trees `roots` according to the pauses
+    /// in force. Must be called for trees that were outside memory when the latest record began or
+    /// ended a pause.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();
@@ -290,8 +292,8 @@ impl Tree {
 }
 
 impl Call {
-    /// Extends deadlines of this call by the duration `by`. These are the deadlines that run while
-    /// no listener has the call.
+    /// Extends, by the duration `by`, those deadlines of this call that run while no listener has
+    /// the call.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

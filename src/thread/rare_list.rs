@@ -1,4 +1,4 @@
-//! A list that is empty almost everywhere.
+//! A list for fields that are usually empty.
 
 use std::ops::{Deref, DerefMut};
 

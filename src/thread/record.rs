@@ -1,4 +1,4 @@
-//! The journal record: what one step writes.
+//! The journal record, which one step writes.
 
 use std::sync::Arc;
 

@@ -37,10 +37,10 @@ pub enum ReopenedKind {
 /// A call of the source that the fork opens again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReopenedCall {
-    /// The call in the fork.
+    /// Id of the call in the fork.
     #[serde(rename = "call")]
     pub call: CallId,
-    /// The call in the source.
+    /// Id of the call in the source of the fork.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -205,7 +205,7 @@ impl State {
     /// gets its recorded result.
     ///
     /// Returns `None` if the fork cannot continue this work: if `turn` is not open, if `turn` or a
-    /// call above it would get a recorded result, or if a `first` group has kept a fault.
+    /// call above it would get a recorded result, or if the tree keeps a fault of a `first` group.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -262,8 +262,8 @@ impl Tree {
         })
     }
 
-    /// Whether a call in another thread opened this call, and no call's end cancels the thread of
-    /// this call.
+    /// Whether a call in another thread opened this call, and the thread of this call is not bound
+    /// to any call.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);

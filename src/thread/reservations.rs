@@ -177,7 +177,7 @@ impl Tree {
     }
 
     /// Returns two sums of reservations in the tree: the reservations of all agents, and those of
-    /// `agent`. Both sums leave out the reservation of this attempt.
+    /// `agent`. Both sums leave out the reservation of `attempt` of `call`.
     pub fn reserved_beside(
         &self,
         call: CallId,
@@ -192,7 +192,7 @@ impl Tree {
     }
 
     /// Returns the sum of the reservations in `thread` and its subthreads, except the reservation
-    /// of this attempt. `thread` must have an allotment.
+    /// of `attempt` of `call`. `thread` must have an allotment.
     pub fn reserved_in_beside(
         &self,
         call: CallId,

@@ -5,9 +5,9 @@ use std::hash::Hash;
 
 use super::state::Map;
 
-/// A map in which some values may have left memory. Restore such a value before a lookup: the
-/// lookup cannot distinguish it from a value that does not exist. Builds with debug assertions
-/// track which values have left, and panic at such a lookup.
+/// A map in which some values may have left memory. A lookup of such a value gives the same result
+/// as for a missing key, so restore the value first. Builds with debug assertions track which
+/// values have left memory, and panic at a lookup of such a value.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
     /// The values in memory. Each value is boxed, because a hash map reserves room for up to twice

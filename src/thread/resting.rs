@@ -1,5 +1,5 @@
-//! Converts thread trees, and the uses of client keys, to text and back. This text is their form in
-//! a snapshot and outside memory.
+//! Converts thread trees, and the uses of client keys, to text and back. Snapshots contain these
+//! texts, and trees and keys outside memory are kept as these texts.
 //!
 //! A tree is at rest when nothing in it is open. Such a tree may leave memory until an event names
 //! the tree or one of its threads, because no other event can concern the tree. A tree whose open
@@ -111,8 +111,8 @@ impl State {
         }
     }
 
-    /// Whether the tree may leave memory because it is at rest and none of its time limits can
-    /// still pass.
+    /// Whether the tree may leave memory because it is at rest and all time limits of its threads
+    /// have passed.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
         // While a thread has a time limit that is not reached, standstills are recorded, so such a
@@ -189,8 +189,8 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns a text for a snapshot, made from `text`, the text of a tree that waits outside
-    /// memory. Returns `None` if the snapshot can contain `text` itself.
+    /// Converts `text`, the text of a tree that waits outside memory, into a text for a snapshot.
+    /// Returns `None` if the snapshot can contain `text` unchanged.
     ///
     /// # Errors
     ///
@@ -273,10 +273,11 @@ impl Tree {
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
-    /// Returns the number of messages in flight of a tree that only waits, without the requests of
-    /// its held calls; 0 for other trees, and for trees with a time limit, which do not leave memory
-    /// before it has passed. At most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages are counted
-    /// for each call that is held or has a timer: only the number of these calls is bounded.
+    /// Returns the number of messages in flight of a tree whose open calls wait only for persons or
+    /// timers. Leaves out the requests of held calls. Counts at most
+    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held or has a
+    /// timer, because only the number of these calls is bounded. Returns 0 for other trees, and for
+    /// trees with a time limit, because these do not leave memory before the time limit has passed.
     pub fn waiting_messages(&self) -> usize {
         if self.in_flight.is_empty() || !self.only_waits() || self.time_limits().next().is_some() {
             return 0;
@@ -288,7 +289,7 @@ impl Tree {
         self.in_flight.len().saturating_sub(held).min(most)
     }
 
-    /// Returns the moments until which threads of the tree may run, for those that have a time limit.
+    /// Returns the ends of the time limits of the tree's threads.
     fn time_limits(&self) -> impl Iterator<Item = Time> {
         let allotted = self.threads.values().filter_map(|thread| thread.allotted.as_deref());
         allotted.filter_map(|own| own.limits.until)

@@ -145,21 +145,21 @@ impl<'a> DecisionStatement<'a> {
         Self { verb: "cancel", call: None, digest: None, preview: None, reason, note }
     }
 
-    /// Returns the statement with which an operator pauses or resumes. `target` is the text of the
-    /// target.
+    /// Returns the statement with which an operator pauses or resumes. `target` is the target in
+    /// its text form, such as `listener search`.
     pub fn pause(verb: PauseVerb, target: &'a str, note: &'a str) -> Self {
         let verb = verb.as_str();
         Self { verb, call: None, digest: None, preview: None, reason: target, note }
     }
 
-    /// Returns the statement with which an operator forks a thread. `action` is the text of the
-    /// action.
+    /// Returns the statement with which an operator forks a thread. `action` is the text that
+    /// `fork_text` returns.
     pub fn fork(action: &'a str, note: &'a str) -> Self {
         Self { verb: "fork", call: None, digest: None, preview: None, reason: action, note }
     }
 
-    /// Returns the statement with which an operator retries a message. `action` is the text of the
-    /// action.
+    /// Returns the statement with which an operator retries a message. `action` is the text that
+    /// `retry_text` returns.
     pub fn retry(action: &'a str, note: &'a str) -> Self {
         Self { verb: "retry", call: None, digest: None, preview: None, reason: action, note }
     }

@@ -249,8 +249,8 @@ pub struct Thread {
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
-    /// How a call that was opened from outside this thread ended. If there were several such calls,
-    /// the one that closed last counts.
+    /// How the most recently closed call into this thread ended; `None` if no such call has closed.
+    /// Calls that were opened from within the thread do not count.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
     /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
@@ -354,8 +354,8 @@ pub struct Call {
     /// Actions of the last outcome to which not all answers have arrived.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number for the order of answers. An action of the last outcome takes a number; so
-    /// does a requested message that answers no action.
+    /// Next free number for the order of answers. Each action of the last outcome takes a number,
+    /// and so does each requested message that answers no action.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -379,9 +379,8 @@ pub struct Call {
     /// Number of failed attempts since the last outcome.
     #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
-    /// Number of consecutive rounds in which every result was a failure. A round is the set of
-    /// messages that the listener receives together. The last counted round is the one that the
-    /// listener answered with its last outcome.
+    /// Number of consecutive rounds, up to the last outcome, in which every result was a failure. A
+    /// round is the set of messages that the listener receives together.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
     /// Number of delegations of the call's goal, including delegations of the delegated tasks.
@@ -445,7 +444,7 @@ impl Call {
         }
     }
 
-    /// Whether the call is held for an approval, and its preview has not ended.
+    /// Whether the call is held for an approval, and its preview has neither arrived nor failed.
     pub fn awaits_preview(&self) -> bool {
         let is_held = self.held.is_some_and(|held| held.hold == Hold::Approval);
         is_held && self.preview.is_none()

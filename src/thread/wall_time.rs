@@ -45,9 +45,9 @@ impl Tree {
         }
     }
 
-    /// Whether the tree can continue only after a person decides, answers, or resumes what is
-    /// paused. An agent handles one call of a thread at a time. So a queued call waits for people
-    /// if an earlier call of the same thread to the same listener waits for people.
+    /// Whether the tree can continue only after a person decides, answers, or ends a pause. An
+    /// agent handles one call of a thread at a time. So a queued call waits for people if an
+    /// earlier call of the same thread to the same listener waits for people.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;

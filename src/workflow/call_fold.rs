@@ -280,7 +280,7 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Updates the threads by a message, without passing an event to the run.
+    /// Updates the run's threads after a message, without passing an event to the run.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {

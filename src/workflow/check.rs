@@ -68,7 +68,7 @@ pub struct DefinitionContext<'a> {
     pub unread: Vec<String>,
 }
 
-/// Returns everything that is wrong with `definition`.
+/// Returns all problems of `definition`.
 pub fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

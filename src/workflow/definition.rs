@@ -98,7 +98,7 @@ pub enum WorkflowOutput {
     /// The output of the last goal of the file.
     LastGoal,
     One(Placed<String>),
-    /// One child element for each name.
+    /// One child element for each pair of a name and an expression.
     Table(Vec<(String, Placed<String>)>),
 }
 
@@ -130,7 +130,8 @@ pub struct GoalDefinition {
 pub enum GoalForm {
     /// One agent, listener or workflow.
     Run(GoalTarget),
-    /// Several agents at once: every output counts, or the majority of a vote.
+    /// Several agents at once. Without `vote`, every output counts; with `vote`, only the output
+    /// for which more than half of the agents vote.
     All {
         agents: Vec<Placed<ListenerName>>,
         prompt: Placed<String>,

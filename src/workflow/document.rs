@@ -1,4 +1,4 @@
-//! The context document: what an agent gets for a goal, as text.
+//! The context document: the text that an agent gets for a goal.
 //!
 //! Only this module writes markup. It escapes every body and attribute, so that no output of a
 //! model can forge a goal or a correction. `docs/WORKFLOWS.md` shows each form.
@@ -20,7 +20,7 @@ pub struct GoalDocument {
     /// The present pass of the goal's loop; `None` outside of a loop.
     pub pass: Option<LoopPass>,
     pub prompt: String,
-    /// Corrections so far, in order.
+    /// Corrections of earlier outputs, in the order in which the document lists them.
     pub corrections: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub struct TaskDocument {
     pub role: String,
     pub parent_goal: String,
     pub task: String,
-    /// Corrections so far, in order.
+    /// Corrections of earlier outputs, in the order in which the document lists them.
     pub corrections: Vec<String>,
 }
 
@@ -81,8 +81,8 @@ impl GoalDocument {
         out
     }
 
-    /// Adds the output that the agent has to judge. Within a loop, it becomes the last entry of the
-    /// present pass; otherwise, the last entry of the context.
+    /// Adds the output that the agent has to judge. Within a loop, the output becomes the last
+    /// entry of the present pass; otherwise, the last entry of the context.
     pub fn add_judged(&mut self, entries: Vec<ContextEntry>) {
         let Some(pass) = self.pass.as_ref().filter(|_| !entries.is_empty()) else {
             return self.context.extend(entries);

@@ -23,7 +23,7 @@ pub struct FutileLiteral {
 
 /// Returns those literals of `expression` whose comparison cannot work as intended. Either the
 /// compared value can never equal, begin with or contain the literal, or the value is a truth value
-/// and the comparison means the opposite of what it seems to say.
+/// and the comparison has the opposite of its apparent meaning.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -36,8 +36,8 @@ struct FunctionCall<'t> {
     function: &'t str,
     /// The second argument of the function, if it is a literal.
     argument: Option<&'t str>,
-    /// Indexes of the first and the last token of the call, including functions around the call
-    /// that do not change its value.
+    /// `from` and `to` are the indexes of the first and the last token of the call, including
+    /// functions around the call that do not change its value.
     from: usize,
     to: usize,
     /// Whether a function around the call turns its value into a text.
@@ -238,8 +238,8 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 }
 
 /// Checks a comparison of a truth value with a text. XPath converts every text that is not empty to
-/// true. So a comparison with 'false', 'no' or '0' means the opposite of what it seems to say, and
-/// is reported. A comparison with another text, such as `= 'true'`, is not reported.
+/// true. So a comparison with 'false', 'no' or '0' has the opposite of its apparent meaning, and is
+/// reported. A comparison with another text, such as `= 'true'`, is not reported.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();

@@ -36,7 +36,8 @@ pub struct WorkflowHandler {
     once: HashSet<ListenerName>,
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
-    /// Boxed, because up to half of the places of the cache's table are empty.
+    /// States of runs, cached between deliveries. Boxed, because up to half of the entries in the
+    /// cache's table are empty.
     remembered: Mutex<CallMemory<Box<RememberedRun>>>,
     /// Goal indexes of definitions, by the digest of the definition.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,

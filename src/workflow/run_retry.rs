@@ -56,7 +56,7 @@ pub trait RunArchive: Send + Sync {
 /// A request to retry an earlier run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRetry {
-    /// The call of the earlier run.
+    /// The call that began the earlier run.
     pub run: CallId,
     /// The goal to run again, together with every goal that depends on it. With `None`, the retry
     /// runs every goal that has not ended, and every goal whose calls were undone.
@@ -64,7 +64,7 @@ pub struct RunRetry {
 }
 
 impl RunRetry {
-    /// Reads a retry from a request; `None` if the request begins a new run.
+    /// Reads the retry that a request asks for. Returns `None` if the request is no retry.
     ///
     /// # Errors
     /// Fails if the request names no valid run or goal.
@@ -85,7 +85,7 @@ impl RunRetry {
         Some(Ok(Self { run: CallId(MessageId(run)), from }))
     }
 
-    /// Writes the request to `workflow` for this retry.
+    /// Builds the payload that requests this retry from `workflow`.
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());
@@ -95,8 +95,8 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the earlier run, up to the request `request` of the retry.
-    /// `messages` are all messages of the thread.
+    /// Returns the messages of the earlier run that the thread contains before `request`, the
+    /// request of the retry. `messages` are all messages of the thread.
     ///
     /// # Errors
     /// Fails if the thread has no such run of the same workflow and caller, or if the run has not

@@ -7,7 +7,7 @@ use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
 /// Returns one sentence for each limit of a tree that a run of `definition` can exceed. `contracts`
-/// state which calls can be undone.
+/// state which calls an undo can take back; each such call may need one more thread.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,
@@ -56,7 +56,7 @@ fn is_undoing(definition: &WorkflowDefinition) -> bool {
     goals.chain([&definition.on_failure]).any(|policy| *policy == FailurePolicy::Undo)
 }
 
-/// Whether the goal calls a listener that declares an undo for the request.
+/// Whether the goal calls a listener whose contract declares an undo for the goal's request.
 fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     let target = match &goal.form {
         GoalForm::Run(target) => target,
@@ -163,5 +163,5 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum depth to which nested lists are followed.
+/// Maximum number of lists that the search for enclosing loops follows, one within another.
 const LISTS_MOST: usize = 100;

@@ -24,7 +24,7 @@ use super::definition::{GoalForm, GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::view::ViewValue;
 
-/// One run of one goal: a thread of its own.
+/// One run of one goal. Each goal run has a thread of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoalRun {
     /// Number of the goal in the definition.
@@ -55,7 +55,7 @@ pub enum RunKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunPart {
     Whole,
-    /// An agent of `all` or `first`, by its position.
+    /// The agent of `all` or `first` at this position, counted from 0.
     Agent(usize),
     /// The item of `each` at this position, counted from 0.
     Item(usize),
@@ -69,8 +69,7 @@ pub enum RunEvent {
         run: GoalRun,
         output: ViewValue,
     },
-    /// The goal run has failed. `is_final` states that there must be no retry, or that a retry
-    /// cannot succeed.
+    /// The goal run has failed. If `is_final` is set, the goal run is not retried.
     Failed {
         run: GoalRun,
         failure: GoalFailure,
@@ -108,11 +107,11 @@ impl GoalPhase {
     }
 }
 
-/// Why a goal, or one of its runs, has failed.
+/// The reason why a goal or a goal run has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalFailure {
     pub code: String,
-    /// One sentence for people.
+    /// The reason, as one sentence for people.
     pub reason: String,
 }
 
@@ -121,7 +120,7 @@ impl GoalFailure {
         Self { code: code.to_owned(), reason: reason.into() }
     }
 
-    /// Creates the failure of a goal whose expression has no value.
+    /// Creates the failure of a goal whose expression could not be evaluated.
     fn of_expression(error: &XPathError) -> Self {
         let code = match error {
             XPathError::TooManyOperations
@@ -138,7 +137,8 @@ impl GoalFailure {
 /// An action that a run requests from its listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunStep {
-    /// Open a thread with this label. The thread is bound to the call of the workflow's run.
+    /// Open a thread with this label. The thread is bound to the call of the workflow's run: when
+    /// this call closes, the thread is cancelled.
     Start {
         run: GoalRun,
         label: String,
@@ -159,14 +159,14 @@ pub enum RunStep {
     },
 }
 
-/// Limits of a thread with everything beneath it.
+/// Limits of a thread, including all threads beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunLimits {
     pub timeout: Option<Duration>,
     pub budget: Budget,
 }
 
-/// The call that a thread begins with.
+/// The call with which the thread of a goal run begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalCall {
     Agent {
@@ -177,7 +177,7 @@ pub enum GoalCall {
         /// The roles that the agent may delegate to.
         roles: Option<GoalRoles>,
     },
-    /// The call of a listener or a workflow, with this payload.
+    /// A call to a listener or to a workflow, with this payload.
     Payload { listener: ListenerName, payload: Element },
 }
 
@@ -188,7 +188,7 @@ pub enum RunOutput {
     Table(Vec<(String, ViewValue)>),
 }
 
-/// A run under way.
+/// A workflow run that has begun, with the steps that it requests next.
 pub struct WorkflowRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
@@ -201,14 +201,14 @@ pub struct WorkflowRun<'a> {
     state: RunState,
 }
 
-/// The state of a run between two events. Only the events so far determine this state.
+/// The state of a run between two events. The same events always lead to the same state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunState {
     input: Element,
     goals: Vec<GoalState>,
     /// For each loop, the outputs of its members in each finished pass.
     passes: BTreeMap<usize, Vec<Vec<(usize, ViewValue)>>>,
-    /// For each goal that people have corrected, their corrections in order.
+    /// The corrections that people gave, in order, by the number of the corrected goal.
     corrections: BTreeMap<usize, Vec<String>>,
     is_over: bool,
 }
@@ -242,7 +242,8 @@ impl RunState {
 enum GoalState {
     #[default]
     Waiting,
-    /// Boxed, because most goals of a run are waiting or done.
+    /// The goal is running. The progress is boxed to keep the enum small, because most goals of a
+    /// run are waiting or done.
     Running(Box<GoalProgress>),
     /// The goal failed, and another goal runs in its place.
     Replaced,
@@ -263,7 +264,7 @@ impl GoalState {
     }
 }
 
-/// The progress of a running goal: its open goal runs, and the results so far.
+/// The progress of a running goal: its open goal runs, and the results that it has so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct GoalProgress {
     iteration: u32,
@@ -274,7 +275,8 @@ struct GoalProgress {
     reviews: BTreeMap<usize, OutputReview>,
     /// Results of the goal's agents or items, by position.
     results: BTreeMap<usize, PartResult>,
-    /// Items that have not started.
+    /// All items of the goal, in order. `next_item` is the position of the first item that has not
+    /// started.
     items: Vec<ViewValue>,
     next_item: usize,
     /// Members of the chosen branch or of the loop. `position` is the index of the running member.
@@ -287,11 +289,11 @@ struct GoalProgress {
 struct OutputReview {
     /// Attempt that produced the output.
     attempt: u32,
-    /// The output under review.
+    /// The output under review; `None` if the review has no output at present.
     output: Option<ViewValue>,
     /// Corrections so far, in order.
     corrections: Vec<String>,
-    /// Number of corrections by the supervisor.
+    /// Number of corrections that the supervisor has requested.
     corrected: u32,
 }
 
@@ -318,7 +320,8 @@ impl<'a> WorkflowRun<'a> {
         Self::resumed(definition, graph, state)
     }
 
-    /// Continues a run from the state that earlier events with the same definition have produced.
+    /// Continues a run from `state`, the state that the earlier events of the run have produced.
+    /// `definition` must be the definition of these events.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,

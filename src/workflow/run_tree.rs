@@ -31,8 +31,8 @@ pub enum RowKind {
         role: String,
         agent: ListenerName,
     },
-    /// A call with which the run undoes another call. If `is_report` is set, a call that reports
-    /// the calls that the run cannot undo.
+    /// A call with which the run undoes another call. If `is_report` is set, the call instead sends
+    /// a person the list of calls that the run could not undo.
     Undo {
         listener: ListenerName,
         payload: String,
@@ -146,8 +146,8 @@ impl<'a> RunTree<'a> {
         self
     }
 
-    /// Begins to follow the run of `call` in `thread`. Until then, [`Self::take`] ignores all
-    /// records.
+    /// Begins to follow the run of `call` in `thread`. [`Self::take`] ignores all records before
+    /// this call of `begin`.
     pub fn begin(&mut self, thread: ThreadId, call: CallId) {
         self.run = Some((thread, call));
     }
@@ -320,7 +320,8 @@ impl<'a> RunTree<'a> {
         self.task_of(thread).is_some()
     }
 
-    /// Returns the thread of the delegated task to which a thread belongs.
+    /// Returns the thread of the delegated task to which `thread` belongs; `None` if `thread`
+    /// belongs to no delegated task.
     fn task_of(&self, thread: &ThreadId) -> Option<ThreadId> {
         let mut at = Some(thread.clone());
         while let Some(thread) = at {
@@ -463,7 +464,8 @@ impl GoalClock {
 }
 
 impl ThreadNode {
-    /// Whether the thread has a row of its own: it is a delegated task, or undoes a call.
+    /// Whether the thread has a row of its own: it belongs to a delegated task, undoes a call, or
+    /// reports the calls that were not undone.
     fn has_row(&self, thread: &ThreadId) -> bool {
         let label = thread.label();
         self.role.is_some() || is_undo_label(label) || label.starts_with(REPORT_LABEL)
@@ -474,7 +476,7 @@ impl ThreadNode {
     }
 }
 
-/// Whether nothing was spent.
+/// Whether no tokens and no money were spent.
 pub fn is_free(spent: Spending) -> bool {
     spent.tokens == 0 && spent.money == Money::default()
 }

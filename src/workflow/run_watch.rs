@@ -17,7 +17,7 @@ use super::run_state::{GoalPhase, RunStep};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalStatus {
     pub goal: GoalId,
-    /// Number of lists, one within another, that contain the goal.
+    /// Number of lists that contain the goal, directly or through another list.
     pub depth: usize,
     pub phase: GoalPhase,
     /// Pass of the goal's loop, counted from 1; 0 outside of a loop.

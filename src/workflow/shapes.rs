@@ -14,7 +14,7 @@ use super::expression::ValueShape;
 /// Computes shapes from what a config declares.
 pub struct ShapeSource<'a> {
     pub schemas: &'a Schemas,
-    /// The contracts; `None` if they have problems of their own.
+    /// The contracts of the config; `None` if the contracts are invalid.
     pub contracts: Option<&'a Contracts>,
 }
 
@@ -52,7 +52,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of the output that `target` returns in one run of a goal.
+    /// Returns the shape of the output that one run of the goal gets from `target`.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
@@ -82,13 +82,13 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns a shape that has the children of every reply that the listener may give.
+    /// Returns a shape with the children of all replies that the listener may give.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))
     }
 
-    /// Returns a shape that has the children of every reply in a contract.
+    /// Returns a shape with the children of all replies that the contract permits.
     pub fn replies_of(&self, contract: &Contract) -> ValueShape {
         let mut all = Vec::new();
         for reply in &contract.replies {
@@ -108,8 +108,8 @@ pub const SUPERVISOR_SUFFIX: &str = "_supervisor";
 /// Suffix of the label of a judge's thread.
 pub const JUDGE_SUFFIX: &str = "_judge";
 
-/// Returns the labels of agents that run at once: their names, with `-2`, `-3` and so on for
-/// repeated names.
+/// Returns the labels of agents that run at once. A label is the name of the agent; `-2`, `-3` and
+/// so on are appended if a name occurs again.
 pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
     let mut labels = Vec::new();
     for (index, agent) in agents.iter().enumerate() {

@@ -37,7 +37,8 @@ fn prompt_of(form: &GoalForm) -> Option<&str> {
     }
 }
 
-/// Returns the paths between single braces that begin like an expression of this workflow.
+/// Returns the texts between single braces that look like paths of this workflow: they begin with
+/// `input`, `item` or the id of a goal.
 fn paths<'p>(part: PromptPart<'p>, definition: &WorkflowDefinition) -> Vec<&'p str> {
     let PromptPart::Text(text) = part else { return Vec::new() };
     let inner = text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.trim()));

@@ -2,7 +2,7 @@
 
 use super::definition::Placed;
 
-/// A part of a prompt.
+/// A part of a prompt: plain text, or the expression of a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptPart<'a> {
     Text(&'a str),

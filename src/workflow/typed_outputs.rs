@@ -23,8 +23,8 @@ pub fn answer_of(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Opti
     }
 }
 
-/// Returns the name of the payload with which an agent answers a goal, or a person answers the
-/// goal's question. Returns `None` if the answer is text.
+/// Returns the name of the payload with which an agent answers a goal, or with which a person
+/// answers the goal's question. Returns `None` if the answer is text.
 pub fn generated_answer(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,
@@ -122,7 +122,8 @@ pub fn prompt_of(goal: &GoalDefinition) -> Option<&Placed<String>> {
     }
 }
 
-/// Returns the XSD of the payloads that are generated for goals; `None` if there are none.
+/// Returns the XSD of the payloads that are generated for goals; `None` if no goal has such a
+/// payload.
 pub fn goal_schema(definition: &WorkflowDefinition) -> Option<String> {
     let mut elements: Vec<_> = definition
         .goals

@@ -27,7 +27,8 @@ pub struct UndoRules {
     rules: HashMap<(ListenerName, PayloadName), UndoRule>,
     /// Listener and name of each payload that undoes a call.
     undoing: HashSet<(ListenerName, PayloadName)>,
-    /// Listeners whose calls must not be repeated. Their calls count as having effects.
+    /// Listeners whose calls must not be repeated. A call to such a listener counts as having
+    /// effects.
     once: HashSet<ListenerName>,
     schemas: Schemas,
 }
@@ -53,7 +54,8 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether the undo can decide about `call` only if it knows whether the call was handed over.
+    /// Whether the decision to undo `call` depends on whether the call was handed over to its
+    /// listener.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -68,8 +70,8 @@ impl UndoRules {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether `thread`, or a thread beneath it, has an open call of one of two kinds: a call that
-    /// undoes another call, or a call that could be undone after its completion.
+    /// Whether `thread`, or a thread beneath it, has an open call that undoes another call, or an
+    /// open call that an undo could take back after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -169,9 +171,9 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Searches for a call that has undone `call`. `completed` is the position at which `call`
-    /// completed. If there is such an undoing call, removes it from the list, because a call can
-    /// undo only one other call. Returns whether there was one.
+    /// Whether an agent or a goal has already undone `call`. `completed` is the position at which
+    /// `call` completed. If so, removes the undoing call from the list, because a call can undo
+    /// only one other call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)

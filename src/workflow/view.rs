@@ -1,4 +1,4 @@
-//! The view of a run: the XML document in which the paths of expressions start.
+//! The view of a run: the XML document from which expressions select values.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ impl ViewEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewValue {
     Text(String),
-    /// Boxed, because most outputs are texts.
+    /// One payload. The element is boxed to keep the enum small, because most outputs are texts.
     Payload(Box<Element>),
     /// Outputs of several runs of one goal.
     Several(Vec<ViewEntry>),
@@ -199,8 +199,8 @@ impl<'a> ElementIndex<'a> {
     }
 }
 
-/// Returns the value of a node: the node's element if `is_kept` returns true for this element,
-/// otherwise the node's text.
+/// Returns the value of a node: its element if `is_kept` returns true for the element, and
+/// otherwise its text.
 fn value_of(
     node: &XPathNode,
     elements: &mut ElementIndex<'_>,

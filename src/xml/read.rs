@@ -1,7 +1,8 @@
 //! The only parser that turns XML text into an [`Element`].
 //!
-//! Every text was checked before: a payload by the gate, and a schema by libxml2. Still, the parser
-//! returns no element for a text that is not namespace-well-formed or that exceeds a limit.
+//! The parser gets only checked texts: the gate checks payloads, and libxml2 checks schemas. Still,
+//! the parser returns no element for a text that is not namespace-well-formed or that exceeds a
+//! limit.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -23,9 +24,7 @@ impl Element {
     }
 
     /// Parses as [`Element::read`] does. In addition, records the position of each element, and
-    /// turns each line end into `
-    ///
-    /// `, as XML 1.0 requires.
+    /// turns each line end into a line feed, as XML 1.0 requires.
     pub fn read_document(text: &str) -> Option<Self> {
         TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }
@@ -180,8 +179,8 @@ impl<'a> TreeReader<'a> {
     }
 }
 
-/// Resolves `prefix:local`; `None` if the prefix is not bound. The default namespace applies to the
-/// names of elements only.
+/// Resolves `prefix:local`; `None` if the prefix is not bound. The default namespace applies only
+/// if `is_element` is set.
 fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QName> {
     let (namespace, local) = match written.split_once(':') {
         Some(("", _)) => return None,

@@ -26,8 +26,8 @@ pub fn content(element: &Element) -> String {
     writer.out
 }
 
-/// How the prefixes of attributes are numbered. Payloads and prompts are compared byte for byte
-/// with recorded ones, so neither numbering may ever change.
+/// The way in which the prefixes of attributes are numbered. Payloads and prompts are compared byte
+/// for byte with recorded ones, so neither numbering may ever change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
     /// The number of a prefix counts only those attributes of the element that get a prefix.
@@ -74,8 +74,8 @@ impl ElementWriter {
         }
     }
 
-    /// Declares `namespace` as the default namespace if it differs from `default`, the default
-    /// namespace in force.
+    /// Declares `namespace` as the default namespace, unless it equals `default`, the default
+    /// namespace that is in force.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));

@@ -60,7 +60,8 @@ pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
     bare
 }
 
-/// Creates a runtime with a single thread, so that no other thread must be woken.
+/// Creates a runtime with a single thread. No message is then handed to another thread, which would
+/// have to be woken.
 fn alone() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }

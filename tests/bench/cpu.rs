@@ -9,7 +9,7 @@ pub fn spent() -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
-/// Processor time of `work`, in microseconds.
+/// Processor time that the calling thread spends on `work`, in microseconds.
 pub fn micros(work: impl FnOnce()) -> f64 {
     let before = spent();
     work();
@@ -28,8 +28,8 @@ pub fn of_all() -> OfAll {
     Some((times[3] + times[4], times[..8].iter().sum()))
 }
 
-/// Share of the time of all cores that was not idle since `before`, from 0 to 1; `None` if the
-/// system does not report these times.
+/// Share of the processor time of all cores that was in use since `before`, from 0 to 1; `None` if
+/// the system does not report these times.
 pub fn busy_since(before: OfAll) -> Option<f64> {
     let ((idle_before, before), (idle, now)) = (before?, of_all()?);
     Some(1.0 - (idle - idle_before) as f64 / (now - before).max(1) as f64)

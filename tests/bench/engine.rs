@@ -1,5 +1,5 @@
-//! Processor time of the workflow engine alone: the engine handles the deliveries of a recorded run
-//! once more.
+//! Processor time of the workflow engine alone. The engine handles the deliveries of a recorded run
+//! a second time, without pump and journal.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `extract_whole` and `extract_bytewise`: speed of the extractor when it gets a turn as one chunk,
-//! and when it gets the turn character by character.
+//! `extract_whole` and `extract_bytewise`: speed of the extractor for turns that arrive as one
+//! chunk, and for turns that arrive character by character.
 
 use std::sync::Arc;
 

@@ -27,8 +27,8 @@ pub fn p99(bench: &mut Bench) {
     bench.figures.add("fair_p99", busy, "us", Some(idle));
 }
 
-/// Returns the latency of exchanges in a thread without producers, in microseconds (99th
-/// percentile): while the producers are busy, and while they are idle.
+/// Returns the 99th percentile of the latency of calls in a thread without producers, in
+/// microseconds: first while the producers are busy, then while they are idle.
 fn measure(span: Duration) -> (f64, f64) {
     let place = directory("fair");
     let config = config(&place);

@@ -107,8 +107,8 @@ pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The percentile of `values` at `share`: with a share of 0.95, the value that 95 % of them do not
-/// exceed.
+/// Returns the percentile of `values` at `share`. With a share of 0.95, this is the value that 95 %
+/// of the values do not exceed.
 pub fn percentile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len() - 1;

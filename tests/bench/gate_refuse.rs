@@ -67,7 +67,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
 }
 
 /// Returns texts of the maximum size of a payload, with their names. Each text repeats one piece of
-/// markup and is refused at its end at the latest, because its root element is not closed.
+/// markup and never closes its root element, so the gate refuses it, at the end of the text at the
+/// latest.
 fn floods() -> Vec<(String, Vec<u8>)> {
     let flood = |name: &str, unit: &str| {
         let text = ADD.to_owned() + &unit.repeat((PAYLOAD_BYTES_MAX - ADD.len()) / unit.len());

@@ -20,8 +20,8 @@ pub fn threads(bench: &mut Bench) {
     grown(bench, "relay_growth_threads", [2_000, 200_000], 0);
 }
 
-/// Adds the speed of the relay on a long journal, with the speed on a short journal as its floor.
-/// The benchmark runs on the two journals in turn, so that changes of the disk affect the two
+/// Adds the speed of the relay on a long journal as a figure, with the speed on a short journal as
+/// its floor. The runs on the two journals alternate, so that changes of the disk affect both
 /// alike.
 fn grown(bench: &mut Bench, name: &str, records: [usize; 2], rounds: usize) {
     if bench.quick {

@@ -1,8 +1,9 @@
 //! Processor time and journal bytes of one hop: `bench hop native|process SECONDS`.
 //!
 //! To compare two builds, alternate runs of the first and the second build, so that changes of the
-//! machine affect the two alike. The index follower is stopped, because its work is no part of the
-//! message path. Processor time is user and system time, including that of listener processes.
+//! machine affect both alike. The index follower is stopped, because its work is no part of the
+//! message path. Processor time is user and system time of this program and of the listener
+//! processes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,12 +32,12 @@ pub fn measure() {
     println!("{hops} hops, {spent:.2} us, {:.1} bytes", bytes as f64 / hops as f64);
 }
 
-/// User and system time of this process and of its children that have ended.
+/// User and system time of this process and of its children that have ended, in microseconds.
 pub fn spent_micros() -> f64 {
     spent_micros_of(std::process::id())
 }
 
-/// User and system time of a process and of its children that have ended.
+/// User and system time of a process and of its children that have ended, in microseconds.
 pub fn spent_micros_of(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     // The name of the program is in parentheses and may contain spaces.

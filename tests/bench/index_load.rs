@@ -18,8 +18,9 @@ const THREADS: usize = 64;
 /// Time between two samples of the lag.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Speed of the relay at half load with the follower, compared with the speed without it, in turn;
-/// and the greatest lag of the index.
+/// Adds two figures: the speed of the relay at half load with the index follower, compared with the
+/// speed without it, and the greatest lag of the index. Runs with and without the follower
+/// alternate.
 pub fn half_load(bench: &mut Bench) {
     let full = relay::native_without_index(&directory("relay"), THREADS, bench.span, None);
     let calls_per_second = full.hops_per_second() / 2.0 / relay::HOPS as f64;
@@ -44,7 +45,7 @@ pub fn half_load(bench: &mut Bench) {
 }
 
 /// Starts a thread that samples the lag of the index: the age of the first record that the index
-/// lacks. The thread ends when the sender of `has_ended` is dropped. Its result is the greatest lag
+/// lacks. The thread ends when the sender of `has_ended` is dropped, and returns the greatest lag
 /// in seconds.
 fn sample_lag(place: &Path, has_ended: Receiver<()>) -> JoinHandle<f64> {
     let data = place.join("data");

@@ -22,7 +22,7 @@ use super::streams::{Server, noise, text};
 
 const THREADS: usize = 10_000;
 const THREADS_MANY: usize = 60_000;
-/// Number of simultaneous exchanges.
+/// Number of clients that make exchanges at the same time.
 const CLIENTS: usize = 64;
 
 pub fn idle(bench: &mut Bench) {
@@ -34,8 +34,8 @@ pub fn at_rest(bench: &mut Bench) {
     add(bench, "rss_10k_threads", rested(THREADS));
 }
 
-/// Bytes of memory that each finished root thread keeps. The first ten thousand threads are not
-/// counted.
+/// Bytes of memory that the program keeps for each finished root thread. The first ten thousand
+/// threads are not counted.
 pub fn finished(bench: &mut Bench) {
     match (rested(THREADS), rested(THREADS_MANY)) {
         (Some(few), Some(many)) => {

@@ -1,4 +1,4 @@
-//! Two pumps that share four partitions, compared with one pump that has all four.
+//! Two pumps that share four partitions, compared with one pump that has all four partitions.
 
 use std::path::Path;
 use std::sync::Arc;

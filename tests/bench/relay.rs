@@ -19,8 +19,8 @@ use organism::pump::driver::Handle;
 use super::figures::{Bench, median, median_of};
 use super::floor::{TASK, TASK_SCHEMA, directory};
 
-/// Number of rounds in each call. More rounds would make each delivery repeat too many messages,
-/// and fewer would give the opening of the call too much weight.
+/// Number of rounds in each call. With more rounds, each delivery would repeat too many messages.
+/// With fewer rounds, the cost of opening a call would have too much weight.
 pub const ROUNDS: usize = 8;
 
 pub const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
@@ -61,7 +61,7 @@ pub fn process_t64(bench: &mut Bench) {
 }
 
 /// Speed of the relay while the index follower is at full load, compared with the speed without the
-/// index follower. The benchmark runs with and without the index follower in turn.
+/// index follower. Runs with and without the follower alternate.
 pub fn indexed(bench: &mut Bench) {
     let runs: Vec<[f64; 2]> = (0..bench.runs)
         .map(|_| {
@@ -114,7 +114,7 @@ pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
 }
 
 /// Runs the relay on the journal in `place`. With an interval, each thread sends one call in each
-/// interval; otherwise it sends the next call after each result.
+/// interval. Without an interval, each thread sends its next call after the result of the last one.
 pub fn native_paced(
     place: &Path,
     threads: usize,

@@ -1,4 +1,4 @@
-//! The relay on NATS: the journal is a stream, both listeners are separate programs, and the floor
+//! The relay on NATS. The journal is a stream, and both listeners are separate programs. The floor
 //! of each hop is a bare forwarder on the same server.
 
 use std::collections::HashMap;
@@ -13,7 +13,8 @@ use super::floor::directory;
 use super::nats::{Server, Settings};
 use super::relay::{self, Played};
 
-/// Whether a server syncs its files before each acknowledgement, or later.
+/// The time at which a server syncs its files: before each acknowledgement (`Always`), or later
+/// (`Lazy`).
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sync {
     Lazy,

@@ -96,12 +96,12 @@ fn ready() -> f64 {
     1e3 * took.as_secs_f64()
 }
 
-/// A running demo that is ready.
+/// Starts `organism run` on the config of the demo, and waits until it is ready.
 pub fn run_demo(place: &Path) -> Child {
     when_ready(organism(place, "run"))
 }
 
-/// Starts the demo and waits until it is ready.
+/// Starts `run`, and waits until it reports that it is ready.
 pub fn when_ready(mut run: Command) -> Child {
     let mut running = run.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(running.stderr.take().unwrap());
@@ -122,7 +122,7 @@ pub fn interrupt(running: &mut Child) {
 }
 
 /// Returns a command of the program on the config of the demo, with the program's files in `place`.
-/// The benches make no code search, so a script that only waits replaces the program `code-search`.
+/// The benches search no code, so a script that only waits replaces the program `code-search`.
 fn organism(place: &Path, verb: &str) -> Command {
     let bin = place.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
@@ -157,7 +157,7 @@ pub fn fill(place: &Path, records: usize, rounds: usize) {
     journal.close(now).unwrap();
 }
 
-/// Fills the journal on JetStream that `config` names, as [`fill`] fills a local journal. Returns
+/// Fills the journal on JetStream that `config` names with the same records as [`fill`]. Returns
 /// the open journal.
 pub fn fill_stream(config: Config, records: usize, rounds: usize) -> StreamJournal {
     project::begin(&config.directories(), false).unwrap();
@@ -186,7 +186,8 @@ fn append(config: Config, journal: &mut dyn Journal, records: usize, rounds: usi
     relay.now
 }
 
-/// The relay without hosts: the pump's core takes its steps, and each delivery is answered at once.
+/// The relay without hosts: the pump's core takes its steps, and the bench answers each delivery at
+/// once.
 struct Relay {
     core: Core,
     now: Time,

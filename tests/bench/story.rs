@@ -48,9 +48,9 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Number of messages in the thread. A question adds four messages: the question, its answer,
-    /// the turn of the answer and a thought. A lookup adds four as well: a turn, a thought, the
-    /// call and its result.
+    /// Number of messages in the thread. Each question and each lookup adds four messages. For a
+    /// question, these are the question, its answer, the turn of the answer and a thought. For a
+    /// lookup, these are a turn, a thought, the call and its result.
     pub const fn messages(self) -> usize {
         self.questions * (4 + 4 * self.looks)
     }

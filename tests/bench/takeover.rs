@@ -1,5 +1,5 @@
-//! Duration of a standby's takeover of a stream that the standby has followed, for a short stream
-//! and a long one.
+//! Duration of a standby's takeover of a stream that the standby has followed. A short and a long
+//! stream are measured.
 
 use std::time::Instant;
 

@@ -82,7 +82,8 @@ fn fill(unit: &str) -> String {
     unit.repeat(TURN_BYTES / unit.len())
 }
 
-/// The valid turns of the corpus. Each text is repeated until the turn is long.
+/// Returns the valid turns of the corpus, each with its grammar. The text of each turn is repeated
+/// until the turn is long.
 fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
     let cases = CASES.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
     let good = cases.filter(|case| {
@@ -100,14 +101,15 @@ fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
 /// Approximate characters of a token.
 const TOKEN_CHARS: usize = 4;
 
-/// A reply of this number of tokens: thinking, then prose, then an action.
+/// Builds a reply of this number of tokens: thinking, then prose, then an action. Returns it in
+/// chunks, with its grammar.
 pub fn reply(tokens: usize) -> (Arc<ActionGrammar>, Vec<String>) {
     let room = tokens * TOKEN_CHARS - THINKING.len() - CALLS.len();
     let prose: String = PROSE.chars().cycle().take(room).collect();
     (tools(), in_tokens(&[THINKING, &prose, CALLS].concat()))
 }
 
-/// A reply of this number of tokens: thinking, then a report in prose.
+/// Builds a reply of this number of tokens, in chunks: thinking, then a report in prose.
 pub fn report(tokens: usize, name: &str) -> Vec<String> {
     let room = tokens * TOKEN_CHARS - THINKING.len() - 2 * name.len() - "<></>".len();
     let prose = PROSE.replace('<', "&lt;").replace(" & ", " &amp; ");
@@ -115,7 +117,7 @@ pub fn report(tokens: usize, name: &str) -> Vec<String> {
     in_tokens(&format!("{THINKING}<{name}>{prose}</{name}>"))
 }
 
-/// A text in the chunks of a stream.
+/// Splits a text into chunks of one token each, as a stream delivers it.
 fn in_tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     chars.chunks(TOKEN_CHARS).map(|token| token.iter().collect()).collect()

@@ -52,7 +52,8 @@ pub fn two_hundred(bench: &mut Bench) {
     bench.figures.add_small("waiters_200_rss", kilobytes, "KB a waiter");
 }
 
-/// Share of one core that the organism uses while clients wait, and kilobytes of memory per waiter.
+/// Returns the share of one core that the organism uses while clients wait, and the kilobytes of
+/// memory per waiter.
 fn measured(span: Duration) -> (f64, f64) {
     let place = directory("waiters");
     std::fs::write(place.join("organism.toml"), CONFIG).unwrap();

@@ -86,8 +86,8 @@ fn waiting(word: &str, threads: usize) -> Option<f64> {
     megabytes
 }
 
-/// Starts an organism in the directory of the last run. Returns the time in seconds until it accepts
-/// requests, and the peak memory in MB.
+/// Starts an organism in the directory of the last run. Returns the time in seconds until the
+/// organism accepts requests, and its peak memory in MB.
 fn reopened(word: &str) -> Option<(f64, f64)> {
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/waiting");
     let variables = [("BENCH_THREADS", "0"), ("BENCH_WORD", word), ("BENCH_PLACE", place)];
@@ -100,8 +100,9 @@ fn reopened(word: &str) -> Option<(f64, f64)> {
     Some((took, peak?))
 }
 
-/// Main function of the child process: opens the threads, and keeps them waiting until its input
-/// ends. `BENCH_PLACE` names a directory in which threads wait already.
+/// Main function of the child process: opens the threads, and keeps them waiting until the input of
+/// the process ends. With `BENCH_PLACE`, opens the organism in this directory, in which threads are
+/// already waiting.
 pub fn wait() {
     let threads: usize = std::env::var("BENCH_THREADS").unwrap().parse().unwrap();
     let word = std::env::var("BENCH_WORD").unwrap();
@@ -145,8 +146,8 @@ fn config(place: &Path) -> Config {
         .unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// A listener that answers each request with a timer of a day, for which the request then waits.
-/// Counts its answers in `answered`.
+/// A listener that answers each request with a timer of a day and a `wait` for this timer. Counts
+/// the answers in `answered`.
 fn sleeper(answered: watch::Sender<usize>) -> HashMap<ListenerName, NativeHostBuilder> {
     let answer = move |_: &Delivery| -> Result<Outcome, AttemptFailure> {
         answered.send_modify(|answers| *answers += 1);

@@ -168,9 +168,8 @@ pub fn pages(bench: &mut Bench) {
     }
 }
 
-/// Speed of the relay with open live pages, compared with the speed without live pages. The
-/// benchmark runs with and without live pages in turn, first at full load, then with half as many
-/// calls per second.
+/// Speed of the relay with open live pages, compared with the speed without live pages. Runs with
+/// and without live pages alternate, first at full load, then with half as many calls per second.
 pub fn relay_live(bench: &mut Bench) {
     let measure = |interval: Option<Duration>| {
         let runs: Vec<[f64; 2]> = (0..bench.runs)
@@ -187,7 +186,7 @@ pub fn relay_live(bench: &mut Bench) {
     bench.figures.add("relay_live_half", with, "messages/s", Some(without));
 }
 
-/// Hops in a second, with or without live pages.
+/// Hops of the relay per second, with or without live pages.
 fn rate(span: Duration, interval: Option<Duration>, is_live: bool) -> f64 {
     let place = directory("relay");
     if !is_live {

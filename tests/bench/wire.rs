@@ -83,7 +83,8 @@ impl Server {
 }
 
 impl Wire {
-    /// The answer as HTTP, with one chunk for each token, because real servers flush each token.
+    /// Returns the answer as HTTP. Each token is one HTTP chunk, because real servers flush after
+    /// each token.
     fn answer(&self, tokens: &[String]) -> Vec<u8> {
         let mut out = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
             Transfer-Encoding: chunked\r\n\r\n"
@@ -100,7 +101,7 @@ impl Wire {
     }
 }
 
-/// Reads one request completely, because unread bytes would reset the connection.
+/// Reads one request completely. Closing a connection with unread bytes would reset the connection.
 fn hear(stream: &mut TcpStream) {
     let (mut heard, mut some) = (Vec::new(), [0; 16 << 10]);
     loop {

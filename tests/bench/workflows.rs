@@ -44,7 +44,8 @@ fn recording(turns: &[Json]) -> String {
     toml::to_string(&json!({ "recorded": "made up for the bench", "turn": turns })).unwrap()
 }
 
-/// Writes the files of a recording. Returns the config lines of a model `m` that plays it.
+/// Writes the files of a recording. Returns the config lines of a model `m` that plays the
+/// recording.
 pub fn models_of(place: &Path, turns: &[Json], delay: Duration) -> String {
     std::fs::write(place.join("words.xsd"), SCHEMA).unwrap();
     std::fs::write(place.join("recording.toml"), recording(turns)).unwrap();
@@ -55,7 +56,8 @@ pub fn models_of(place: &Path, turns: &[Json], delay: Duration) -> String {
     format!("[models.m]\nprovider = \"playback\"\nrecording = \"recording.toml\"\n{delay}")
 }
 
-/// Loads an organism whose model plays these recorded turns. `text` is the rest of the config.
+/// Loads the config of an organism whose model plays these recorded turns, with `delay` before each
+/// chunk. `text` is the rest of the config.
 pub fn organism_of(place: &Path, turns: &[Json], delay: Duration, text: &str) -> Config {
     let models = models_of(place, turns, delay);
     let text = format!(
@@ -87,7 +89,7 @@ struct Taken {
     cpu_micros: f64,
 }
 
-/// Starts the organism, makes one call that is not measured, and then measures `count` calls.
+/// Starts the organism, makes one call as a warm-up, and then measures `count` calls.
 fn calls(config: Config, natives: Natives, count: usize, payload: &str, expected: &str) -> Taken {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -111,7 +113,7 @@ fn calls(config: Config, natives: Natives, count: usize, payload: &str, expected
 
 type Natives = HashMap<organism::ids::ListenerName, NativeHostBuilder>;
 
-/// A listener in this process that finds something at once.
+/// A listener in this process that answers every request at once.
 fn finder() -> Natives {
     let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
         let found = format!("<found xmlns=\"{NAMESPACE}\">it</found>");
@@ -123,8 +125,8 @@ fn finder() -> Natives {
     HashMap::from([(listener("finder"), build)])
 }
 
-/// Waits for `delays` time-outs of the timer, one after the other. Returns the median duration of
-/// all of them together, in milliseconds.
+/// Waits for `delays` time-outs of the timer, one after the other. Returns the median total
+/// duration in milliseconds.
 fn millis_of(delays: u32) -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     median(CALLS / 4, || {
@@ -139,8 +141,8 @@ fn millis_of(delays: u32) -> f64 {
 }
 
 /// Measures calls with a model that answers at once, and calls with a model that answers after a
-/// delay. The floor of the delayed calls is the duration of `delays_in_a_row` delays one after the
-/// other, because no call can be faster.
+/// delay. No delayed call can be faster than `delays_in_a_row` delays one after the other, so this
+/// duration is the floor of the delayed calls.
 fn add_overhead(
     bench: &mut Bench,
     name: &str,

@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::driver::Dice;
 
-/// Maximum number of connections to one address. After that number, the next address is used,
-/// because the system reserves the ports of closed connections for a while.
+/// Maximum number of connections to one address. After this number of connections, the server gets
+/// a new address, because the system reserves the ports of closed connections for a while.
 const CONNECTIONS_MAX: u32 = 5_000;
 
 /// A client, and a server that answers with the fuzz input.
@@ -41,8 +41,8 @@ impl Provider {
         Self { runtime, client, listener, connections: 0 }
     }
 
-    /// Checks that the result does not depend on how the answer is cut into chunks. If the
-    /// beginning of an answer is already complete, the whole answer must have the same result,
+    /// Checks that the result does not depend on how the answer is cut into chunks. If the client
+    /// accepts the beginning of an answer as complete, the whole answer must give the same result,
     /// because the client ignores the bytes after a complete answer.
     pub fn http(&mut self, bytes: &[u8]) -> String {
         let whole = self.answer(&[bytes]);
@@ -70,7 +70,7 @@ impl Provider {
         }
     }
 
-    /// The answer that the client reads; `None` if the client reports it as broken.
+    /// Returns the answer that the client reads; `None` if the client reports the answer as broken.
     fn answer(&mut self, pieces: &[&[u8]]) -> Option<FuzzedAnswer> {
         let Self { runtime, client, listener, connections } = self;
         runtime.block_on(async {

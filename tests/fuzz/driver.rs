@@ -10,8 +10,8 @@ use crate::campaign::Campaign;
 
 /// Maximum length of mutated inputs; inputs of the corpus may be longer.
 const BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of mutated inputs that are kept for further mutation, because their outcome was
-/// new.
+/// Maximum number of mutated inputs that are kept for further mutation. An input is kept if its
+/// outcome was new.
 const POOL_MAX: usize = 500;
 
 /// Fragments of the languages that the targets parse.

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 use crate::driver::Dice;
 use crate::stage::{data, name};
 
-/// Checks each text that the gate accepts: libxml2 must accept its payload, and the gate must
-/// accept the payload again, with the same name and meaning.
+/// Checks each text that the gate accepts. libxml2 must accept the payload of the text. The gate
+/// must accept the payload a second time, with the same name and meaning.
 pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
     let mut said = String::new();
     for sender in ["client", "desk", "calc", "nobody"] {
@@ -80,8 +80,8 @@ fn extracted<'a>(
     extractor.finish()
 }
 
-/// Checks that the extraction has the same result for the whole input, byte by byte and in chunks
-/// of any size. Also checks that every extracted action is one element.
+/// Checks that the extraction gives the same result for the whole input at once, for single bytes
+/// and for chunks of random sizes. Also checks that every extracted action is one element.
 pub fn extract(grammar: &Arc<ActionGrammar>, bytes: &[u8]) -> String {
     let whole = extracted(grammar, std::iter::once(bytes));
     let seed = bytes.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(*byte));
@@ -114,7 +114,8 @@ impl Loader {
         Self { home: tempfile::tempdir().unwrap(), compiler: SchemaCompiler::default() }
     }
 
-    /// Checks that a schema either has problems, or has a valid example and all derived values.
+    /// Checks that a schema either is refused with a problem, or gives a description and a JSON
+    /// form for each payload. Examples that the schema gives must be valid.
     pub fn schema(&mut self, bytes: &[u8]) -> String {
         let path = self.home.path().join("fuzzed.xsd");
         std::fs::write(&path, bytes).unwrap();
@@ -184,8 +185,8 @@ fn records(data: &Path) -> Result<Vec<Digest>, organism::journal::Error> {
     Ok(records.into_iter().map(|sealed| sealed.hash).collect())
 }
 
-/// Returns the first words of a message, without words that contain a digit or another symbol. Such
-/// words would make every message different.
+/// Returns the first words of a message, but leaves out words that contain a digit or another
+/// symbol. With such words, every message would count as a different outcome.
 fn without_numbers(text: &str) -> String {
     let words = text.split_whitespace().filter(|word| word.chars().all(char::is_alphabetic));
     words.take(6).collect::<Vec<_>>().join(" ")
@@ -210,8 +211,8 @@ impl FuzzSetup {
         Self { home, around: ConfigEnvironment { directory, ..ConfigEnvironment::default() } }
     }
 
-    /// Checks that a config is valid, or that it has at least one problem and each problem has a
-    /// text.
+    /// Checks that a config either is valid, or has at least one problem and a text for each
+    /// problem.
     pub fn config(&mut self, bytes: &[u8]) -> String {
         std::fs::write(self.home.path().join("organism.toml"), bytes).unwrap();
         match load(Path::new("organism.toml"), &self.around) {

@@ -1,5 +1,5 @@
-//! Reports of test campaigns, one line each. The line is printed and, with
-//! `ORGANISM_CAMPAIGNS=FILE`, appended to that file, even if the campaign fails.
+//! Reports of test campaigns, one line each. The line is printed, even if the campaign fails. With
+//! `ORGANISM_CAMPAIGNS=FILE`, the line is also appended to this file.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -17,8 +17,8 @@ impl Campaign {
         Self { name: name.into(), begun: Instant::now(), notes: Vec::new() }
     }
 
-    /// Adds a note to the report line of the campaign, such as the size, an injected fault with its
-    /// count, or a measurement.
+    /// Adds a note to the report line of the campaign. Notes state the size, an injected fault with
+    /// its count, or a measurement.
     pub fn note(&mut self, what: impl Into<String>) {
         self.notes.push(what.into());
     }

@@ -51,7 +51,7 @@ fn the_lines_for_a_config_are_good_beside_any_other() {
     }
 }
 
-/// Keys and values of a unit's sections.
+/// Returns the keys and the values in the sections of a systemd unit.
 fn settings(unit: &str) -> Vec<(String, String)> {
     let lines = unit.lines().filter(|line| !line.starts_with(['#', '[']) && !line.is_empty());
     let pair = |line: &str| {

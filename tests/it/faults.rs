@@ -18,7 +18,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::organism::{House, until};
 
-/// A config with one listener, so that a start is fast; the listener answers `ping` with `pong`.
+/// A config with one listener, which answers `ping` with `pong`. An organism with only one listener
+/// starts fast.
 const SMALL: &str = r#"
 [organism]
 name = "talk"

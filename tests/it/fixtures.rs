@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 pub use journals::{compared_journals, stored_journals};
 
-/// The name of each variant of an enum; a `match` ensures that the list is complete.
+/// Defines a list of the names of all variants of an enum, and a function that returns the name of
+/// a variant. The `match` in this function ensures that the list is complete.
 macro_rules! variants {
     ($of:ident, $all:ident, $type:ident: $($name:ident)*) => {
         const $all: &[&str] = &[$(stringify!($name)),*];
@@ -32,7 +33,7 @@ pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fixtures")
 }
 
-/// A file of named lines: the name, a tab, and the stored text.
+/// A file with one line for each stored text: a name, a tab, and the text.
 pub struct Lines {
     path: PathBuf,
     stored: BTreeMap<String, String>,

@@ -50,7 +50,8 @@ impl Place {
         SqliteJournal::open(&self.data(), &self.state(), visit)
     }
 
-    /// The file outside the journal that names the last acknowledged record.
+    /// The file outside the journal that contains the watermark: the position of the last
+    /// acknowledged record.
     pub fn watermark(&self) -> PathBuf {
         let about = self.reader().about().unwrap();
         self.state().join(format!("{}.watermark", about.journal))
@@ -77,7 +78,7 @@ impl Place {
         copy
     }
 
-    /// A closed journal with these records, appended in groups of three.
+    /// Creates a closed journal with these records, which are appended in groups of three.
     pub fn with(records: &mut [Record]) -> Self {
         let place = Self::new();
         let mut journal = place.open().unwrap();

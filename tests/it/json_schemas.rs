@@ -34,7 +34,7 @@ fn command_of(arguments: &[&str]) -> Option<String> {
 }
 
 /// Asserts that each value of a command's output follows the schema of the command (issue 17, 4.7).
-/// Output without JSON is ignored, and so is a last line that a closed pipe cut off.
+/// Ignores output without JSON, and a last line that a closed pipe cut off.
 pub fn assert_described(arguments: &[&str], output: &str) {
     let Some(command) = command_of(arguments) else { return };
     let validator = validator(&command).unwrap();

@@ -678,9 +678,9 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     status.success()
 }
 
-/// Returns the guards to run, each with its mutant. A short run leaves out a campaign if the mutant
-/// has a cheaper guard. With `ORGANISM_TORTURE`, returns all guards, and each of them once more
-/// without a mutant; in a short run, the suite itself shows that the guards pass without mutants.
+/// Returns the guards to run, each with its mutant. With `ORGANISM_TORTURE`, these are all guards,
+/// and each guard once more without a mutant. A short run leaves out a campaign if its mutant has a
+/// cheaper guard; there, the suite itself shows that the guards pass without mutants.
 fn runs() -> Vec<(&'static str, Option<&'static str>)> {
     let broken = GUARDS.iter().map(|(mutant, guard)| (*guard, Some(*mutant)));
     if torture() {

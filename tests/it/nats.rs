@@ -245,7 +245,8 @@ impl Admin {
         Self(BlockingClient::open(servers, "test").unwrap())
     }
 
-    /// Sends a request as [`Admin::must`] does, but returns `None` without a valid response.
+    /// Sends a JetStream request, and waits for at most 1 s. Returns `None` if no response arrives
+    /// or the response is an error.
     fn try_ask(&self, what: &str, body: &Value) -> Option<Value> {
         let question = NatsRequest {
             subject: format!("$JS.API.{what}"),
@@ -267,7 +268,7 @@ impl Admin {
         serde_json::from_slice(&self.0.request(question).unwrap()).unwrap()
     }
 
-    /// Sends a JetStream request as [`Admin::ask`] does, but panics if the request fails.
+    /// Sends a JetStream request. Panics if no response arrives or the response is an error.
     pub fn must(&self, what: &str, body: &Value) -> Value {
         let answer = self.ask(what, body);
         assert!(answer.get("error").is_none(), "{what}: {answer}");
@@ -301,9 +302,9 @@ pub fn proof_code() -> i32 {
     if std::env::var_os("ORGANISM_TEST_NATS").is_some() { 5 } else { 0 }
 }
 
-/// Environment variables that put the journals of all organisms in `directory` on JetStream, so
-/// that the same tests check JetStream. Empty if `ORGANISM_TEST_NATS` is not set. That variable
-/// contains the address of a server, or `own` to start one.
+/// Returns environment variables that put the journals of all organisms in `directory` on
+/// JetStream, so that the same tests check JetStream. Returns none if `ORGANISM_TEST_NATS` is not
+/// set. `ORGANISM_TEST_NATS` contains the address of a server, or `own` to start one.
 pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
     let Ok(wanted) = std::env::var("ORGANISM_TEST_NATS") else { return Vec::new() };
     let address = if wanted == "own" { shared().address() } else { wanted };

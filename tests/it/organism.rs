@@ -113,8 +113,8 @@ use crate::json_schemas::assert_described;
 
 /// A time-out that is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Shortest time between two checks of the condition that a test waits for; `POLL_MAX` is the
-/// longest.
+/// Shortest pause between two checks of the condition that a test waits for. The longest pause is
+/// `POLL_MAX`.
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(50);
 
@@ -408,8 +408,8 @@ impl House {
         }
     }
 
-    /// Exit code of `verify` for a sound journal. It differs for a projection, which proves nothing
-    /// by itself.
+    /// Exit code of `verify` for a sound journal: 5 for a projection, which proves nothing by
+    /// itself, and 0 for any other journal.
     pub fn proof_code(&self) -> i32 {
         if self.is_projection() { 5 } else { 0 }
     }

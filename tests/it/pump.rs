@@ -51,8 +51,8 @@ mod waiting;
 mod wall_time;
 pub mod world;
 
-/// Tests that produce records with facts and inputs which the simulation does not reach. The
-/// journal of each test is stored under the name beside the test.
+/// Tests whose records have facts and inputs that the simulation does not reach. Each test has the
+/// name under which its journal is stored.
 pub const WITH_RARE_RECORDS: [(&str, fn()); 8] = [
     ("a-request-renews-its-budgets", renewals::a_restart_renews_nothing_and_forgets_no_renewal),
     (

@@ -55,8 +55,8 @@ const STRANGERS: &[(&str, &str, &str)] = &[
     ("audit", "bus", "what is proved is proved from the journal alone"),
 ];
 
-/// Words that must not occur in a folder, each list with the invariant of `docs/ARCHITECTURE.md`
-/// that forbids the words.
+/// Folders, each with words that must not occur in it, and with the invariant of
+/// `docs/ARCHITECTURE.md` that forbids them.
 const ABSENT: &[(&str, &[&str], &str)] = &[
     ("src/xml/", &["tokio", "async", "libxml"], "the language is pure and synchronous"),
     ("src/thread/", &["std::fs", "std::net", "tokio", "async"], "state is plain"),

@@ -39,7 +39,8 @@ fn broken_rules(code: &str) -> Vec<(&'static str, usize)> {
     broken
 }
 
-/// Whether a function returns an answer to a question. `rest` begins within the function's name.
+/// Whether a function's return type is one of [`ANSWERS`], or a `Result` with a `bool`. `rest`
+/// begins within the function's name.
 fn is_answer(rest: &str) -> bool {
     let after = rest.find('(').and_then(|at| after_parentheses(&rest[at..]));
     let head = after.and_then(|after| after.split(['{', ';']).next()).unwrap_or_default();

@@ -12,8 +12,8 @@ const UNSAFE_MODULE: &str = "src/schema/libxml2";
 const DUMPING_GROUNDS: &[&str] =
     &["utils", "util", "common", "helpers", "types", "manager", "misc"];
 
-/// Files that may sleep, each with the reason. While a test polls another process, there is no
-/// event to wait for. The test must wait for an observed condition, never for a time.
+/// Files that may sleep, each with the reason. A test that polls another process has no event to
+/// wait for. It must wait for an observed condition, never for a time.
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
     ("tests/data/organism/booker.py", "looks for the file that holds its answer"),

@@ -8,8 +8,7 @@ use crate::ratchet::{Offence, only_shrinks};
 use crate::source::{line_of, without_text};
 use crate::tree::{File, product, read, rust};
 
-/// Names that several types may share, because the module of each such type shows what the type
-/// belongs to.
+/// Names that several types may share, because the modules tell these types apart.
 const SHARED_NAMES: &[&str] = &["Error", "Options", "Args", "Config", "Handle", "Service"];
 
 /// Words that no code name may contain, because software engineers have another noun for the same

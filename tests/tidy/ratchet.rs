@@ -1,9 +1,9 @@
-//! Rules that are newer than the tree: `tests/tidy/today/` lists the offences from before each
-//! rule, and the lists only shrink.
+//! Rules that are newer than the code they check: `tests/tidy/today/` lists the offences that are
+//! older than their rule, and the lists only shrink.
 //!
 //! A line is a key, followed by the number of its offences if there are several. A new offence
-//! fails the test. So does a line without an offence: delete it, or run `TIDY_SHRINK=1 cargo test
-//! --locked -p organism --test tidy`, which deletes all such lines. Nothing adds a line.
+//! fails the test. A line without an offence fails the test, too: delete it, or run `TIDY_SHRINK=1
+//! cargo test --locked -p organism --test tidy`, which deletes all such lines. Nothing adds a line.
 
 use std::collections::BTreeMap;
 

@@ -9,10 +9,10 @@ const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 const README_LINES_MAX: usize = 150;
 
-/// Files that may be longer, each with the reason.
+/// Files that may exceed the size limit, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// Functions that may be longer, as `path::function`, each with the reason.
+/// Functions that may exceed the size limit, as `path::function`, each with the reason.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
 /// Lines of code, without test modules.

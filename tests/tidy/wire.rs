@@ -12,8 +12,8 @@ use crate::tree::{File, product};
 /// Attributes of a type whose members have no names on the wire.
 const NAMELESS_TYPES: &[&str] = &["transparent", "from", "try_from"];
 
-/// Attributes of a member that state the name on the wire, or that leave the member without such a
-/// name.
+/// Attributes that make the wire form of a member explicit: they state its name on the wire, or
+/// leave the member without one.
 const EXPLICIT_MEMBERS: &[&str] = &["rename", "skip", "flatten", "other"];
 
 fn has_word(text: &str, word: &str) -> bool {

@@ -66,8 +66,8 @@ pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     }
 }
 
-/// Returns the index of the first comment, attribute or decorator line directly above line `start`,
-/// or `start` if no such line stands above it.
+/// Returns the index of the first of the comment, attribute and decorator lines directly above line
+/// `start`. Returns `start` if the line above `start` is no such line.
 pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     let belongs = |line: &str| {
         let line = line.trim_start();
@@ -246,8 +246,8 @@ impl CodeScanner {
         }
     }
 
-    /// Scans the beginning of `rest`, whose first character is `c`. Returns the number of scanned
-    /// bytes.
+    /// Scans the token at the beginning of `rest`, outside strings and comments. `c` is the first
+    /// character of `rest`. Returns the length of the token in bytes.
     fn step_code(
         &mut self,
         rest: &str,
@@ -342,8 +342,8 @@ impl CodeScanner {
     }
 }
 
-/// Returns the length of a character literal such as `'{'` or `'\''`. The length of a single quote
-/// that begins a lifetime is 1.
+/// Returns the length of a character literal such as `'{'` or `'\''`. Returns 1 for a single quote
+/// that begins a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.chars().skip(1);
     match (chars.next(), chars.next()) {

@@ -66,8 +66,8 @@ pub fn extract(tree: &SearchTree, request: &Extract) -> Result<ExtractResult, To
     Ok(ExtractResult { file_path: file, line: first, end_line, symbol, notes, text })
 }
 
-/// Splits `#symbol`, `:line` or `:line-line` off a path. Splits nothing off if a file with exactly
-/// the written name exists.
+/// Splits `#symbol`, `:line` or `:line-line` off a path. If a file has exactly the written name,
+/// the whole text is the path.
 fn split<'a>(tree: &SearchTree, written: &'a str) -> Result<(&'a str, ExtractTarget), ToolError> {
     let whole = tree.resolve(written);
     if whole.is_ok() {

@@ -1,8 +1,8 @@
 //! Searches a directory tree, finds code by its form, and extracts files, symbols and line ranges.
 //!
 //! `search`, `query` and `extract` are plain functions over a [`tree::SearchTree`]. `payload`
-//! defines their XML form, and `main.rs` serves them on the bus. Must not know the pump or any
-//! other listener.
+//! defines their XML form, and `main.rs` serves them on the bus. This crate must not know the pump
+//! or any other listener.
 
 mod block;
 mod extract;

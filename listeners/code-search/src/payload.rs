@@ -48,10 +48,10 @@ pub struct QueryResults {
 pub struct QueryMatch {
     #[serde(rename = "@file")]
     pub file: String,
-    /// First line, counted from 1.
+    /// First line of the match in the file, counted from 1.
     #[serde(rename = "@line")]
     pub line: usize,
-    /// Last line, counted from 1.
+    /// Last line of the match in the file, counted from 1.
     #[serde(rename = "@end_line")]
     pub end_line: usize,
     #[serde(rename = "$text", default)]
@@ -64,7 +64,7 @@ pub struct Extract {
     pub file_path: String,
     #[serde(rename = "line", default, deserialize_with = "number")]
     pub line: Option<usize>,
-    /// Last line, counted from 1.
+    /// Last line to extract, counted from 1.
     #[serde(rename = "end_line", default, deserialize_with = "number")]
     pub end_line: Option<usize>,
 }
@@ -89,10 +89,10 @@ pub struct SearchResults {
 pub struct LineMatch {
     #[serde(rename = "@file")]
     pub file: String,
-    /// Line, counted from 1.
+    /// Number of the matching line, counted from 1.
     #[serde(rename = "@line")]
     pub line: u64,
-    /// Column in characters, counted from 1.
+    /// Column at which the match begins, in characters, counted from 1.
     #[serde(rename = "@column")]
     pub column: usize,
     #[serde(rename = "$text", default)]
@@ -105,7 +105,7 @@ pub struct ExtractResult {
     pub file_path: String,
     #[serde(rename = "line")]
     pub line: usize,
-    /// Last line, counted from 1.
+    /// Last extracted line, counted from 1.
     #[serde(rename = "end_line")]
     pub end_line: usize,
     #[serde(rename = "symbol", skip_serializing_if = "Option::is_none", default)]
@@ -148,7 +148,8 @@ payloads!(
     ToolFailure = "tool-error"
 );
 
-/// Parses an `xs:boolean` in all four spellings. The schema permits white space around it.
+/// Parses an `xs:boolean` in all four spellings. White space around the value is permitted, as in
+/// the schema.
 fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     let read = |text: String| match text.trim() {

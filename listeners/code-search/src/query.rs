@@ -1,7 +1,7 @@
-//! Finds code of a given form, whatever its line breaks. A pattern is code with placeholders.
+//! Finds code that matches a pattern. A pattern is code with placeholders.
 //!
-//! Patterns and files are compared token by token, so white space never matters. There is no
-//! grammar: a token is a word, a number, a string or a single other character.
+//! Patterns and files are compared token by token, so white space and line breaks never matter.
+//! There is no grammar: a token is a word, a number, a string or a single other character.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
 
-/// Finds every piece of code that has the form of the pattern, in the whole tree or beneath the
-/// path of the request.
+/// Finds every piece of code that matches the pattern. Searches the path of the request, or the
+/// whole tree if the request has no path.
 pub fn query(tree: &SearchTree, request: &Query) -> Result<QueryResults, ToolError> {
     let pattern = CodePattern::read(&request.pattern)?;
     let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
@@ -175,8 +175,8 @@ fn is_hole_name(token: &str) -> bool {
         && token.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Index of the token after a match of `parts` that begins at token `at`; `None` if there is no
-/// match or `steps` is used up.
+/// Matches `parts` from the token `at` on. Returns the index of the token after the match, or
+/// `None` if the tokens do not match or `steps` is used up.
 fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
     *steps = steps.checked_sub(1)?;
     let Some((part, rest)) = parts.split_first() else { return Some(at) };
@@ -198,9 +198,9 @@ fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> O
     }
 }
 
-/// Returns the index after the token at `at`. If this token is an opening bracket, returns the
-/// index after its closing bracket. Returns `None` if there is no such token, if the token is a
-/// closing bracket, or if its closing bracket is missing.
+/// Returns the index after the token at `at`. For an opening bracket, returns the index after its
+/// closing bracket. Returns `None` for a closing bracket, for an opening bracket that is never
+/// closed, and at the end of the tokens.
 fn past_one(texts: &[&str], at: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (index, token) in texts.iter().enumerate().skip(at) {

@@ -1,5 +1,5 @@
-//! Finds definitions by name. Each way in which a language writes a definition has one regular
-//! expression, which is tried line by line.
+//! Finds definitions by name. Each form of definition in a language has one regular expression. The
+//! search tries the expressions line by line.
 //!
 //! The expressions match the usual forms of code, not its grammar. So no parser is needed for any
 //! language.

@@ -1,6 +1,6 @@
 //! Prepares the text of files for XML.
 
-/// Replaces each character that XML 1.0 does not permit with U+FFFD, so that it stays visible.
+/// Replaces each character that XML does not preserve with the visible character U+FFFD.
 pub fn legible(text: &str) -> String {
     text.chars().map(|c| if is_xml(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
@@ -16,7 +16,7 @@ pub fn head(text: &str, bytes: usize) -> &str {
     (0..=bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// The text from the first character boundary at or after `bytes`.
+/// The part of `text` from the first character boundary at or after the byte offset `bytes`.
 pub fn tail(text: &str, bytes: usize) -> &str {
     (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Why a request could not be carried out. A failure is returned as an
+//! Errors that state why a request could not be carried out. The caller gets such an error as an
 //! ordinary result of the call.
 
 use serde::{Deserialize, Serialize};
 
-/// The closed list of failure codes of `schema/code-search.xsd`.
+/// Code of a failure, from the closed list in `schema/code-search.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToolErrorCode {
     /// The path is absolute, contains `..`, or leads out of the directory through a link.

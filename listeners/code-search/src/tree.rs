@@ -109,7 +109,7 @@ pub fn is_test(path: &Path) -> bool {
     in_tests || path.file_name().and_then(|n| n.to_str()).is_some_and(is_test_file)
 }
 
-/// Whether `path` is a directory of tests, or lies inside one.
+/// Whether `path` is a directory of tests, a path inside such a directory, or a test file.
 pub fn is_within_tests(path: &Path) -> bool {
     path.components().filter_map(|c| c.as_os_str().to_str()).any(is_test_directory) || is_test(path)
 }
@@ -127,7 +127,7 @@ fn is_test_file(name: &str) -> bool {
         || camel && (stem.ends_with("Test") || stem.ends_with("Tests"))
 }
 
-/// A path as answers show it: with `/` on every platform.
+/// Returns a path in the form that answers use: with `/` on every platform.
 pub fn shown(path: &Path) -> String {
     let parts: Vec<_> = path.components().map(|c| c.as_os_str().to_string_lossy()).collect();
     crate::text::legible(&parts.join("/"))

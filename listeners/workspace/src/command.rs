@@ -43,8 +43,8 @@ pub struct FinishedCommand {
 }
 
 impl CommandRunner {
-    /// Runs a program in `directory` until the program ends or must be stopped. `path` is the name
-    /// by which `directory` was opened; the name may lead to another directory by now.
+    /// Runs a program in `directory` until the program ends or must be stopped. `path` is the path
+    /// by which `directory` was opened. By now, `path` may lead to another directory.
     pub fn run(
         &self,
         command: &[String],
@@ -80,8 +80,8 @@ impl CommandRunner {
 }
 
 struct RunningCommand {
-    /// The supervisor process. When its standard input is closed, it kills all processes of the
-    /// command.
+    /// The supervisor process. When the listener closes the supervisor's standard input, the
+    /// supervisor kills all processes of the command.
     child: Child,
     stdout: OutputStream<std::process::ChildStdout>,
     stderr: OutputStream<std::process::ChildStderr>,
@@ -114,8 +114,8 @@ impl RunningCommand {
         Ok(outcome)
     }
 
-    /// Stops the supervisor, which kills all processes of the command, and reads the rest of the
-    /// output.
+    /// Closes the supervisor's standard input and reads the rest of the output. The supervisor
+    /// kills all processes of the command before it ends.
     fn stop(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + limits::STOP_GRACE;

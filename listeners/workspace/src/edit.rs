@@ -11,7 +11,7 @@ use crate::limits;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// Returns the content for the file from the text of an element. Removes a line end that directly
+/// Returns the text of a payload element as content for a file. Removes a line end that directly
 /// follows the opening tag.
 pub fn body(text: &str) -> &str {
     text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text)
@@ -58,7 +58,8 @@ pub fn replace_substring(
     .concat())
 }
 
-/// Inserts `body` as lines of its own after line `number`. 0 inserts at the top.
+/// Inserts `body` as lines of its own after line `number`. The number 0 inserts at the top of the
+/// file.
 pub fn insert(
     path: &str,
     before: &[u8],

@@ -4,10 +4,11 @@ use rustix::io::Errno;
 
 use crate::place::WorkspacePath;
 
-/// The closed list `FailureCode` of `schemas/actions.xsd`.
+/// Code of a failure. The type `FailureCode` of `schemas/actions.xsd` lists all codes except
+/// [`FailureCode::StalePreview`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCode {
-    /// The path is absolute and outside the workspace, or leads out of a directory with `..`.
+    /// The path is absolute and outside the workspace, or contains `..`.
     OutsideWorkspace,
     BadPath,
     /// No agent may write the file: it is in git's own directory, or a temporary file of this

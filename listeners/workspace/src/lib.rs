@@ -2,8 +2,8 @@
 //!
 //! [`Workspace`] takes the payloads of `schemas/actions.xsd` and `schema/workspace.xsd`, and
 //! `main.rs` serves them on the bus. `edit`, `place` and `package` are pure. Only `root` accesses
-//! the files, and only `state` accesses the state directory. Must not know the pump or any other
-//! listener.
+//! the files, and only `state` accesses the state directory. This crate must not know the pump or
+//! any other listener.
 
 mod action;
 mod change;

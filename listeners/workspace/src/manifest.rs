@@ -1,4 +1,4 @@
-//! The manifest of a set of changes. It is stored before the first change is made.
+//! The manifest of a set of changes. The manifest is stored before the first change is made.
 
 use organism::ids::Digest;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,8 @@ impl SetManifest {
         format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
     }
 
-    /// Name under which the content of a file before or after the set is stored.
+    /// Name of the stored copy of a file's content. `side` selects the content before the set or
+    /// the content after it.
     pub fn kept(index: usize, side: ContentSide) -> String {
         match side {
             ContentSide::Before => format!("{index}.before"),

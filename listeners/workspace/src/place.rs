@@ -1,4 +1,5 @@
-//! Paths as agents write them. Accepts only paths that may lie in the workspace. Reads no file.
+//! Parses the paths that agents write. Accepts only paths that may lie in the workspace. Reads no
+//! file.
 
 use std::fmt;
 use std::path::Path;
@@ -95,7 +96,7 @@ impl fmt::Display for WorkspacePath {
     }
 }
 
-/// The part of an absolute path beneath `root`; `None` if the path leads elsewhere.
+/// The part of an absolute path beneath `root`; `None` if the path does not lead beneath `root`.
 fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     let rest = text.strip_prefix(root.to_str()?)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)

@@ -68,7 +68,7 @@ pub fn of_failure(failure: &ActionFailure) -> String {
     format!("would change nothing and fail: {}: {failure}\n", failure.code.as_str())
 }
 
-/// Returns the preview of a call that runs an installation proposed before.
+/// Returns the preview of a call that runs a previously proposed installation.
 pub fn of_command(command: &[String]) -> String {
     format!("would run this, whose effects are not known before:\n{}\n", package::shown(command))
 }

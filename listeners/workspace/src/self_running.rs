@@ -44,8 +44,7 @@ const DIRECTORIES: &[&str] = &[
     ".zed",
 ];
 
-/// Names of files. A write to a file with one of these names needs approval, whatever its
-/// directory.
+/// Names of files for which each write needs approval, in any directory.
 const FILES: &[&str] = &[
     // Git: address and update command of a submodule, settings, and the file that marks a bare
     // repository.
@@ -167,7 +166,7 @@ const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
 /// Ending of the names of bare repositories.
 const BARE_REPOSITORY: &str = ".git";
 
-/// Git's own directory. No agent may write it.
+/// Name of git's own directory, which no agent may write.
 const GIT: &str = ".git";
 
 /// Returns the first name in a path that makes other programs execute the file on their own.
@@ -215,7 +214,7 @@ pub fn plain(name: &str) -> String {
     folded.trim_end_matches(['.', ' ']).to_owned()
 }
 
-/// Code points that HFS+ ignores when it compares names.
+/// Whether HFS+ ignores this code point when it compares names.
 fn is_ignored(c: char) -> bool {
     matches!(c, '\u{200C}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{206A}'..='\u{206F}' | '\u{FEFF}')
 }

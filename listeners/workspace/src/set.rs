@@ -1,8 +1,9 @@
 //! Changes several files, all or none of them, even if the process or the machine dies.
 //!
-//! A set of changes is made in four steps: it is stored with the contents that it replaces; each
-//! new content is written beside its file; each new content replaces its file in one step; and the
-//! set is marked as made. A set that was stored but not marked is undone before any other change.
+//! A set of changes is made in four steps. First, the set is stored with the contents that it
+//! replaces. Second, each new content is written beside its file. Third, each new content replaces
+//! its file in one step. Fourth, the set is marked as made. A set that was stored but not marked is
+//! undone before any other change.
 
 use organism::failpoint::failpoint;
 use rustix::fs::fsync;
@@ -44,8 +45,8 @@ impl<'a> ChangeSets<'a> {
         Ok(sets)
     }
 
-    /// Takes the lock for a caller that only reads, after waiting for it. Fails if a set is
-    /// unfinished, because the changes of an unfinished set will be undone.
+    /// Waits for the lock, for a caller that only reads. Fails if a set is unfinished, because the
+    /// changes of an unfinished set will be undone.
     pub fn read(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         if sets.state.unfinished().map_err(remembering)?.is_some() {

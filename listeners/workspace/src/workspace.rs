@@ -35,7 +35,7 @@ pub struct Options {
     pub shell: PathBuf,
     /// Time limit of one command.
     pub time: Duration,
-    /// Further variables of the listener's environment that commands get.
+    /// Names of further variables that commands get from the listener's environment.
     pub passed: Vec<String>,
     /// Whether packages are installed as soon as they are proposed. Set only if every call of this
     /// listener needs approval.
@@ -430,8 +430,8 @@ struct FileSpan<'a> {
     last: (&'a SetManifest, usize),
 }
 
-/// Fails if the approval of the call names a preview, and that preview differs from `now`, the text
-/// of a preview that was just made.
+/// Fails if the call was approved with a preview that differs from `now`, the text of the current
+/// preview.
 fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
     if (call.holds)(&Preview::new(now)) {
         return Ok(());

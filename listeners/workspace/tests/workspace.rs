@@ -1,4 +1,5 @@
-//! Tests of the workspace in two ways: called in this process, and as a program over a pipe.
+//! Tests of the workspace in two ways: called in this process, and as a program through its
+//! standard input and output.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 #[path = "workspace/commands.rs"]

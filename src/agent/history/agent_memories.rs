@@ -79,7 +79,7 @@ pub struct AgentMemories {
     /// History of the threads from which forks were made.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
-    /// Turns in the sources of forks, by the agent and the thread of the fork.
+    /// For each agent and thread of a fork, the agent's turns in the source of the fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
 
@@ -135,8 +135,8 @@ impl AgentMemories {
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took after the fork point, in the thread of the fork's source
-    /// that has the same labels as `thread`. May wait for the disk.
+    /// Returns the turns that `agent` took after the fork point in the fork's source. Reads the
+    /// thread of the source that has the same labels as `thread`. May wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

@@ -18,11 +18,12 @@ pub(super) struct MemoryItems {
     version: RendererVersion,
     /// Call of the last delivery, and position of the first delivery of that call.
     delivered: (CallId, Position),
-    /// Number of turns of the fold that are already among the items.
+    /// Number of the fold's turns that the items already contain.
     turns: usize,
-    /// Number of messages of the fold that were already considered.
+    /// Number of the fold's messages that this list has already processed.
     seen: usize,
-    /// Indices of considered messages that are requests and were not delivered yet.
+    /// Indices of processed messages that have no item yet, because they are requests that were not
+    /// delivered yet.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,

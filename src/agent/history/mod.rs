@@ -1,9 +1,8 @@
 //! An agent's memory: a pure function of the journal's records up to a position.
 //!
-//! A prompt shows the thread in the order in which the agent saw it. For each turn, it shows
-//! everything that was recorded up to the position from which that turn was rendered, then the turn
-//! itself. So each prompt continues the previous one, although messages may be recorded while a
-//! model is answering.
+//! A prompt shows the thread in the order in which the agent saw it. Before each turn, the prompt
+//! shows everything that was recorded up to the position from which the turn was rendered. So each
+//! prompt continues the previous one, although messages may be recorded while a model is answering.
 
 mod action_order;
 mod agent_memories;
@@ -79,11 +78,12 @@ pub struct ThreadMessage {
     /// Whether a placeholder replaces the message, because the message does not fit into the
     /// context window.
     pub left_out: bool,
-    /// The native call whose result this message is: its turn, and its index among the native calls
-    /// of the turn. Set only while the turn is in the window.
+    /// The native call that has this message as its result: the turn of the call, and the index of
+    /// the call among the native calls of the turn. Set only while the turn is in the window.
     pub native: Option<(u64, usize)>,
-    /// The action whose result this message is: its turn, and its index among all actions of the
-    /// turn, including refused ones. Set only while the turn is in the window.
+    /// The action that has this message as its result: the turn of the action, and the index of the
+    /// action among all actions of the turn, including refused actions. Set only while the turn is
+    /// in the window.
     pub action: Option<(u64, usize)>,
 }
 
@@ -114,7 +114,8 @@ pub struct AgentMemory {
     /// The payload with which the agent may delegate the request, if the request is a goal with
     /// roles; otherwise `None`.
     pub delegate: Option<PayloadName>,
-    /// Time of the first message of the thread. The prompt uses it as today's date.
+    /// Time of the first message of the thread. The prompt shows the date of this time as today's
+    /// date.
     pub began: Option<crate::clock::Time>,
 }
 

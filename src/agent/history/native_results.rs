@@ -15,7 +15,8 @@ use crate::thread::Fact;
 pub(super) struct CallOutcomes {
     /// Payload of each native call, in the order of the calls; `None` if the call was refused.
     payloads: Vec<Option<String>>,
-    /// For each message of the agent, the index of the native call from which it was made.
+    /// For each message of the agent that was made from a native call, the index of the native
+    /// call.
     sent: HashMap<MessageId, usize>,
     /// For each message that reports a refusal, the index of the refused native call.
     refused: HashMap<MessageId, usize>,

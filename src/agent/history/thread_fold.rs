@@ -66,7 +66,7 @@ pub(super) struct OwnCall {
     pub group: bool,
     /// `seq` of the turn that opened the call.
     pub turn: u64,
-    /// Index of the native call that opened the call, if it was a native call.
+    /// Index of the native call that opened the call; `None` if no native call opened the call.
     pub native: Option<usize>,
     /// Index of the action that opened the call, among all actions of its turn.
     pub place: Option<usize>,

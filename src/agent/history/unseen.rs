@@ -71,7 +71,7 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages that the thread contained at the viewpoint but that the prompt at the
+/// Returns the messages that the thread contained at the viewpoint and that the prompt at the
 /// viewpoint does not show, oldest first. `left_out` lists the messages that the turn at the
 /// viewpoint replaced by placeholders.
 pub fn unseen(

@@ -227,8 +227,9 @@ impl AgentProtocol {
         self.prompt_input.finals.of_text().is_some()
     }
 
-    /// Returns the position of each payload in the model's text. If the schema refuses the payload,
-    /// this is the position of the first mistake, otherwise that of the first character.
+    /// Returns the position of each payload in the model's text. For a payload that the schema
+    /// refuses, this is the position of the first mistake. For any other payload, this is the
+    /// position of its first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());

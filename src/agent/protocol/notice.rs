@@ -1,5 +1,5 @@
 //! The notice at the end of a request: the turn's number, the available actions, and how to end the
-//! call. It is recorded with its turn, and later prompts do not contain it.
+//! call. The notice is recorded with its turn, and later prompts do not contain it.
 
 use std::fmt::Write as _;
 

@@ -25,8 +25,8 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that was made from the call, or of the refused text. The digest
-    /// identifies, in the record, the message or the refusal to which the call led.
+    /// Digest of the payload that was made from the call, or of the refused text. In the record,
+    /// the digest identifies the resulting message or refusal.
     pub digest: Digest,
 }
 
@@ -76,8 +76,8 @@ pub(super) enum ElementVerdict {
 pub(super) trait ElementPolicy {
     fn action(&mut self, action: &extract::ExtractedAction) -> ElementVerdict;
 
-    /// Returns the decision about a broken action. If it is `None`, the action is refused with the
-    /// extractor's finding.
+    /// Returns the decision about a broken action. `None` refuses the action with the extractor's
+    /// finding.
     fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<ElementVerdict> {
         None
     }

@@ -9,8 +9,8 @@ use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction,
 use crate::xml::findings::{Finding, TextLocation};
 
 /// Whether an item is part of the answer. Text is part of the answer, and so is an unknown element,
-/// such as HTML in Markdown. An unknown element is no part of the answer if it contains an action,
-/// or if its name is or resembles the name of an action or of a slot.
+/// such as HTML in Markdown. Two kinds of unknown elements are no part of the answer: elements that
+/// contain an action, and elements whose name equals or resembles the name of an action or a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
@@ -23,8 +23,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the call with the text of a turn. Does so only if the turn ended normally, and contains no
-/// action and no finding.
+/// Ends the call with the text of a turn, if the turn ended normally and contains no action and no
+/// finding.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

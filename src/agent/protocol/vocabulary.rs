@@ -162,8 +162,8 @@ impl AgentVocabulary {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the payload that the prompt uses as an example of a payload for another thread: the
-    /// first addressable payload that has an example.
+    /// Returns the first addressable payload that has an example. In the prompt, this payload is
+    /// the example of a payload for another thread.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())

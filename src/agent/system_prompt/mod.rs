@@ -8,7 +8,8 @@ pub use prompt_sections::PromptInput;
 
 use super::protocol::AgentProtocol;
 
-/// The platform that an agent's prompt describes. The config sets it, and every turn records it.
+/// The platform that an agent's prompt describes. The config sets the platform, and every turn
+/// records the platform of its prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
     pub os: String,

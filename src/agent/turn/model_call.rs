@@ -123,8 +123,9 @@ impl ProgressReporter {
 }
 
 impl<C: TurnServices> AdmittedRequests<'_, C> {
-    /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await: the task
-    /// that admits requests also receives chunks, so it would wait for its own lock forever.
+    /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await. The task
+    /// that admits requests also receives chunks, so a lock held across an await would block this
+    /// task forever.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }

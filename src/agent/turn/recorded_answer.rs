@@ -23,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// The turn in the source of a fork that supplies the recorded answer for a turn of the fork.
+/// A turn in the source of a fork. The recorded answer of this turn is used for a turn of the fork.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// The message with the turn's note.
@@ -192,8 +192,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of the source's turn. The source's ids and nonces in the answer are
-/// replaced by those of the fork. A recorded answer costs nothing.
+/// Returns the recorded answer of the source's turn. In the answer, the ids and nonces of the fork
+/// replace the ids and nonces of the source. A recorded answer costs nothing.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

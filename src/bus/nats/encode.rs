@@ -11,8 +11,8 @@ pub(super) struct EncodedDelivery {
     pub body: Vec<u8>,
 }
 
-/// Returns the headers that a delivery has whatever listener receives it. They state the call, the
-/// attempt and the thread of the delivery, among others.
+/// Returns the headers that are the same for every kind of listener: call, attempt, thread and
+/// time-out of the delivery, and its trace context if it has one.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {
@@ -64,8 +64,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
 }
 
 /// Whether the body of the NATS message is the payload without a frame. True for the request of a
-/// call that has not been delivered before. False for a request for a preview, because only the
-/// name of its frame shows that it is not a call.
+/// call that has not been delivered before. False for a request for a preview, because the receiver
+/// recognizes such a request by the name of its frame.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -101,8 +101,8 @@ pub(super) struct HostTexts {
     /// Pumps that requested texts, with the relay that sends texts to these pumps. Never locked
     /// across an await.
     watchers: Mutex<TextWatchers>,
-    /// Last reported state of each running model call, and the reply subject to which it was sent.
-    /// Never locked across an await.
+    /// For each running model call, the last reported state, and the reply subject to which the
+    /// state was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
     /// Number of lost events that were not reported to any pump yet. The lock is held while events
     /// are taken from the queue and published, so that the events keep their order.

@@ -1,5 +1,5 @@
 //! Calls that a replica remembers. The next delivery of such a call contains only the new messages,
-//! and goes to the replica that remembers the earlier ones (docs/PROTOCOL.md, section 12).
+//! and goes to the replica that remembers the earlier messages (docs/PROTOCOL.md, section 12).
 //!
 //! Such a delivery is published on the replica's own subject. On the subject of the queue group, a
 //! replica without the earlier messages could take the delivery.
@@ -26,8 +26,8 @@ pub(super) struct ReplicaMemory {
     /// Remembered calls. An answer adds an entry for its call, and the next delivery of the call
     /// removes the entry. Answers and deliveries run on different threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// The last permission error. It has its own lock, so that reading permission errors does not
-    /// delay answers.
+    /// The last permission error. The error has its own lock, so that reading permission errors
+    /// does not delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
@@ -131,10 +131,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes a delivery again with all its messages. Before, it was published with only its new
-    /// messages, and no replica with the earlier messages got it. The attempt stays the same,
-    /// because no handler has begun it; a cancelled attempt ends instead. Returns false if the
-    /// delivery was already published with all its messages.
+    /// Publishes a delivery again with all its messages, because no replica with the earlier
+    /// messages got the partial delivery. The attempt stays the same, because no handler has begun
+    /// it. A cancelled attempt ends instead. Returns false if the delivery was already published
+    /// with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();

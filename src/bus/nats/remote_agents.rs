@@ -146,8 +146,8 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
-    /// Removes attempts that are no longer known. Of an attempt that was given up, drops the
-    /// encoded thread and, if the next part of the answer is overdue, the partial answer.
+    /// Removes attempts that are no longer known. If an attempt was given up, drops its encoded
+    /// thread. If the next part of its answer is also overdue, drops the partial answer, too.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);

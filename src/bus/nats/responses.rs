@@ -20,7 +20,7 @@ pub(super) enum ListenerResponse {
     /// The replica that handles the attempt is alive, and counts as alive for this duration.
     Lease(Duration),
     Answer(Result<Outcome, AttemptFailure>),
-    /// An `<answer>` element: the attempt that it names, and its content.
+    /// An `<answer>` element: the attempt that the answer names, and the content of the answer.
     Named(NamedAttempt, Result<Outcome, AttemptFailure>),
     /// The replica lacks messages that it should remember from earlier deliveries.
     MissingMemory(NamedAttempt),

@@ -72,9 +72,9 @@ impl ListenerSubjects {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Returns the subject of requests for previews. Replicas with previews subscribe to it as a
-    /// queue group with the listener's name. Deliveries have another subject, so that a program
-    /// without previews never mistakes a request for a preview for a call.
+    /// Returns the subject of requests for previews. Replicas with previews subscribe to this
+    /// subject as a queue group with the listener's name. Deliveries have another subject, so that
+    /// a program without previews never takes a request for a preview for a call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -85,8 +85,8 @@ impl ListenerSubjects {
     }
 
     /// Whether a discovery request with this reply subject may be answered. False for a request of
-    /// another organism. If that organism has a listener of the same name, the request arrives
-    /// here, and an answer would make that organism mistake this listener for its own.
+    /// another organism, which may have a listener of the same name. An answer would make the other
+    /// organism mistake this listener for its own listener.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }

@@ -1,5 +1,5 @@
 //! One child process of a listener. The child starts in its own process group, its standard error
-//! is logged, and it ends together with every process that it started.
+//! is logged, and every process that the child started ends together with the child.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -142,8 +142,9 @@ impl Child {
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child whose input is closed: waits for its exit, then sends a signal, then kills it.
-    /// Returns a description of the signals that were sent and of the processes that survived.
+    /// Ends a child whose input is closed. Waits [`limits::EXIT_GRACE`] for the child's exit, and
+    /// sends SIGTERM to the child's process group if the child has not exited. Finally kills the
+    /// group. Returns a description of the child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;
@@ -176,9 +177,9 @@ impl Child {
         self.gone(limits::EXIT_GRACE).await;
     }
 
-    /// Waits at most `patience` for the child to exit, then kills its process group: the processes
-    /// left behind, and the child if it still runs. Returns a description of the child's end, with
-    /// the last line of its standard error, if any.
+    /// Waits at most `patience` for the child to exit. Then kills the child's process group: the
+    /// processes left behind, and the child if it still runs. Returns a description of the child's
+    /// end, with the last line of its standard error, if any.
     pub async fn gone(&mut self, patience: Duration) -> String {
         let how = match timeout(patience, self.process.wait()).await {
             Ok(Ok(status)) => describe(status),

@@ -24,7 +24,8 @@ use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 #[derive(Debug)]
 pub(super) enum ChildExit {
     Drained,
-    /// The host killed the child, because it still handled a call after the call's cancellation.
+    /// The host killed the child, because the child still handled a call after the cancellation of
+    /// the call.
     Killed,
     Fault(String),
 }
@@ -175,8 +176,8 @@ impl<'a> ChildIo<'a> {
         self.is_warned_of_frame = false;
     }
 
-    /// Sends all messages of the current delivery to a child that lacks the earlier ones. The
-    /// attempt stays the same, because the child's handler has not begun it.
+    /// Sends all messages of the current delivery to a child that lacks the earlier messages. The
+    /// attempt stays the same, because the child's handler has not begun the delivery.
     fn write_complete_delivery(&mut self) -> Result<(), AttemptFailure> {
         let Some(delivery) = self.partial.take() else {
             let detail = "asks for messages of a delivery that had them all".to_owned();

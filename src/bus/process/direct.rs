@@ -1,5 +1,5 @@
 //! Runs a listener's process without a host, for the conformance kit. The kit writes the process's
-//! input itself, so it decides which bytes the process can read at one time.
+//! input itself. So the kit decides which bytes the process can read at one time.
 
 use std::sync::Arc;
 

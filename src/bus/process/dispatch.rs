@@ -116,7 +116,7 @@ impl Dispatch {
         self.ended(call, attempt, Err(AttemptFailure::Refused { detail }));
     }
 
-    /// Refuses new deliveries, and reports that no instance has begun the waiting ones. Each
+    /// Refuses new deliveries, and reports that no instance has begun the waiting deliveries. Each
     /// instance ends when it is idle.
     pub fn drain(&self) {
         let waiting = {
@@ -154,9 +154,10 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Puts the delivery into the mailbox of an idle instance or, if none is idle, of an instance
-    /// whose process is starting. If there is no such instance, refuses the delivery with the
-    /// reason.
+    /// Puts the delivery into the mailbox of an idle instance. If no instance is idle, uses another
+    /// free instance, preferably an instance that is not down and whose process runs. Refuses the
+    /// delivery with the reason if the host drains, if all instances are down, or if no instance is
+    /// free.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
         if self.draining {
             return Err("the listener is shutting down".to_owned());
@@ -180,7 +181,7 @@ impl DispatchState {
     }
 
     /// Removes and returns the idle instance that remembers the call. If no idle instance remembers
-    /// it, removes and returns the idle instance that was used last.
+    /// the call, removes and returns the idle instance that was used last.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -212,8 +213,9 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Removes and returns the delivery that this instance must begin: from the instance's own
-    /// mailbox or, if that is empty, from the mailbox of an instance whose process does not run.
+    /// Removes and returns the delivery that this instance must begin. Takes the delivery from the
+    /// instance's own mailbox. If this mailbox is empty, takes it from the mailbox of an instance
+    /// whose process does not run.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -224,8 +226,9 @@ impl DispatchState {
         self.instances.iter_mut().filter_map(|instance| instance.mailbox.take()).collect()
     }
 
-    /// Cancels an attempt. If the attempt is still in a mailbox, removes it and returns true.
-    /// Otherwise sends a cancel command to the instance that serves the attempt, and returns false.
+    /// Cancels an attempt. If the delivery of the attempt is still in a mailbox, removes the
+    /// delivery and returns true. Otherwise sends a cancel command to the instance that serves the
+    /// attempt, and returns false.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {
@@ -268,8 +271,8 @@ pub(super) struct InstanceHandle {
 }
 
 impl InstanceHandle {
-    /// Returns the next delivery for the child. If there is none, marks the instance as idle and
-    /// returns `None`; [`InstanceCommand::Deliver`] then announces the next delivery.
+    /// Returns the next delivery for the child. If no delivery is ready, marks the instance as idle
+    /// and returns `None`. [`InstanceCommand::Deliver`] then announces the next delivery.
     pub fn ready(&self) -> Option<Delivery> {
         let mut state = self.dispatch.state();
         let next = state.take_from_mailbox(self.instance);

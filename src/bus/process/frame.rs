@@ -16,14 +16,14 @@ use crate::limits;
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Appends a delivery frame (section 3). Leaves out the first `remembered` messages of the
-/// delivery.
+/// Appends a delivery frame (docs/PROTOCOL.md, section 3). Leaves out the first `remembered`
+/// messages of the delivery, which the child has in its memory.
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));
 }
 
-/// Appends a cancel frame (section 6).
+/// Appends a cancel frame (docs/PROTOCOL.md, section 6).
 pub(super) fn write_cancel(out: &mut String, call: CallId) {
     out.push_str("<cancel call=\"");
     out.push_str(&call.to_string());
@@ -48,7 +48,7 @@ pub(super) fn read(frame: &[u8]) -> ChildFrame {
 /// Reason why no further frame can be read.
 #[derive(Debug)]
 pub(super) enum FrameError {
-    /// The child closed its output within a frame, after this many bytes of the frame.
+    /// The child closed its output in the middle of a frame, after `unfinished` bytes of the frame.
     Closed {
         unfinished: usize,
     },

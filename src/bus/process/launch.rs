@@ -1,10 +1,11 @@
 //! Starts child processes on one permanent thread. A launcher program ensures that each child ends
 //! when this process ends.
 //!
-//! The launcher is the `organism` program with its hidden verb [`VERB`]. The launcher first has the
-//! kernel kill it when its parent thread ends, and checks that its parent is still the process that
-//! started it. Then it replaces itself by the listener's program. So that program has the same
-//! process id, and the kernel also kills it when the parent thread ends.
+//! The launcher is the `organism` program, run with its hidden verb [`VERB`]. The launcher first
+//! asks the kernel for a death signal, so that the kernel kills the launcher when its parent thread
+//! ends. The launcher then checks that its parent is still the process that started it. Finally,
+//! the launcher replaces itself by the listener's program, which keeps the process id and the death
+//! signal.
 
 use std::ffi::OsString;
 use std::io;
@@ -41,8 +42,8 @@ pub fn use_this_program() {
     }
 }
 
-/// Returns the launcher program with its first arguments. Returns `None` if no launcher can tie the
-/// life of children to this process.
+/// Returns the launcher program with its first arguments. Returns `None` if the system is not Linux
+/// or no launcher is found; children may then survive this process.
 ///
 /// The first call may block, because it may run an `organism` program to test whether that program
 /// is a launcher.
@@ -72,8 +73,8 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether a program, other than this one, has the hidden verb [`VERB`]. Tests this by running the
-/// program with the verb, so that it launches itself with `--version`.
+/// Whether `program` has the hidden verb [`VERB`]; false if `program` is the running program. As a
+/// test, runs `program` with the verb, so that `program` launches itself with `--version`.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -112,8 +113,8 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 /// Runs `start` on the thread that starts all children, within the caller's runtime.
 ///
 /// The kernel sends a child the death signal when the *thread* that started the child ends, even if
-/// the process of this thread goes on. The threads of a runtime may end at any time, but the thread
-/// that starts all children ends only with the process.
+/// the process continues. A thread of a runtime may end at any time. The thread that starts all
+/// children ends only with the process.
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -146,12 +147,13 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     done.await.map_err(|_| failed())
 }
 
-/// Carries out the hidden verb [`VERB`]: ties this process to `parent` and executes `program`.
-/// Returns `Ok` only if the parent has ended already.
+/// Carries out the hidden verb [`VERB`]. On Linux, first asks the kernel to kill this process when
+/// its parent thread ends. Then replaces this process by `program`. Returns `Ok` only if the
+/// process `parent` has already ended.
 ///
 /// # Errors
 ///
-/// The program cannot be executed.
+/// The kernel refuses the request, or the program cannot be executed.
 pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
     use std::os::unix::process::CommandExt as _;
 

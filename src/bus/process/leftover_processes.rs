@@ -43,9 +43,9 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process that has `mark`. True if an earlier pump of the same
-    /// journal started the process, and that pump no longer runs: the process of that pump has
-    /// ended, or is the process of this pump.
+    /// Whether this pump may kill a process that has `mark`. The mark must be from an earlier pump
+    /// of the same journal and from the same PID namespace. That earlier pump must no longer run:
+    /// its process has ended, or its process is now the process of this pump.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

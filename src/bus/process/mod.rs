@@ -51,9 +51,9 @@ pub struct Options {
     /// Names of variables that the processes must not inherit, because the variables hold secrets.
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
-    /// The program that launches the listeners' processes and ties their life to this process. If
-    /// `None`, the launcher is this program if it can launch listeners, and otherwise an `organism`
-    /// program beside this program or on `PATH`.
+    /// Program that launches the listeners' processes and ensures that they end with this process.
+    /// If `None`, this program is the launcher if it has the launch verb. Otherwise, the launcher
+    /// is an `organism` program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Mark of this pump, which the processes get in their environment.
     pub pump: Option<PumpMark>,
@@ -100,8 +100,8 @@ pub struct ProcessHost {
 
 impl ProcessHost {
     /// Starts every instance on `runtime`. Succeeds even if the program is missing, because the
-    /// program may appear later. [`Sink::left`] and the end of each delivery report a missing
-    /// program.
+    /// program may appear later. [`Sink::left`] reports a missing program, and so does the end of
+    /// each delivery.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

@@ -12,8 +12,8 @@ pub struct ProgramNotFound {
 }
 
 /// Locates a program. A name with a slash is used as it is. A name without a slash is searched
-/// beside the running executable, then along `PATH`. The programs of a config are located by a
-/// different function, which searches more directories.
+/// beside the running executable, then along `PATH`. The programs of a config are located by
+/// `config::program`, which searches more directories.
 pub fn find(program: &str) -> Result<PathBuf, ProgramNotFound> {
     let mut denied = None;
     for candidate in candidates(program) {

@@ -9,8 +9,8 @@ use crate::limits;
 /// Restart limits of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. After that many restarts, the instance rests
-    /// until the window is over.
+    /// Maximum number of restarts within `window`. After that many restarts, the next start is
+    /// delayed by the length of `window`.
     pub max: u32,
     pub window: Duration,
     /// Delay before the first restart. It doubles with each restart in the window, up to
@@ -34,7 +34,8 @@ impl Default for RestartPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RestartDecision {
     After(Duration),
-    /// The restarts are used up. After this delay, one more restart is allowed.
+    /// No restart is left, or the program is missing. The process starts after this delay, and its
+    /// restarts are then counted from zero.
     RestFor(Duration),
 }
 

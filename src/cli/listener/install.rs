@@ -109,8 +109,8 @@ fn note_program(program: &str) {
     }
 }
 
-/// Returns the lines that a config needs for the listener. The directory in the lines is escaped as
-/// a string of the config.
+/// Returns the lines that a config needs for the listener. The directory in these lines is escaped
+/// for a TOML string, with `${` escaped as well.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     if !listener.config.contains("DIR") {
         return Ok(listener.config.to_owned());

@@ -17,8 +17,8 @@ pub struct ConfigFile {
     path: PathBuf,
     text: String,
     metadata: Metadata,
-    /// Directory of the file, which holds the lock. The file itself cannot hold the lock, because
-    /// commands replace the file.
+    /// Directory of the file. The lock is on the directory, because commands replace the file
+    /// itself.
     directory: File,
 }
 

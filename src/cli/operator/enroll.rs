@@ -10,7 +10,7 @@ use super::super::config_error_carets;
 use super::super::exit::{CommandExit, CommandFailure};
 use super::config_file::ConfigFile;
 
-/// Number of characters of a key after the name of its algorithm.
+/// Number of characters in the text of a public key, without its prefix `ed25519:`.
 const KEY_CHARS: usize = 43;
 const ALGORITHM: &str = "ed25519:";
 

@@ -1,5 +1,5 @@
-//! Shows a thread while it grows, with one line for each message. When a kind of event occurs for
-//! the first time, explains this kind.
+//! Shows a thread while it grows, with one line for each message. Explains each kind of event when
+//! it occurs for the first time.
 
 use std::collections::HashSet;
 

@@ -108,8 +108,8 @@ pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", serde_json::to_string(value)?))
 }
 
-/// Writes a value as one line of JSON, as [`put_json`] does, with an escape for each character that
-/// a screen would hide or interpret.
+/// Writes a value as one line of JSON, as [`put_json`] does. Escapes each character that a screen
+/// would hide or interpret.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }

@@ -15,8 +15,7 @@ use super::{RenderOutput, clean, columns, count, duration, wrap};
 
 /// Maximum lines shown of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
-/// Maximum number of indented levels. Deeper subthreads have the indentation of the last of these
-/// levels.
+/// Maximum number of indented levels. Subthreads at deeper levels are not indented further.
 const INDENTED_MAX: usize = 8;
 
 /// Columns of a timeline that are shown on request.

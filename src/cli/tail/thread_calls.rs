@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. A caller may apply a record again only if it then also
-    /// applies all later records again, in their order.
+    /// Applies a record of the journal. A caller that applies a record twice must also apply all
+    /// later records again, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -204,8 +204,8 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with the earlier version of the row, if there was
-/// one. Ended rows come before running rows. An ended row comes before the row that contains it.
+/// Returns the rows whose state has changed, each with its earlier version, if there was one. Ended
+/// rows come before running rows. An ended row comes before the row that contains it.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -227,8 +227,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a changed row gets a line of its own. A waiting goal gets a line only if it ran before:
-/// it waits again because a loop will run it again.
+/// Whether a changed row gets a line of its own. A waiting goal gets a line only if the goal has
+/// run before and a loop will run it again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
@@ -242,7 +242,7 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row. The copy of a running row has no time.
+/// Returns a copy of the row, without the time if the row is still running.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

@@ -175,7 +175,8 @@ async fn follow_live<'p>(
 }
 
 /// Whether to print a note that the run is shown without the states of its model calls. Returns
-/// false if the organism has ended or cannot be reached, because the submission reports this.
+/// false if the output is not for people. Also returns false if the organism has ended or cannot be
+/// reached, because the submission reports this error.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })

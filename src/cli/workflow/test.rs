@@ -81,8 +81,8 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file, or of its config, that prevent all cases from running, with the exit
-/// code of the command.
+/// Problems of a case file or its config, which prevent all cases from running, and the exit code
+/// of the command.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,

@@ -172,8 +172,8 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input, and the first other problem. After an unknown input, reports no
-/// missing input, because the author probably meant the missing input by the unknown one.
+/// Reports every unknown input, and the first problem of another kind. If an input is unknown,
+/// reports no missing input, because the author probably misspelled its name.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

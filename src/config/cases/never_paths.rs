@@ -13,8 +13,7 @@ use crate::workflow::{
 
 use super::super::Config;
 
-/// A part of a thread label. A label begins with the name of its goal, which is not among these
-/// parts.
+/// A part of a thread label after the name of the goal with which the label begins.
 #[derive(Clone)]
 enum LabelPart {
     Text(String),
@@ -93,9 +92,8 @@ fn labels_of(
     labels
 }
 
-/// A goal runs in parts, such as one for each item of a list, and each part has its own thread.
-/// Returns the possible forms of the labels of these threads, without the goal's name at the
-/// beginning.
+/// Returns the possible labels of the threads in which the parts of a goal run, without the goal's
+/// name at the beginning. A goal has a part for each item of a list, for example.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -131,8 +129,8 @@ fn has_judge(goal: &GoalDefinition) -> bool {
     }
 }
 
-/// Returns the goals that may run in passes of a loop: all loops, and every goal that a loop may
-/// start directly or through another goal.
+/// Returns the goals that may run in passes of a loop: each loop itself, and each goal that a loop
+/// may start directly or through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let mut found = HashSet::new();
@@ -199,8 +197,8 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` is a valid end of a path after the label of a thread: it is empty, or names a
-/// thread beneath that thread or a call made in that thread.
+/// Whether `rest` is a valid end of a path after the label of a thread. A valid end is empty, or
+/// names a thread beneath that thread or a call made in that thread.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

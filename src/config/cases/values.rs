@@ -45,7 +45,8 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case injects. It has the name of the failure code with which the goal then fails.
+/// A fault that a case injects. Each variant has the name of the failure code with which the goal
+/// then fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.

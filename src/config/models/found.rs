@@ -244,7 +244,7 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// Returns a model as the record states it: all settings, but without the key of a provider and the
+/// Returns a model in the form of the record: all settings except the key of a provider and the
 /// pace of a recording.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {

@@ -116,8 +116,8 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
     changes.collect()
 }
 
-/// Returns the unified diff of two values that are texts of several lines, or digests of such
-/// texts.
+/// Returns the unified diff of two texts. Each text is given as a value or as the digest of a known
+/// text. Returns `None` if neither text has several lines.
 fn text_diff(
     before: &ComparedConfig,
     old: &str,
@@ -178,8 +178,8 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Returns each item of a list with its name; `None` if an item has no name. For example, members
-/// and the sections of a prompt have names.
+/// Returns each item of a list with its name, such as the name of a member or of a prompt section.
+/// Returns `None` if the list is empty or an item has no name.
 fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
     let named: Option<Vec<_>> = items.iter().map(named_item).collect();
     named.filter(|named| !named.is_empty())

@@ -3,8 +3,8 @@
 //!
 //! A boot lists the blobs that the organism runs on. The first blob is the effective config. The
 //! second is a manifest ([`ConfigManifest`]), which names the text of the config and all its files
-//! by their digests. No record states the order of the blobs, so this order needed no new version
-//! of the core. In an older journal without manifests, the second blob is another text.
+//! by their digests. In an older journal without manifests, the second blob is another text. No
+//! record states the meaning of a blob, so manifests needed no new version of the core.
 
 mod diff;
 mod history;

@@ -21,7 +21,7 @@ const SHIPPED: &str = "outside/organism/";
 const PART_BYTES_MAX: usize = 200;
 /// Maximum number of parts of a name.
 const PARTS_MAX: usize = 32;
-/// Number of digits from a digest in the names of directories for files from outside the project.
+/// Number of digits of a digest in the portable name of a file or directory outside the project.
 const DIGITS: usize = 12;
 
 /// Returns the portable name of the file that the config names by `path`.

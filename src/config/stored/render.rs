@@ -38,10 +38,10 @@ enum TextRule {
     Written,
     /// Only a reference to a variable is stored. Any other text is replaced.
     Secret,
-    /// An address. It is stored if it cannot contain a secret, and replaced otherwise.
+    /// An address. The address is stored if it cannot contain a secret, and replaced otherwise.
     Address,
-    /// The name of a variable. It is replaced if it may be a key that was written in place of the
-    /// name by mistake.
+    /// The name of a variable. The text is replaced if it may be a key that the author wrote in
+    /// place of the name.
     VariableName,
     File,
     Recording,
@@ -118,8 +118,8 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a member. If the definition of a workflow has a file of its own, writes the content
-    /// of the file instead of the file's name.
+    /// Writes a member. If a workflow names a file with its definition, writes the content of that
+    /// file instead of the file's name.
     fn member(&mut self, path: [&str; 2], table: &TomlTable) {
         let file = table.get("file").filter(|_| path[0] == keys::WORKFLOWS.name);
         let Some(TomlValue::Text(file)) = file.map(|node| &node.value) else {
@@ -252,7 +252,7 @@ impl ConfigRenderer<'_> {
 /// Maximum bytes of a list that is written on one line.
 const LINE_BYTES: usize = 80;
 
-/// Whether a text is one reference to a variable without a default.
+/// Whether a text consists of exactly one variable reference without a default.
 fn is_reference(written: &str) -> bool {
     let inner = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inner.is_some_and(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))

@@ -34,7 +34,7 @@ use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 /// version 3 those of format 4.
 const FORMAT: u32 = 3;
 
-/// The oldest version that this program reads.
+/// Oldest version of the encoding that this program reads.
 const OLDEST_FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -377,7 +377,7 @@ mod tests {
 
     const FIXTURE: &str = include_str!("../../../tests/data/fixtures/stream.txt");
 
-    /// The same messages in version 1 of the encoding.
+    /// The messages of [`FIXTURE`] in version 1 of the encoding.
     const FIXTURE_1: &str = include_str!("../../../tests/data/fixtures/stream-1.txt");
 
     /// The same messages in version 2 of the encoding.

@@ -9,8 +9,9 @@ use super::commit_codec::epoch_of;
 use super::publish::StreamPublisher;
 
 impl StreamPublisher {
-    /// Verifies that no other pump has written after the last known message. A pump that takes over
-    /// writes its boot before it delivers anything.
+    /// Verifies that no other pump has written after the last known message. This shows that no
+    /// other pump leads, because a pump that takes over writes its boot before it delivers
+    /// anything.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {
@@ -24,8 +25,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for the message `found`, which another writer stored at the sequence
-    /// number that this pump's message was meant for.
+    /// Returns the error for `found`, another message at the sequence number of this pump's next
+    /// message.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

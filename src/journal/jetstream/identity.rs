@@ -1,5 +1,5 @@
-//! The organism that a stream belongs to, identified by the id of the organism's journal. A start
-//! that creates the journal notes this id in the state directory; so does an operator who adopts a
+//! The organism that a stream belongs to, identified by the id of the organism's journal. The id is
+//! noted in the state directory when a start creates the journal, or when an operator adopts the
 //! journal. A host takes part only in the journal whose id it has noted.
 
 use std::path::{Path, PathBuf};
@@ -75,8 +75,8 @@ impl<'a> JoiningHost<'a> {
     }
 
     /// Returns the journal id for the first message of an empty stream. The first partition gets
-    /// `organism`, the id of the organism's journal. Every other partition gets a new id, and so
-    /// does the first one if an earlier, lost stream had the id `organism`.
+    /// `organism`, the id of the organism's journal; every other partition gets a new id. If an
+    /// earlier, lost stream had the id `organism`, the first partition gets a new id too.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }

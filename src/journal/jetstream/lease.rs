@@ -151,8 +151,8 @@ pub struct Lease {
     /// the record, so that the record stays in the bucket even if a process takes the lease and
     /// never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
-    /// Lock: renewals run one at a time, so that each renewal states what was acknowledged before
-    /// it began.
+    /// Lock: renewals run one at a time, so that each renewal states the record that was last
+    /// acknowledged before the renewal began.
     renewing: Mutex<()>,
 }
 
@@ -171,7 +171,7 @@ pub enum RenewalResult {
 /// Result of checking whether the lease is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAvailability {
-    /// The lease is free, at this revision.
+    /// The lease is free. The number is the revision of the lease's key.
     Free(u64),
     /// The process with this name was the last known holder of the lease, and may have ended.
     Held(String),

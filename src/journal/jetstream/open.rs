@@ -60,8 +60,8 @@ impl StreamJournal {
     }
 
     /// Opens the journal as [`StreamJournal::open_as`] does, but continues from the snapshot of the
-    /// projection if `recovery` can restore it. The records before the snapshot are then proved
-    /// while the pump runs. If the operator accepts damage, the snapshot is ignored.
+    /// projection if `recovery` can restore the snapshot. The records before the snapshot are then
+    /// proved while the pump runs. If the operator accepts damage, the snapshot is deleted instead.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -167,10 +167,10 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append of an epoch to the error that makes this process a standby
-/// again. If the stream has another message at the sequence number of that append, then another
-/// pump began the epoch at the same moment, or this process began it earlier and got no
-/// acknowledgement. In both cases this process must become a standby.
+/// Maps an error of the first append of an epoch. [`Error::Stopped`] shows that the stream has
+/// another message at the sequence number of that append: another pump began the same epoch at the
+/// same moment, or this process began it earlier and got no acknowledgement. [`Error::Fenced`]
+/// replaces this error, so that this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },

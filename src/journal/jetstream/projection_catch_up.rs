@@ -19,9 +19,9 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message of the stream after which a projection continues to read, and a position.
-/// The following messages may repeat records up to this position; the projection already has these
-/// records. The position is 0 if no record is repeated.
+/// Returns the message of the stream after which a projection continues to read. Also returns the
+/// position up to which the following messages may repeat records that the projection already has;
+/// 0 if the messages repeat no record.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,

@@ -16,7 +16,7 @@ use super::open::connect;
 use super::stream_reader::StreamReader;
 use super::{Options, read_failed};
 
-/// Damage of a stream up to its last record.
+/// Damage of a stream that only an operator can accept, up to the last record of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the records that no MAC of a pump covers, or that the MACs of this host

@@ -103,7 +103,7 @@ impl LeadershipWatch {
 }
 
 impl StreamMonitor {
-    /// Describes what is wrong with the stream now, if anything.
+    /// Describes the present problem of the stream; `None` if there is no problem.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
         // Ordering rule: read before the stream's state, so that messages acknowledged in between

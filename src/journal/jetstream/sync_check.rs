@@ -46,7 +46,7 @@ struct JetStream {
 #[derive(Debug, Default, Deserialize)]
 struct Config {
     /// Whether the server syncs messages before it acknowledges them. A server omits this key if
-    /// the answer is false or unknown to the server.
+    /// the value is false, or if the server does not know the value.
     #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }

@@ -30,7 +30,7 @@ impl StreamTakeover {
         Self { proved: signed.max(evidence.coverage.covered()), last: evidence.last, unknown }
     }
 
-    /// Logs what was accepted without proof, and which keys are unknown.
+    /// Logs how many records were accepted without proof, and the ids of unknown keys.
     pub fn report(&self, options: &Options) {
         let stream = options.stream();
         let Self { proved, last, unknown } = self;

@@ -78,8 +78,8 @@ impl LockedJournalDir {
         })
     }
 
-    /// Sets the directory for copies of checkpoints. The journal is compared with the copies in it,
-    /// and new checkpoints are copied into it.
+    /// Sets the directory for copies of checkpoints. The journal is compared with the copies in
+    /// this directory, and new checkpoints are copied into it.
     pub fn with_copies(self, directory: Option<&Path>) -> Self {
         Self { copies: directory.map(Path::to_owned), ..self }
     }
@@ -92,8 +92,8 @@ impl LockedJournalDir {
         &self.data
     }
 
-    /// Creates the file of a journal. If the file is a projection, `mark` is its position in its
-    /// stream.
+    /// Creates the file of a journal. If the file is a projection, `mark` is the projection's
+    /// position in its stream.
     pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
         let key = self.key.public();
         create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
@@ -106,10 +106,10 @@ impl LockedJournalDir {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Verifies the chain of `journal` up to `last`. Returns the first record of an unproved end:
-    /// no MAC of a pump covers the records of this end, or the MACs of this host contradict them.
-    /// If no record has a MAC, all records are unproved once this host has acknowledged one of
-    /// them.
+    /// Verifies the chain of `journal` up to `last`. Returns the first record of the journal's
+    /// unproved end, if it has one: the last records that no MAC of a pump covers, or that the MACs
+    /// of this host contradict. If no record has a MAC, all records are unproved once this host has
+    /// acknowledged one of them.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -354,8 +354,8 @@ impl SqliteJournal {
     }
 
     /// Opens the journal as [`SqliteJournal::open_with_copies`] does, but continues from the
-    /// snapshot if `recovery` can restore it. The records before the snapshot are then proved while
-    /// the pump runs. If the operator accepts damage, the snapshot is deleted instead.
+    /// snapshot if `recovery` can restore the snapshot. The records before the snapshot are then
+    /// proved while the pump runs. If the operator accepts damage, the snapshot is deleted instead.
     pub fn open_recovering(
         data: &Path,
         state: &Path,

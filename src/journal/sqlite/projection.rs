@@ -212,10 +212,10 @@ impl CatchingUp {
         self.about.epoch
     }
 
-    /// Appends the next items in one commit. `epoch` is the epoch of the pump that wrote the items;
-    /// the commit stores it, because this process may die before the projection has caught up, and
-    /// the next process must know the epoch. `judge` sees the items before anything is written, and
-    /// may refuse them.
+    /// Appends the items `taken` in one commit. The commit also stores `epoch`, the epoch of the
+    /// pump that wrote the items: this process may die before the projection has caught up, and the
+    /// next process must know the epoch. `judge` runs before anything is written, and may refuse
+    /// the items.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

@@ -78,8 +78,9 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Saves the records after the last one that a MAC of this host covers. Returns `None` if there are
-/// no such records, or if no record has a MAC. [`TableRepair::apply`] removes the records.
+/// Saves the records after the last record that a MAC of this host covers. Returns `None` if there
+/// are no such records, or if no MAC of this host covers any record. [`TableRepair::apply`] removes
+/// the records.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,

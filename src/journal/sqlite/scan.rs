@@ -108,8 +108,8 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
-/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread, after
-/// `take` has returned. So only one chunk is in memory.
+/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread,
+/// after `take` has returned. So only one chunk is in memory.
 pub fn in_order_alone<E: From<Error>>(
     reader: &JournalReader,
     first: Position,

@@ -83,8 +83,8 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Number of earlier snapshots in a row on which this snapshot builds. A snapshot that is made
-    /// from every record has the number 0.
+    /// Length of the chain of earlier snapshots on which this snapshot builds. A snapshot that is
+    /// made from every record has the number 0.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -396,7 +396,7 @@ impl Drop for DraftFiles {
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub files: DraftFiles,
-    /// Number of earlier snapshots in a row on which this draft builds; 0 if the draft begins
+    /// Length of the chain of earlier snapshots on which this draft builds; 0 if the draft begins
     /// empty.
     pub generation: u32,
     /// Content with which the draft begins: the present snapshot, or empty heads and an empty
@@ -469,7 +469,7 @@ fn remove_databases(state: &Path, journal: Uuid, kept: Option<&SnapshotFiles>) {
     }
 }
 
-/// Deletes unfinished files of a process that was killed before it could delete them.
+/// Deletes the unfinished files that a killed process has left.
 fn remove_unfinished(state: &Path, journal: Uuid) {
     for name in [COPY, DRAFT, HEADS_COPY, HEADS_DRAFT, UNFINISHED_HEADER] {
         remove_file(&file_of(state, journal, name));

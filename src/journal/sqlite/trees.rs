@@ -124,8 +124,9 @@ impl JournalReader {
     /// table must be written again, and an error if the structure of the table is damaged, because
     /// such a table cannot be written again.
     ///
-    /// If `heads` continue from a snapshot, `snapshot` is its position. Then only the trees with
-    /// later records are compared; [`JournalReader::agrees_about_older`] compares the other trees.
+    /// If `heads` continue from a snapshot, `snapshot` is the position of the snapshot. In this
+    /// case, only trees with later records are compared; [`JournalReader::agrees_about_older`]
+    /// compares the other trees.
     pub(super) fn right_up_to(
         &self,
         heads: &mut TreeHeads,

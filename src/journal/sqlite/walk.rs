@@ -77,8 +77,9 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// Begins one view of the file for the reads until the view is dropped: they see the same records
-    /// and take one lock together. Returns `None` within another view, which goes on.
+    /// Begins a read transaction. Until the transaction is dropped, all reads see the same records
+    /// and take the file lock only once. Returns `None` if a read transaction has already begun; it
+    /// continues.
     pub fn view(&self) -> Result<Option<Transaction<'_>>, Error> {
         if !self.db.is_autocommit() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The statements of one commit.
+//! Runs the SQL statements that write one commit to a journal's file.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
@@ -89,7 +89,8 @@ pub fn about(db: &Connection, about: &JournalMetadata) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-/// Raises the format of a journal that an older program wrote to that of the records that follow.
+/// Raises a journal of an older program to [`FORMAT`]: replaces the views, and writes the new
+/// format to the metadata. Does nothing if the journal already has this format.
 pub fn raise_format(db: &Connection, about: &mut JournalMetadata) -> rusqlite::Result<()> {
     if about.format == FORMAT {
         return Ok(());

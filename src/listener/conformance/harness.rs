@@ -175,8 +175,8 @@ impl NatsProgram {
         self.sweep();
     }
 
-    /// Kills the process group. Must be called before the program is waited for, or directly
-    /// afterwards, because the system may later reuse the group's id.
+    /// Kills the process group. Must be called at the latest directly after the program was waited
+    /// for, because the system may later reuse the group's id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

@@ -14,8 +14,8 @@ use crate::ids::Attempt;
 use crate::limits;
 use crate::xml::element::Element;
 
-/// Number of bytes that the kit adds to the listener author's request to make a large request. The
-/// number is larger than the capacity of a pipe.
+/// Number of bytes that the kit adds to a request, so that the request is larger than the capacity
+/// of a pipe.
 const LARGE_BYTES: usize = 256 << 10;
 /// Interval at which the kit checks whether the program has read a piece of a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -37,8 +37,8 @@ impl<'t> PipedProgram<'t> {
         Ok(Self { process, patience, judge })
     }
 
-    /// Sends a request. If no answer comes in time, describes what the program wrote instead of an
-    /// answer. Returns `None` if the program answered or ended.
+    /// Sends a request. If no answer comes in time, returns a description of the text that the
+    /// program wrote instead of an answer. Returns `None` if the program answered or ended.
     pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
         self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
         loop {
@@ -97,8 +97,8 @@ impl<'t> PipedProgram<'t> {
         })
     }
 
-    /// Checks a program that claims to remember a call: it must use the messages that it has, and
-    /// request the messages that it lacks.
+    /// Checks a program that claims to remember the messages of a call. The program must use the
+    /// messages that it remembers, and must request the messages that it lacks.
     pub async fn remembers(&mut self, request: &TrialRequest) -> Result<(), String> {
         let first = self.delivery(request, 1);
         self.write(&delivery_text(&first, None)).await?;

@@ -16,8 +16,8 @@ use crate::xml::element::Element;
 use crate::xml::scan::scan;
 
 impl ListenerTrial {
-    /// Checks that the program previews a call in time, and that a second preview of the call is
-    /// the same. A preview must change nothing and contain no times.
+    /// Checks that the program previews a call in time, and that a second preview of the call
+    /// equals the first. A preview must not change anything and must not contain times.
     pub(super) async fn shown(&mut self, request: &TrialRequest) -> Result<(), String> {
         let call = new_call();
         let first = self.preview(call, request).await?;
@@ -86,8 +86,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Delivers an approved call. A person approved the call and its preview with the digest
-    /// `preview`.
+    /// Delivers a call that a person has approved, and returns the outcome. `preview` is the digest
+    /// of the preview that the person approved.
     async fn approved(
         &mut self,
         call: CallId,

@@ -48,8 +48,8 @@ pub(super) async fn signalled() {
     }
 }
 
-/// Handles deliveries until `stopped` resolves, and then the deliveries that are still in the
-/// queue. Accepts requests for previews only if `gives_previews` is set.
+/// Handles deliveries until `stopped` resolves. Then handles the deliveries that remain in the
+/// queue, and returns. Accepts requests for previews only if `gives_previews` is set.
 pub(super) fn serve(
     place: &NatsEndpoint,
     gives_previews: bool,
@@ -79,7 +79,7 @@ const ENDED: &str = "the connection's threads ended";
 
 type PendingDelivery = (Message, Arc<DeliveryTask>);
 
-/// Deliveries that were received and whose handler has not begun.
+/// Received deliveries that wait for the handler.
 struct DeliveryQueue {
     waiting: UnboundedReceiver<PendingDelivery>,
     /// Time at which the serving thread last drove the connection.
@@ -89,7 +89,7 @@ struct DeliveryQueue {
 impl DeliveryQueue {
     /// Returns the next delivery; `None` if no further delivery will come. While the queue has
     /// deliveries, drives the connection only once per [`limits::KIT_BATCH_TIME`], so that several
-    /// answers are sent in one batch. This time is short, so no answer waits long.
+    /// answers are sent in one batch. The interval is short, so no answer waits long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -185,7 +185,8 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns the permission error because of which this replica cannot work, if there is one.
+    /// Returns the permission error that keeps this replica from receiving deliveries or sending
+    /// answers, if there is one.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -195,8 +196,8 @@ impl KitState {
         self.leave_by.get().is_some()
     }
 
-    /// Waits until the deadline of a stopping program. If the program is not stopping when this
-    /// function is called, waits forever.
+    /// If the program is stopping, waits until the deadline for sending to an unreachable server.
+    /// Otherwise, waits forever.
     async fn patience(&self) {
         match self.leave_by.get() {
             Some(by) => sleep_until((*by).into()).await,
@@ -255,8 +256,8 @@ impl KitState {
     }
 
     /// Reports to the pump each operation that the servers denied after `after`, so that the pump
-    /// records the denial. Returns the time of the last denial. Does not report that a server
-    /// denied such a report.
+    /// records the denial. Returns the time of the last denial. Omits denied publishes to subjects
+    /// of answers, because the reports go to such a subject, too.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -310,7 +311,7 @@ impl KitState {
         headers
     }
 
-    /// Answers the service requests of ADR-32, such as `INFO` and `STATS`.
+    /// Answers the service requests of NATS (ADR-32), such as `INFO` and `STATS`.
     async fn explain(self: Arc<Self>, verb: ServiceVerb, mut requests: Subscriber) {
         while let Some(message) = requests.next().await {
             let Some(reply) = message.reply else { continue };
@@ -378,8 +379,8 @@ impl KitState {
         headers
     }
 
-    /// Sends the last answers. Waits a limited time for an unreachable server; if the server stays
-    /// unreachable, the leases of the deliveries end and the pump delivers the calls again.
+    /// Sends the last answers. Waits only a limited time for an unreachable server. If the answers
+    /// are lost, the pump delivers their calls again when the leases of the deliveries end.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);

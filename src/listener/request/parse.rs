@@ -18,8 +18,8 @@ use crate::xml::escape::{unescape_attribute, unescape_text};
 use super::super::delivery_channel::DeliveryChannel;
 use super::{Received, Request};
 
-/// Parses a NATS message that carries one delivery. If the delivery has a single message, the body
-/// is the payload of this message. If the delivery has several messages, the body is a frame.
+/// Parses a NATS message that carries one delivery. For a delivery of a single message, the body is
+/// the payload of that message. For a delivery of several messages, the body is a frame.
 pub(in crate::listener) fn of_message(
     headers: &HeaderMap,
     body: &[u8],

@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice of a request, or `None` for a request without tools. If the request
-/// limits the answer to one call, the tool choice carries this limit. Such a request always gets a
-/// tool choice, even if its choice is the provider's default.
+/// Returns the tool choice to send with a request. The tool choice also carries the limit of one
+/// call, so a request with this limit always gets a tool choice. Returns `None` for a request
+/// without tools, and for a request with neither a tool choice nor this limit.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -265,8 +265,8 @@ struct UnwrittenParts<'a> {
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes more of the text and the calls, until `text` bytes and `calls` calls of the whole
-    /// answer are written.
+    /// Writes the next part of the text and of the calls. Afterwards, the first `text` bytes and
+    /// the first `calls` calls of the answer are written.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {

@@ -19,9 +19,9 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// The proxy that gets the request itself; `None` for a direct connection or a tunnel. With
-    /// such a proxy, the request line contains the whole URL, and the request has the proxy's
-    /// authorization.
+    /// The proxy that receives and forwards the request. The request line then contains the whole
+    /// URL, and the request has the proxy's authorization. `None` for a direct connection or a
+    /// tunnel.
     pub relay: Option<HttpProxy>,
 }
 

@@ -7,7 +7,7 @@ use httparse::{Status, parse_chunk_size};
 use super::HttpError;
 use crate::limits;
 
-/// The rule by which the end of a body is found, from the current position on.
+/// State of the search for the end of a body: the rule for the bytes from the current position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// The body ends after this many bytes.
@@ -112,8 +112,8 @@ impl BodyFraming {
     }
 }
 
-/// Handles a line that has not arrived completely. Returns `None`, so that the caller waits for
-/// more input, or [`BodyFraming::Broken`] if the line is already too long.
+/// Handles a line that has not arrived completely. Returns [`BodyFraming::Broken`] if the line is
+/// already too long. Otherwise returns `None`, so that the caller waits for more input.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }

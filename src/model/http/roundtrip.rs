@@ -64,7 +64,7 @@ pub struct HttpResponse {
     head: ResponseHead,
     /// Framing of the unread part of the body.
     framing: BodyFraming,
-    /// The last piece of the body that was returned.
+    /// The piece of the body that was returned last.
     piece: Vec<u8>,
     deadlines: CallDeadlines,
     /// Whether any byte of the body has arrived.
@@ -215,8 +215,8 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Returns ready when the whole request has been written, or when the server has stopped
-    /// reading. The response shows which of the two happened.
+    /// Returns ready when the whole request has been written or the server has stopped reading. The
+    /// caller learns from the response which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

@@ -68,8 +68,9 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// Returns the native call to which a piece belongs. Some servers give all calls the same
-    /// index, so a piece with a new id and a known index begins a new call.
+    /// Returns the native call to which a piece with this index and id belongs. If the index is
+    /// known but the id is new, begins a new call, because some servers give all calls the same
+    /// index.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {

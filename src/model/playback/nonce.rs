@@ -6,8 +6,8 @@ use crate::model::request::{ChatRole, ModelRequest};
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// Returns the nonce of the turn that a request belongs to. The last text of the request names one
-/// or more slots. The nonce is the one of the last of these slots.
+/// Returns the nonce of a request's turn. The last text of the request names one or more slots, and
+/// the name of the last slot contains the nonce.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

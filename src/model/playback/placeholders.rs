@@ -75,8 +75,8 @@ fn select(texts: &[String], path: &str) -> Option<String> {
     })
 }
 
-/// Finds the start tags of elements with this local name. Returns each with its offset and the text
-/// that begins there.
+/// Finds the start tags of elements with the local name `name`. Returns the offset of each start
+/// tag, and the text from this offset on.
 fn starts<'t>(text: &'t str, name: &str) -> impl DoubleEndedIterator<Item = (usize, &'t str)> {
     let opens = text.match_indices('<').filter_map(|(at, _)| Some((at, text.get(at..)?)));
     opens.filter(move |(_, rest)| local_name(rest) == Some(name)).collect::<Vec<_>>().into_iter()

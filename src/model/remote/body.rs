@@ -4,8 +4,8 @@ use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether the body of a response may be an event stream. Checks the status and the content type. A
-/// missing content type and plain text also count as a stream.
+/// Whether the body of a response may be an event stream, by status and content type. A response
+/// without a content type, or with plain text, may also be a stream.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");

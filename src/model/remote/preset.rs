@@ -43,7 +43,7 @@ pub struct OpenAiQuirks {
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
     /// Whether the request must ask for the usage of a stream. If false, the provider reports the
-    /// usage of every stream, and rejects the JSON key that asks for it.
+    /// usage of every stream, and rejects the JSON key with which a request would ask for usage.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.

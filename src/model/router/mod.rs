@@ -30,11 +30,11 @@ use crate::mutant::mutant;
 /// Order in which routes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RoutingStrategy {
-    /// Tries the routes in the order of the config. Tries a route only if the route before it has
-    /// failed (failover).
+    /// Tries the routes in the order of the config, and the next route only after the previous one
+    /// has failed (failover).
     #[default]
     Failover,
-    /// Begins each call with the next route in turn.
+    /// Begins each call with the route after the route with which the previous call began.
     RoundRobin,
     /// Begins with the route that has the smallest load relative to its limit.
     LeastLoaded,
@@ -151,8 +151,8 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether pieces of an answer that broke off were passed on. If so, the next answer must begin
-    /// with [`AnswerChunk::Restart`].
+    /// Whether the receiver has got pieces of an answer that then broke off. If so,
+    /// [`AnswerChunk::Restart`] must come before the next answer.
     is_void: bool,
     tries: u32,
     last: Option<Error>,

@@ -34,7 +34,8 @@ pub enum ProcessAncestry {
 /// The end of a walk up the parents of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// The walk reached this program. The value is the id of this program's child in the walk.
+    /// The walk reached this program. The value is the id of the walk's last process, which is a
+    /// child of this program.
     Here(u32),
     /// The walk reached the first process of the system, or left the PID namespace.
     Elsewhere,
@@ -43,9 +44,10 @@ enum WalkEnd {
     Hidden,
 }
 
-/// Determines the ancestry of the process `pid` at the other end of the socket. A `pid` of 0 means
-/// a process in a PID namespace that this process cannot see. `is_own` returns whether the journal
-/// with the given id belongs to this organism.
+/// Determines the ancestry of the process `pid`, which is at the other end of the socket. A `pid`
+/// of 0 stands for a process in a PID namespace that this process cannot see. `is_own` returns
+/// whether the journal with a given id belongs to this organism. A process that has exited, or
+/// whose parents keep changing, counts as hosted.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
 }

@@ -2,12 +2,12 @@
 //! loopback.
 //!
 //! The operating system shows the owner of a socket only where it lists the sockets and the open
-//! files of processes (Linux). On other systems the owner is unknown, so access depends on other
-//! proof.
+//! files of processes (Linux). On other systems, the owner is unknown, and the requester must prove
+//! its access in another way.
 //!
 //! A process can hide a socket from every list: it sends the socket to itself without receiving it,
-//! or registers it with an io_uring. So if no process shows a socket of our own user, any running
-//! hosted process counts as its owner.
+//! or registers it with an io_uring. So if the socket belongs to our own user and is in no list,
+//! any running hosted process counts as its owner.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -39,8 +39,8 @@ struct ClientSocket {
 /// hosted process is one that a pump with a journal in `data` has started. Reads the files of all
 /// processes, which takes milliseconds.
 ///
-/// A process can hide its sockets. If no process shows the socket of the client, returns true if a
-/// hosted process could own it.
+/// A process can hide its sockets. If the client's socket is not among the open files of any
+/// process, returns whether a hosted process could own the socket.
 pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool {
     if mutant("trust-the-browser") || !cfg!(target_os = "linux") {
         return false;
@@ -80,13 +80,12 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of the processes `pids` is hosted. A process of unknown ancestry counts as hosted if
-/// `is_still_owner` returns true for it. Returns `None` if no process counts as hosted, but the
-/// ancestry of at least one process is unknown.
+/// Whether one of the processes `pids` is hosted. A process for which `is_hosted` returns `None`
+/// counts as hosted if `is_still_owner` returns true. Returns `None` if no process counts as
+/// hosted, and `is_hosted` returned `None` for at least one process.
 ///
-/// The ancestry of a process that has exited is unknown, so the process may have been hosted. Often
-/// such a process was a child that the client started: until a child runs its own program, it has
-/// the client's sockets.
+/// For a process that has exited, `is_hosted` returns `None`. Often, such a process was a child of
+/// the client. A child has the client's sockets until the child runs its own program.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -113,8 +112,9 @@ fn may_be_hosted(uid: u32) -> bool {
 }
 
 /// Whether the process `pid` belongs to a login service and acts for the user `uid`, who owns the
-/// socket. Such a process runs as `uid`, and its parent runs as root. An example is the process of
-/// `sshd` that forwards ports. Its open files cannot be read, so it may be the owner of the socket.
+/// socket: `pid` runs as `uid`, and its parent runs as root. An example is the process of `sshd`
+/// that forwards ports. The open files of such a process cannot be read, so the process may be the
+/// owner of the socket.
 fn is_of_login(pid: i32, uid: u32) -> bool {
     let pid = i64::from(pid);
     let parent = children::status(pid).map(|status| status.parent);
@@ -129,7 +129,8 @@ fn user_of(pid: i64) -> Option<u32> {
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the process that holds the lock on a journal.
+/// Returns the id of the process that holds the lock on a journal. Returns `None` if no process
+/// holds the lock, or if the process is not visible.
 fn pump_of(journal: &Path) -> Option<u32> {
     match lock_holder(journal) {
         LockHolder::Process(pid) => Some(pid),
@@ -231,8 +232,8 @@ fn processes() -> Vec<i32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
-/// Whether `directory` has a link to `name`. `directory` is one in which the system shows open
-/// files.
+/// Whether `directory` contains a link to `name`. `directory` is a directory in which the system
+/// lists the open files of a process or thread.
 fn has_open(directory: &str, name: &str) -> std::io::Result<bool> {
     let mut files = std::fs::read_dir(directory)?;
     Ok(files.any(|file| {

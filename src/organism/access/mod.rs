@@ -63,7 +63,8 @@ pub struct AccessRules {
     /// The hosted listeners, each with its own client if it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
-    /// Clients that may see the texts that models write in threads of these clients.
+    /// Clients that may see the texts of models. Each of these clients sees only the texts in its
+    /// own threads.
     with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
     /// Data directory of this organism. Pumps with journals in this directory mark every process
@@ -174,7 +175,8 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Returns the text of the refusal for a person who has not proved the right to decide.
+    /// Returns the error message for a caller of unknown ancestry who has not proved to be an
+    /// operator.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -218,9 +220,9 @@ impl AccessRules {
         client.is_some_and(|client| self.is_secret_of(client, live.secret.as_ref()))
     }
 
-    /// Sets what the reader of an accepted subscription may see. An operator sees all threads and
-    /// texts. A client sees its own threads. The client also sees the texts of models if the config
-    /// allows this client to see them.
+    /// Sets the rights of the reader of an accepted subscription. An operator sees all threads and
+    /// texts. A client sees its own threads. A client sees the texts of models only if the config
+    /// permits this client to see them.
     fn grant(&self, live: &mut LiveRequest, is_operator: bool) {
         if is_operator {
             live.client = None;
@@ -272,9 +274,9 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets what the reader of an accepted subscription may see, if the request came over NATS. If
-    /// another host of the organism has already set and signed these rights, keeps them. A client
-    /// that has not proved its identity sees only the states of model calls, and no texts.
+    /// Sets the rights of the reader of an accepted subscription that came over NATS. Keeps rights
+    /// that another host of the organism has set and signed. A client that has not proved its
+    /// identity sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -289,8 +291,7 @@ impl AccessRules {
         }
     }
 
-    /// Returns the text with which a subscription is refused if its reader has not proved the right
-    /// to watch.
+    /// Returns the error message for a subscription whose reader has not proved the right to watch.
     fn unknown_watcher(&self, live: &LiveRequest) -> String {
         if let Some(host) = live.host.as_ref().filter(|_| live.granted.is_some()) {
             let id = host.key_id();
@@ -336,9 +337,9 @@ impl AccessRules {
 
     /// Checks a request that came over NATS. The permissions of the NATS servers decide who may
     /// send requests at all. If a client has a secret, it must send the secret with each payload
-    /// and with each subscription to its threads. A subscription that names no client must carry
-    /// the proof that an operator sent it. A subscription that another host has checked is accepted
-    /// with the signature of that host.
+    /// and with each subscription to its threads. A subscription that names no client must be
+    /// signed by an operator. A subscription is also accepted if another host of the organism has
+    /// checked and signed it.
     pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<DeniedCaller>> {
         if let ServiceRequest::FollowLive(live) = ask {
             let client = live.client.as_ref();
@@ -370,8 +371,8 @@ impl AccessRules {
 
     /// Adds proof to a request that was accepted in this process and goes to a pump in another
     /// process. A submission gets the secret of its client. A subscription gets the rights of its
-    /// reader. An operator's request gets the user of the socket as the acting person. This
-    /// replaces any person whom the request named before.
+    /// reader. An operator's request gets the user at the other end of the socket as the acting
+    /// person, in place of any person that the request names.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,

@@ -58,8 +58,8 @@ pub(super) struct AlertFollower {
     /// Position of the last record that was processed.
     read: Position,
     /// Whether the pump has sent its list of calls that wait for a person. The follower processes
-    /// no record before it has the list. So it never misses a record that ends the wait of a call
-    /// on the list.
+    /// records only after it has the list. Otherwise it could process the end of a call's wait
+    /// before it knows the call.
     knows_waiting: bool,
     /// Whether all records from before the start have been processed.
     has_caught_up: bool,
@@ -69,8 +69,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed copies of checkpoints at the last check that found all checkpoints copied.
-    /// A higher number at a later check shows a new failure.
+    /// Number of failed checkpoint copies so far, as counted at the last check at which no
+    /// checkpoint waited for its copy. A higher count at a later check means that a copy has failed
+    /// since then.
     copy_failures: u64,
 }
 
@@ -207,8 +208,8 @@ impl AlertFollower {
         }
     }
 
-    /// Restores the alerts that earlier runs recorded, and sets the position after which records
-    /// are searched for further alerts.
+    /// Restores the alerts that earlier runs recorded. Then sets the position after which the
+    /// follower searches the records for causes of further alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
@@ -434,7 +435,7 @@ impl AlertFollower {
     }
 }
 
-/// Makes the report that states how the command for `report` has ended.
+/// Makes the report on the result of the command that ran for `report`.
 fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     let (event, detail) = match result {
         Ok(()) => (AlertEvent::Sent, "the command took it".to_owned()),

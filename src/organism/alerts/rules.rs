@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of the alert that counts all further alerts of its kind, once the window has the maximum
-/// number of alerts of that kind.
+/// Subject of an alert that only counts further alerts of its kind. Used once the maximum number of
+/// alerts of this kind was raised within the window.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -67,8 +67,8 @@ struct Occurrence {
     detail: String,
 }
 
-/// Consecutive checks for one problem of the journal: the number that found the problem, and the
-/// number that no longer found it.
+/// Numbers of consecutive checks for one problem of the journal: checks that found the problem, and
+/// checks that did not find it.
 #[derive(Debug, Default)]
 struct ProblemChecks {
     seen: u32,
@@ -140,8 +140,8 @@ impl AlertRules {
         }
     }
 
-    /// Adds a call that waits for a person, if the wait began before the first record that
-    /// [`AlertRules::take`] gets.
+    /// Adds a call that waits for a person. Needed for calls whose wait began before the first
+    /// record that [`AlertRules::take`] gets.
     pub fn recall_waiting(
         &mut self,
         call: CallId,
@@ -312,8 +312,8 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert. If the window already has the maximum number of alerts of this kind, raises
-    /// no alert of its own, but counts it in the alert with the subject [`ALL_OTHERS`].
+    /// Raises an alert. If the maximum number of alerts of this kind was already raised within the
+    /// window, only counts the new alert in the alert with the subject [`ALL_OTHERS`].
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -482,7 +482,8 @@ impl AlertRules {
         }
     }
 
-    /// Returns the next time at which [`AlertRules::tick`] has something to do.
+    /// Returns the next time at which [`AlertRules::tick`] must be called, because it may then
+    /// raise or end an alert.
     pub fn next_tick(&self) -> Option<Time> {
         let window = self.config.window;
         let quiet = self.open.iter().filter(|(key, _)| Self::ends_by_quiet(key));

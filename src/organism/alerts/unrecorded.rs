@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the error is a problem of the journal itself. False if another process writes the
-/// journal, or if the connection to NATS failed.
+/// Whether the journal itself is the cause of the error. Another process that writes the journal,
+/// or a failed connection to NATS, is no such cause.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

@@ -14,8 +14,9 @@ pub struct SubjectRights {
 
 impl SubjectRights {
     /// Allows a listener to receive its deliveries and cancellations, and to publish its answers. A
-    /// listener may answer discovery requests (ADR-32) only in the inboxes of operators, because
-    /// the sender of such a request chooses the reply subject, and no server checks that choice.
+    /// listener may answer discovery requests (ADR-32) only in the inboxes of operators. Without
+    /// this limit, the sender of a request could make the listener publish on any subject, because
+    /// the sender chooses the reply subject.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![

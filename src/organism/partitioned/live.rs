@@ -140,9 +140,9 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Records that no pump responded. Reports this to the reader only if no pump has responded for
-    /// longer than a takeover takes. Resets the pause to its minimum, because a pump may take over
-    /// at any time.
+    /// Records that no pump responded. Reports `detail` to the reader only if no pump has responded
+    /// for longer than a takeover takes. Resets the pause to its minimum, because a pump may take
+    /// over at any time.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);

@@ -236,8 +236,8 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due now. A handover can be due only after every member had time
-    /// to learn of all other members.
+    /// Returns the handover that is due now. No handover is due for some time after a change in the
+    /// members or their partitions, so that every member learns of the change first.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

@@ -48,8 +48,8 @@ struct TakeoverPlan {
     arriving: BTreeSet<u32>,
 }
 
-/// The state that a process announces: the partitions that it pumps, those that it could take over,
-/// and whether one of its partitions is being moved.
+/// The state that a process announces: the partitions that it pumps, the partitions that it could
+/// take over, and whether it is taking over or handing over a partition.
 pub(super) type MemberState = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]

@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
 //! computes the same decision from the announcements of all processes.
 //!
-//! A partition moves from a process to one that stands by for it, if the receiver has at least two
-//! partitions fewer than the giver. Each handover makes the difference smaller, so rebalancing
-//! ends, and no partition moves back and forth.
+//! A partition moves from its owner to a process that stands by for the partition, if the receiver
+//! has at least two partitions fewer than the owner. Each handover makes the difference smaller, so
+//! rebalancing ends, and no partition moves back and forth.
 
 use std::collections::BTreeSet;
 

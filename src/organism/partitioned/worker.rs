@@ -114,17 +114,17 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Adopts the config in force, with which the next pump of the partition will start. Then waits
-    /// for the lease. Returns `None` if the config was reloaded meanwhile, or if the worker must
-    /// stop.
+    /// Adopts the config in force, so that the next pump of the partition starts with it. Then
+    /// waits for the lease. Returns `None` if the config was reloaded meanwhile, or if the worker
+    /// must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
         self.config = Arc::new(in_force);
         self.stand_by().await
     }
 
-    /// Waits as standby for the lease. Returns `None` if the worker must stop, or if another config
-    /// is in force.
+    /// Waits as standby for the lease. Returns `None` if the worker must stop, or if the config was
+    /// reloaded meanwhile.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (release, released) = channel();
         let (sender, mut acquired) = oneshot::channel();
@@ -249,8 +249,8 @@ impl PartitionWorker {
         }
     }
 
-    /// Waits before a planned handover for as long as deliveries in flight may take to end. Waits
-    /// less if the process stops.
+    /// Waits for the time that deliveries in flight have to end before a planned handover. If the
+    /// process stops meanwhile, waits only [`limits::DRAIN_TIMEOUT`] from then on.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;

@@ -104,8 +104,8 @@ impl Drop for PartitionSubscription {
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
-    /// Number of requests whose reply subject is no inbox. The number bounds the log lines about
-    /// such requests.
+    /// Number of refused requests, whose reply subject is no inbox. A warning is logged only when
+    /// this number is a power of two.
     refused: u64,
 }
 
@@ -218,9 +218,9 @@ impl RequestHandler {
 }
 
 impl RequestHandler {
-    /// Sends the events of the live channel until the reader leaves. Each heartbeat has a reply
-    /// subject. Once the reader's inbox has no subscriber, the servers reply to that subject, which
-    /// shows that the reader has left.
+    /// Sends the events of the live channel until the reader leaves. Regular heartbeats show
+    /// whether the reader is still there: if the reader's inbox has no subscriber, the servers
+    /// reply to the heartbeat's reply subject.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
         let absences = self.client.new_inbox();
         let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };

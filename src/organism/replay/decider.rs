@@ -27,13 +27,14 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// The same core without schedules. No record states whether the pump ran schedules, so the
-    /// boot record of the epoch is recomputed with both cores. After that, this field is `None`.
+    /// A copy of `core` without schedules. No record states whether the pump ran schedules, so the
+    /// boot record of the epoch is recomputed with both cores. After the boot record, this field is
+    /// `None`.
     without_schedules: Option<Core>,
     /// Gates of earlier configs. An attempt that was in flight at a reload still ends under the
     /// gate that was in force before the reload.
     earlier: EarlierGates,
-    /// The config of a reload, if the next record is the record of this reload.
+    /// If the next record is the record of a reload, the config of this reload.
     next: Option<CoreConfig>,
 }
 

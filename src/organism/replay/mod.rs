@@ -139,8 +139,8 @@ impl ReplayRun {
         Ok(())
     }
 
-    /// Compares two states at the end of an epoch: the state after recomputing the epoch's records,
-    /// and the state after applying their recorded facts.
+    /// Compares two states at the end of an epoch: the state that results from the recomputed
+    /// records, and the state that results from the recorded facts.
     fn end_epoch(&mut self) {
         let Some(decider) = self.decider.take() else { return };
         if decider.state() != self.folded.state() {

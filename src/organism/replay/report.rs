@@ -18,9 +18,9 @@ pub struct ReplayReport {
     /// Number of records that were read and checked, and whose facts were applied to the state.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refusals in the recomputed records. Each refusal was taken from its record: the
-    /// gate could not check the refused payload again, because a refusal keeps only the first bytes
-    /// of a payload.
+    /// Number of refusals in the recomputed records. The replay takes a refusal as recorded,
+    /// because a refusal keeps only the first bytes of the refused payload, and the gate cannot
+    /// check them.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.

@@ -185,8 +185,8 @@ impl Trial<'_> {
         Ok(TrialOutcome::Ran(judgement))
     }
 
-    /// Sends the requests of a conversation again, each in the thread `thread`. Returns the reason
-    /// if the thread cannot be opened or does not exist.
+    /// Opens the thread `thread` as a fork and sends all requests of a conversation again in it.
+    /// The inner `Err` is the reason why the thread cannot be opened or does not exist.
     async fn repeat(
         &self,
         thread: &ThreadId,
@@ -213,7 +213,8 @@ impl Trial<'_> {
     }
 
     /// Opens a thread as a fork of `source`. The thread gets no first request, and its allotment is
-    /// the rest of the trial's budget. Returns the reason if the thread cannot be opened.
+    /// the rest of the trial's budget. The inner `Err` is the reason why the thread cannot be
+    /// opened.
     async fn open(
         &self,
         thread: &ThreadId,

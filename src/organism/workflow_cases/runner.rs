@@ -144,9 +144,9 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Waits until every delivery in flight waits for the case. The clock of the run is frozen
-    /// during this wait. A program that works on a delivery has `limits::CASE_STEP_TIMEOUT` of real
-    /// time.
+    /// Waits until every delivery in flight waits for the case. If programs still work on
+    /// deliveries, gives up after `limits::CASE_STEP_TIMEOUT` of real time. The clock of the run is
+    /// frozen meanwhile.
     async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
         let begun = Instant::now();

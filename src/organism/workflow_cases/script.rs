@@ -12,7 +12,7 @@ struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
     /// Number of turns of this answer that the runner has given so far.
     given: usize,
-    /// Call that gets the fault of the next turn. Each attempt of this call gets the same fault.
+    /// If the next turn is a fault: the call whose attempts all get this fault.
     failing: Option<CallId>,
 }
 
@@ -48,8 +48,8 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Marks the next turn of the answer at `path` as given. Must not be called for a fault,
-    /// because a fault stays in force until another call reaches the path.
+    /// Marks the next turn of the answer at `path` as given. Must not be called if that turn is a
+    /// fault, because a fault remains the next turn until another call reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -273,8 +273,8 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// If the call ended with a fault that a case can inject, adds this fault as an answer. `how`
-    /// states how `record` closed the call.
+    /// If the call ended with a fault that a case can inject, adds the fault to the answers.
+    /// `record` closed the call, in the way that `how` states.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });
@@ -291,8 +291,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 }
 
-/// Returns the fault that made the call fail, if `record` contains this failure and a case can
-/// inject such a fault.
+/// Returns the fault that made the call fail, if `record` contains the fault and a case can inject
+/// it.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System

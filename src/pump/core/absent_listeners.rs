@@ -2,8 +2,8 @@
 //! no process accepted does not count as an attempt.
 //!
 //! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
-//! backoff. The listener's other calls wait. A call whose listener stays absent until the call's
-//! time-out is undeliverable.
+//! backoff. The listener's other calls wait. If the listener stays absent until the time-out of a
+//! waiting call, the call fails as undeliverable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,13 +26,15 @@ pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// How many times in this absence a delivery or a probe was returned.
+    /// Number of failed rounds in this absence. Deliveries that are returned before the next probe
+    /// is due count as one round.
     rounds: u32,
     /// Earliest time of the next probe.
     probe_at: Time,
     /// Call that is delivered as a probe, and the time at which the probe started.
     probe: Option<(CallId, Time)>,
-    /// For each waiting call, the deadline after which the call is undeliverable.
+    /// For each waiting call, the time at which the call fails as undeliverable if the listener is
+    /// still absent.
     due: BTreeMap<CallId, Time>,
 }
 
@@ -45,7 +47,7 @@ pub(super) enum Admission {
 }
 
 impl Absence {
-    /// Whether the listener counts as having accepted the probe in flight, because the probe was
+    /// Whether the listener has accepted the probe in flight. A probe counts as accepted if it was
     /// not returned within [`limits::ABSENT_PROBE_TIMEOUT`].
     fn has_accepted_probe(&self, now: Time) -> bool {
         self.probe.is_some_and(|(_, since)| since.plus(limits::ABSENT_PROBE_TIMEOUT) <= now)
@@ -97,8 +99,8 @@ impl AbsentListeners {
         (absence.probe_at, is_news)
     }
 
-    /// Records that the delivery of `call` is the probe. Returns the time at which the listener
-    /// will count as present if the probe has not been returned by then.
+    /// Records that the delivery of `call` is the probe. Returns the end of the time-out of the
+    /// probe: if the probe is not returned before, the listener counts as present.
     pub fn start_probe(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -141,15 +143,16 @@ impl AbsentListeners {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
-    /// Returns, for each probe in flight, the time at which its listener will count as present if
-    /// the probe has not been returned by then.
+    /// Returns a time for each probe in flight. If the probe has not been returned by that time,
+    /// its listener counts as present.
     pub fn probes_out(&self) -> Vec<Time> {
         let out = self.0.values().filter(|absence| absence.probe.is_some());
         out.map(Absence::next_look).collect()
     }
 
-    /// Moves the start of each probe in flight, and the deadline of each waiting call, by the
-    /// duration `by`. Time that counts for no deadline, such as a standstill, requires this.
+    /// Moves the start of each probe in flight and the deadline of each waiting call by the
+    /// duration `by`. Called, for example, after a standstill, because its time must not count
+    /// towards deadlines.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -159,8 +162,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Returns the absent listeners that need attention at `now`: the next probe is due, or the
-    /// listener counts as having accepted its probe.
+    /// Returns the absent listeners whose next probe is due at `now`, and the listeners that have
+    /// accepted their probe by `now`.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
@@ -188,9 +191,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline until which a call waits for its absent listener. The wait began with the
-    /// first hand-over since the call's last outcome or failure. If there was no such hand-over,
-    /// the wait begins now.
+    /// Sets the deadline until which a call waits for its absent listener. The wait counts from the
+    /// first hand-over of the call since its last outcome or failure. Without such a hand-over, the
+    /// wait begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -199,8 +202,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Sets a new deadline for a call that waits for its absent listener, after a pause has ended.
-    /// The time of the pause does not count.
+    /// Sets a new deadline for a call that waits for its absent listener. Called after a pause,
+    /// because the time of a pause must not count.
     pub(super) fn wait_for_listener_again(
         &mut self,
         step: &mut Step,

@@ -1,6 +1,6 @@
-//! Applies `max_actions_per_turn`, the maximum number of actions in one turn. Each further action
-//! is refused separately. If a turn contains a final payload, each call in the turn is also refused
-//! separately.
+//! Applies `max_actions_per_turn`, the maximum number of actions in one turn: refuses each further
+//! action. In a turn with a final payload, also refuses each call. A refusal does not affect the
+//! other actions of the turn.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::Meaning;

@@ -25,15 +25,14 @@ pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotmen
     (recorded != Allotment::default()).then_some(recorded)
 }
 
-/// Returns those threads whose time is over at `now`: from `thread` and the threads above it,
-/// beginning with `thread`.
+/// Returns the threads whose time is over at `now`: first `thread`, then the threads above it.
 fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = ThreadId> {
     let over = tree.allotments(thread).filter(move |(_, allotted)| allotted.is_over(now));
     over.map(|(thread, _)| thread)
 }
 
-/// Returns a description of the first used-up allotment of `thread` and the threads above it,
-/// beginning with `thread`. Returns `None` if every allotment has room.
+/// Looks for a used-up allotment, first in `thread` and then in the threads above it. Returns a
+/// description of the first used-up allotment. Returns `None` if every allotment has room.
 pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
     tree.allotments(thread).find_map(|(thread, allotted)| {
         let used = used_up(budget_of(allotted.limits), allotted.spent)?;
@@ -125,7 +124,7 @@ fn budget_of(limits: Allotment) -> Budget {
 }
 
 impl Core {
-    /// Sets the alarms of all open calls of these trees whose threads have a time limit.
+    /// Sets an alarm for each open call in these trees that the time limit of a thread will end.
     pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
@@ -136,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Sets the alarm of a newly opened call, if its thread has a time limit.
+    /// Sets an alarm for a newly opened call if the time limit of a thread will end the call.
     pub(super) fn set_thread_alarm(&self, step: &mut Step, call: CallId) {
         let ends = self.state.call(call).and_then(|open| self.thread_ends(open));
         if let Some(at) = ends {
@@ -195,8 +194,8 @@ impl Core {
         times.any(|until| until > now)
     }
 
-    /// Returns the reason why nothing may be started in `thread` if the time of the thread, or of a
-    /// thread above it, is over. Otherwise returns `None`.
+    /// If the time of `thread` or of a thread above it is over, returns the reason why nothing may
+    /// start in `thread`. Otherwise returns `None`.
     pub(super) fn time_over(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread)?;
         let nearest = over(tree, thread, now).next()?;

@@ -38,8 +38,8 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels the calls that [`Core::bound_calls`] returned for a call that is now closed, because
-    /// a closed call cannot use their results. Records a note in each bound thread.
+    /// Cancels `calls`, which [`Core::bound_calls`] returned for a call that has closed since.
+    /// Nothing can use the results of these calls. Records a note in each bound thread.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;

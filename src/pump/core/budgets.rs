@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
-/// Limits of every tree, and the calls for which each tree will still make a model call. Spent and
-/// reserved amounts are not here, because they are part of the recorded state.
+/// Limits of every tree, and the calls that will lead to further model calls in each tree. Spent
+/// and reserved amounts are not here, because they are part of the recorded state.
 ///
 /// **Invariant:** `turns` contains a call exactly while its callee is an agent and the call is in
 /// flight, queued or held, because each such call will make a model call. The check of the budgets
@@ -79,7 +79,7 @@ impl Core {
     }
 
     /// Returns the reason why the budgets forbid `listener` a further turn in `thread`. Returns
-    /// `None` if they allow one.
+    /// `None` if they allow a further turn.
     pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
@@ -166,7 +166,8 @@ impl Core {
         allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
-    /// Records one warning in the tree for each budget that applies to it and is nearly used up.
+    /// Warns the agent about each nearly used-up budget of the tree and of the agent. Sends no
+    /// warning about a budget if the tree already has a warning about it.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
         // The call has ended, so its agent cannot be warned. The tree's next turn gets the warning.
         if self.state.call(context.call).is_none() {

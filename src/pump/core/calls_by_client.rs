@@ -7,8 +7,9 @@ use super::Core;
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Call, Map};
 
-/// Open calls that may wait for a long time, with their number for each client and listener. The
-/// core counts held calls, and calls with timers. Rebuilt after every boot from the state.
+/// Open calls that may wait for a long time, and their number for each client and listener. The
+/// core has one such table for held calls, and another for calls with timers. Rebuilt after every
+/// boot from the state.
 ///
 /// **Invariant:** `counts` maps each key to the number of its calls in `by_call`, and has no entry
 /// for zero.
@@ -20,8 +21,8 @@ pub(super) struct CallsByClient {
     counts: Map<Arc<ClientAndListener>, usize>,
 }
 
-/// Key of the bounds on calls that wait: a client and a listener. Such a call may stay for weeks, so
-/// each client has its own bound and cannot use up the capacity of the others.
+/// Key of the bounds on waiting calls: a client and a listener. A waiting call may stay for weeks,
+/// so each client has its own bound and cannot use up the capacity of other clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClientAndListener {
     /// The client that opened the call's tree.

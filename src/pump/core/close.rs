@@ -103,7 +103,8 @@ impl Core {
         self.close_failed(step, call, (code, text), undelivered, false);
     }
 
-    /// Closes a call as [`Core::fail_with`] does, for a failure that no retry can fix.
+    /// Closes a call as [`Core::fail_with`] does. The system payload states that no retry can fix
+    /// the failure.
     pub(super) fn fail_for_good(
         &mut self,
         step: &mut Step,
@@ -159,8 +160,8 @@ impl Core {
         }
     }
 
-    /// Closes one call. If this completes a call that was forwarded, returns that call and its
-    /// result. That call must be closed next.
+    /// Closes one call. If another call was forwarded to this call, and no other leg is open,
+    /// returns the forwarded call and its result. The caller must close the forwarded call next.
     fn close_one(
         &mut self,
         step: &mut Step,

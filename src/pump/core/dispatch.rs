@@ -16,8 +16,8 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues the call `id` if its listener can continue the call now. This is so if no delivery of
-    /// the call is in flight and the listener does not await a result.
+    /// Queues the call `id` if the call is ready, and neither queued nor in flight. Fails the call
+    /// instead if it must not continue, for example because a budget is used up.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -113,9 +113,9 @@ impl Core {
         }
     }
 
-    /// Handles time that counts for no deadline, such as a standstill of the pump, by extending
-    /// deadlines. Records nothing if no call is open, no time limit of a thread runs, and no client
-    /// key has a retention time.
+    /// Extends deadlines by time that counts for no deadline, such as a standstill of the pump. If
+    /// no call is open, records nothing, except for a forward step of the clock that affects the
+    /// time limit of a thread or the retention time of a client key.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

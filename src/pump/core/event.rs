@@ -167,7 +167,7 @@ pub enum Event {
         listener: ListenerName,
         /// The denied operations, each named once, such as `subscribe organism.desk.to.search`.
         operations: String,
-        /// Number of such reports.
+        /// Number of reports about denied operations.
         count: u64,
     },
     /// Some time has passed that counts for no deadline, for example because the process stood
@@ -240,8 +240,8 @@ pub struct BusyCount {
     pub count: u64,
 }
 
-/// An alarm that the core has set. If the state has changed since then so that the alarm is
-/// obsolete, the alarm has no effect.
+/// An alarm that the core has set. The alarm has no effect if a later change of the state has made
+/// it obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -281,7 +281,7 @@ pub enum Alarm {
     PreviewTime {
         call: CallId,
     },
-    /// An earlier pump made a reservation whose cost was not recorded and never will be.
+    /// An earlier pump made a reservation, and no record of the actual cost exists or can follow.
     Unsettled {
         call: CallId,
         attempt: Attempt,
@@ -368,7 +368,7 @@ pub enum Effect {
         ruling: RetryRuling,
     },
     /// Starts a search in the source of a fork for the result of a call. [`Event::Recalled`]
-    /// reports what was found.
+    /// reports the end of the search.
     Recall(RecallOrder),
     /// Reports whether a model call may send its request.
     Reserved {
@@ -393,6 +393,7 @@ pub enum Effect {
         at: Time,
         alarm: Alarm,
     },
-    /// Sets many alarms: a start sets those of all timers, of which there may be a million.
+    /// Sets many alarms. A start sets the alarms of all timers at once, and there may be a million
+    /// timers.
     Alarms(Vec<(Time, Alarm)>),
 }

@@ -127,9 +127,10 @@ impl Core {
         }
     }
 
-    /// Fails a call after too many consecutive rounds in which every result was a failure. After
-    /// fewer such rounds, delays the next round instead. Rounds of agents are not delayed, because
-    /// model calls pace them. Returns whether the call failed or its next round was delayed.
+    /// Fails a call after too many consecutive failed rounds. After fewer failed rounds, delays the
+    /// next round instead, except for agents, because model calls pace their rounds. A round is
+    /// everything that a listener gets after one of its answers. A round has failed if every result
+    /// in it is a failure. Returns whether the call failed or its next round was delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);

@@ -250,8 +250,8 @@ impl Core {
         }
     }
 
-    /// Whether the delivery of a fork's call must wait until the search of the fork's source for
-    /// the call's result has ended.
+    /// Whether a call of a fork must wait for the end of a search: the search in the fork's source
+    /// for the result of the call.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -263,7 +263,7 @@ impl Core {
             && !mutant("repeat-an-effect-in-a-fork")
     }
 
-    /// Starts to search the source of a fork for the result of a call of the fork.
+    /// Starts a search in the fork's source for the result of a call.
     pub(super) fn recall(&self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let tree = self.state.tree(&open.thread);
@@ -281,7 +281,7 @@ impl Core {
         }));
     }
 
-    /// Processes the end of the search of a fork's source for the result of a call. A result that
+    /// Processes the end of a search in the fork's source for the result of a call. A result that
     /// was found takes effect in the order in which the source recorded its results and turns.
     pub(super) fn recalled(
         &mut self,
@@ -300,9 +300,9 @@ impl Core {
         }
     }
 
-    /// Ends a call of a fork with `found`, the result that the source has for the call. If the
-    /// source has no result, the call goes to its listener if the fork names this listener, and
-    /// otherwise is held for a person.
+    /// Ends a call of a fork with the result `found` from the source. If the source has no result,
+    /// the call goes to its listener if the fork names this listener. Otherwise the call is held
+    /// for a person.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// Whether a call of a fork needs an operator's approval, because the source has no result for
-    /// it and the fork does not name its listener.
+    /// the call and the fork does not name the call's listener.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
         let tree = || self.state.tree(&call.thread);
         let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
@@ -344,7 +344,7 @@ impl Core {
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
     }
 
-    /// Whether only the next timer can make a fork continue.
+    /// Whether a fork can continue only if its next timer fires.
     fn waits_for_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
         tree.lineage.is_some() && self.is_idle(tree) && !self.recorded.has_any(root)
     }

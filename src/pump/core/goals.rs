@@ -48,9 +48,8 @@ impl Core {
     }
 }
 
-/// Refuses answers and delegations that do not fit `goal`. An answer fits only if `goal` permits
-/// its payload as the answer. A delegation fits only if its payload is the one that `goal` names
-/// for delegations. Without a goal, neither fits.
+/// Refuses each answer and each delegation that `goal` does not permit. Without a goal, refuses all
+/// goal answers and all delegations.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;

@@ -41,8 +41,8 @@ impl Core {
     }
 
     /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
-    /// is kept while another leg may still reply; the last fault delivers all kept faults. Returns
-    /// true if the result of this leg was kept, false if it was delivered.
+    /// is kept while another leg may still reply, and the last fault delivers all kept faults.
+    /// Returns true if the result of this leg was kept, false if it was not.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,

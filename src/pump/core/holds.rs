@@ -115,8 +115,8 @@ impl Core {
         }
     }
 
-    /// Ends a hold: the call was approved, or, with `lapsed`, the config no longer requires the
-    /// hold.
+    /// Ends the hold of a call that was approved. With `lapsed`, ends a hold that the config no
+    /// longer requires.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.withdraw_preview(step, call);
@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// Returns the time at which the alarm of a held call is due. The alarm is due at once if the
-    /// config now requires a different hold for the call, or none.
+    /// config now requires a different hold for the call, or no hold.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// Handles the alarm of a held call. The alarm fires when the deadline of the hold has passed,
-    /// or when the config requires a different hold for the call, or none.
+    /// or when the config requires a different hold for the call, or no hold.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };

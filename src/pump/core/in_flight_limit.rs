@@ -1,6 +1,6 @@
 //! Limit on the messages in flight of a pump. Messages that nothing can deliver before a person
-//! decides or a timer fires do not count towards this limit. Other bounds apply to them: the
-//! numbers of held calls and of calls with timers, of each client at each listener.
+//! decides or a timer fires do not count towards this limit. For them, other bounds apply: for each
+//! client and listener, the number of held calls and the number of calls with timers are bounded.
 
 use std::collections::hash_map::Entry;
 
@@ -11,9 +11,9 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// The number of messages in flight that wait in each tree whose open calls wait for persons or
-/// timers alone. The requests of held calls are not among them, because these calls are counted
-/// apart. Rebuilt after every boot from the trees.
+/// Numbers of messages in flight, for trees whose open calls wait for persons or timers alone. The
+/// requests of held calls are counted apart, and are not included. Rebuilt after every boot from
+/// the trees.
 ///
 /// **Invariant:** `total` is the sum of `by_tree`, which has no entry for zero.
 #[derive(Debug, Clone, Default)]
@@ -45,29 +45,29 @@ impl WaitingMessages {
 
 impl Core {
     /// Whether too many messages are in flight. Held calls, and the messages of trees that wait for
-    /// persons or timers alone, do not count: they may stay for weeks.
+    /// persons or timers alone, do not count, because they may stay for weeks.
     pub fn is_full(&self) -> bool {
         let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
         let waiting = if mutant("count-the-waiting") { 0 } else { self.waiting.total };
         self.state.in_flight.saturating_sub(held + waiting) >= limits::IN_FLIGHT_MAX
     }
 
-    /// Returns the number of messages in flight that wait in trees whose open calls wait for persons
-    /// or timers alone. The requests of held calls are not among them.
+    /// Returns the number of messages in flight in trees whose open calls wait for persons or
+    /// timers alone. The requests of held calls are not included.
     pub fn waiting_messages(&self) -> usize {
         self.waiting.total
     }
 
-    /// Counts the waiting messages of a tree in memory again. Must be called after each record of
-    /// the tree, and after a boot.
+    /// Recounts the waiting messages of a tree in memory. Must be called after each record of the
+    /// tree, and after a boot.
     pub(super) fn count_waiting_messages(&mut self, root: &ThreadId) {
         let tree = self.state.trees.resident(root);
         let messages = tree.map_or(0, |tree| tree.waiting_messages());
         self.waiting.set(root, messages);
     }
 
-    /// Adds a call to the calls with timers, or removes it from them. Must be called after each
-    /// change of its timers.
+    /// Updates whether a call is counted as a call with timers. Must be called after each change of
+    /// the call's timers.
     pub(super) fn count_timers(&mut self, call: CallId) {
         let open = self.state.call(call).filter(|open| open.timers > 0);
         match open.and_then(|open| self.client_and_listener(open)) {
@@ -86,9 +86,10 @@ impl Core {
         self.timed.len()
     }
 
-    /// Returns the number of calls of this client at this listener that have timers if no more calls
-    /// are accepted until some of them have ended. Otherwise returns `None`. The listener may still
-    /// set timers in calls that are open already.
+    /// Returns the number of this client's calls with timers at this listener if the number has
+    /// reached its bound. Then no further call is accepted until some of these calls have ended.
+    /// Below the bound, returns `None`. The bound does not stop the listener from setting timers in
+    /// open calls.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

@@ -258,9 +258,9 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Returns the open calls in `thread` and its subthreads, deepest first, except calls that
-    /// another call of the same thread opened. Cancelling the returned calls also cancels the other
-    /// open calls there.
+    /// Returns the open calls in `thread` and its subthreads, deepest first. Leaves out each call
+    /// that another call of the same thread opened, because the end of the opener also cancels this
+    /// call.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

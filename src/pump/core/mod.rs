@@ -89,8 +89,8 @@ use timeouts::Timeouts;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Attempts and orphaned deliveries. This field and the next seven are rebuilt after every boot,
-    /// and are never recorded.
+    /// Attempts and orphaned deliveries. This field and the next seven are rebuilt after every
+    /// boot, and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
@@ -165,8 +165,8 @@ impl Core {
         &self.state
     }
 
-    /// Returns the number of deliveries in flight. Requests for previews, and deliveries whose call
-    /// is closed, count.
+    /// Returns the number of deliveries in flight. Includes requests for previews, and deliveries
+    /// whose call is closed.
     pub fn handed_over(&self) -> usize {
         self.calls.handed_over() + self.previews.in_flight()
     }

@@ -35,7 +35,7 @@ pub struct PauseChange {
 pub enum PauseRuling {
     /// The action is on record.
     Done {
-        /// Deliveries in flight that the target covers.
+        /// Number of deliveries in flight that the target covers.
         in_flight: u32,
     },
     /// Everything is already as requested. Nothing is recorded.
@@ -196,8 +196,8 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Sets the alarms of the calls of these trees that the ended pause of `target` covered and
-    /// that no other pause covers.
+    /// Sets the alarms of calls in these trees after the pause of `target` has ended. Sets no
+    /// alarms of calls that another pause covers.
     pub(super) fn set_alarms_after_pause(
         &mut self,
         step: &mut Step,
@@ -224,7 +224,7 @@ impl Core {
         step.set_timer_alarms(timers.into_iter());
     }
 
-    /// Returns the trees in memory that may have calls which `target` covers.
+    /// Returns the trees in memory in which `target` may cover calls.
     fn roots_under(&self, target: &PauseTarget) -> Vec<ThreadId> {
         target.tree().map_or_else(|| self.state.roots_in_memory(), |root| vec![root])
     }

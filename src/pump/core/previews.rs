@@ -1,4 +1,5 @@
-//! Previews: while a call is held for an approval, its listener shows what the call would do.
+//! Previews: while a call is held for an approval, its listener describes the effects that the call
+//! would have.
 //!
 //! A preview is no attempt: it uses the attempt number 0 of its epoch, changes no count of the call
 //! and never ends the call. If no preview comes in time, the person decides by the payload alone.
@@ -30,7 +31,8 @@ use crate::trace::SpanId;
 pub(super) struct Previews {
     /// Calls whose preview waits for capacity of its listener, oldest first.
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
-    /// Preview requests that a listener works on. A call has at most one in an epoch.
+    /// Preview requests that a listener works on. In one epoch, a call has at most one preview
+    /// request.
     in_flight: Map<CallId, RunningPreview>,
     /// Deadline of each preview that is still awaited.
     deadlines: Map<CallId, Time>,

@@ -57,7 +57,7 @@ impl RecordedEvents {
         events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
     }
 
-    /// Returns the call of the event that comes first in the source.
+    /// Returns the call of the fork's next event: the waiting event that comes first in the source.
     fn first(&self, fork: &ThreadId) -> Option<CallId> {
         let (_, call) = *self.waiting.get(fork)?.keys().next()?;
         Some(call)
@@ -68,7 +68,7 @@ impl RecordedEvents {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
 
-    /// Takes the event that comes first in the source.
+    /// Removes and returns the fork's next event: the waiting event that comes first in the source.
     fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let (_, event) = events.pop_first()?;

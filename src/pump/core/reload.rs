@@ -20,7 +20,7 @@ use crate::thread::{Fact, Input, Map, OperatorAction};
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Keeps the contracts of listeners that `before` has and `after` lacks, and drops those of
+    /// Keeps the contracts of listeners that `before` has and `after` lacks. Drops the contracts of
     /// listeners that have come back.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
@@ -73,10 +73,10 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Picks up the calls of these trees without a delivery in flight, as a start with this config
-    /// would. Fails those whose listener is removed, and those that were approved with a preview that the
-    /// listener no longer declares. Requests the missing previews of the other calls. Queued calls
-    /// stay in their queues.
+    /// Picks up the calls in these trees that have no delivery in flight, as a start with this
+    /// config would. Fails a call if its listener is removed, or if the call was approved with a
+    /// preview and its listener no longer declares previews. For each other call, requests the
+    /// missing preview. Queued calls stay in their queues.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let idle = calls.filter(|call| call.handed_over.is_none());

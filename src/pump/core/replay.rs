@@ -165,7 +165,8 @@ fn recollection(
     found.passes(gate).then_some(found)
 }
 
-/// Returns the event of a reload to `config`. Returns `None` if the record is not that of a reload.
+/// Returns the event of a reload to `config`. Returns `None` if `record` is not the record of a
+/// reload.
 pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     let Input::Operator(action) = record.input.clone() else { return None };
     let blobs = record.facts.iter().find_map(|fact| match fact {

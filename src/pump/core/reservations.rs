@@ -84,8 +84,8 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// Sets, at boot, the alarms that settle the reservations of earlier pumps, because no actual
-    /// cost will be reported for them.
+    /// Sets alarms at boot that charge the reservations of earlier pumps, because no pump will
+    /// report the actual cost any more.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();

@@ -12,11 +12,11 @@ use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
-    /// Returns the next tree that `event` may read and that is not in memory, because it has left
-    /// memory or does not exist. If it has left, the caller must restore it and call this method
-    /// again. A client key that the event names must be in memory if it exists. A step that concerns
-    /// all trees with open calls is repeated for those outside memory by
-    /// [`Core::continue_waiting`].
+    /// Returns the next tree that `event` may read and that is not in memory, because the tree has
+    /// left memory or does not exist. The caller must restore a tree that has left, and then call
+    /// this method again. If the client key that the event names exists, the key must be in memory.
+    /// For an event that concerns all trees with open calls, [`Core::continue_waiting`] handles the
+    /// trees outside memory.
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -51,8 +51,8 @@ impl Core {
         of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// Returns the fact that concerns all trees with open calls, if there is one among `facts`: a
-    /// start, a reload, or the begin or end of a pause of more than one tree.
+    /// Returns the first of `facts` that concerns all trees with open calls. This is a start, a
+    /// reload, or the beginning or end of a pause that covers more than one tree.
     pub fn fact_of_all_trees(facts: &[Fact]) -> Option<&Fact> {
         facts.iter().find(|fact| match fact {
             Fact::Booted { .. } | Fact::Reloaded { .. } => true,
@@ -61,23 +61,23 @@ impl Core {
         })
     }
 
-    /// Whether a fact of [`Core::fact_of_all_trees`] changes the state of trees with open calls. The
-    /// other facts only have effects on these trees.
+    /// Whether a fact of [`Core::fact_of_all_trees`] changes the state of trees with open calls. A
+    /// fact that changes no state only has effects on these trees.
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
 
-    /// Applies a fact of [`Core::changes_all_trees`] to trees that were outside memory when the fact
-    /// was applied to the trees in memory.
+    /// Applies facts of [`Core::changes_all_trees`] to trees that were outside memory when the
+    /// facts were applied to the trees in memory.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         if !mutant("pause-only-in-memory") {
             self.state.follow_pauses_in(roots);
         }
     }
 
-    /// Adds to `step`, which recorded a fact of [`Core::fact_of_all_trees`], its effects on trees
-    /// that were outside memory. No call of these trees is ready, and none awaits a preview, so the
-    /// step has no further facts.
+    /// Adds the effects of `fact` on trees that were outside memory to `step`. The step has
+    /// recorded `fact`, a fact of [`Core::fact_of_all_trees`]. The step gets no further facts,
+    /// because no call of these trees is ready or awaits a preview.
     pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
         match fact {
             Fact::Booted { .. } => self.pick_up_trees(step, roots),
@@ -87,9 +87,9 @@ impl Core {
         }
     }
 
-    /// Returns the contracts of a start or reload by which some listener gives previews. The step may
-    /// then hand over requests for previews of the listener's held calls. Returns `None` for other
-    /// events and contracts.
+    /// Returns the contracts that a start or reload puts in force, if a listener of these contracts
+    /// gives previews. The step may then hand over requests for previews of the listener's held
+    /// calls. Returns `None` for any other event, and if no listener gives previews.
     pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -186,8 +186,8 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery, also of one that a listener still works on after its call
-    /// was closed.
+    /// Returns the tree of a delivery, even if the delivery's call has closed. Returns `None` if
+    /// the tree is in memory anyway, because a listener works on the open call.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

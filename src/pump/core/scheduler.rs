@@ -27,8 +27,8 @@ pub(super) struct Scheduler {
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call occupies its thread until the handler has ended or, at a serial listener, until
-/// the call is closed.
+/// Whether a call of this listener occupies its thread: at a serial listener until the call is
+/// closed, and with `serial_per_thread` until the handler has ended.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }

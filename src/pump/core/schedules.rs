@@ -62,8 +62,9 @@ impl Core {
         Self { schedules: Some(Arc::new(schedules)), ..self }
     }
 
-    /// Compares the recorded schedules with those of the config at boot. Cancels removed schedules,
-    /// plans new and changed ones, and handles the times that came while no pump ran.
+    /// Compares the recorded schedules at boot with the schedules of the config. Cancels removed
+    /// schedules, and plans new and changed schedules. Handles the planned times that passed while
+    /// no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
         let unsent = self.unsent_runs();

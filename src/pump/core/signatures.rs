@@ -27,7 +27,7 @@ impl Core {
     }
 
     /// Returns the operator whose signature proves the decision, or an anonymous operator if the
-    /// config names none. Records the signature, so that it is accepted only once.
+    /// config names no operators. Records the signature, so that it is accepted only once.
     pub(super) fn check_signature(
         &mut self,
         step: &mut Step,

@@ -99,7 +99,7 @@ impl Step {
         self.effects.push(effect);
     }
 
-    /// Sets the alarms of timers that are already set, all in one effect: there may be a million.
+    /// Sets the alarms of existing timers with one effect, because there may be a million timers.
     pub(super) fn set_timer_alarms<'t>(
         &mut self,
         timers: impl Iterator<Item = (&'t TimerId, &'t Timer)>,

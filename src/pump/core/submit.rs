@@ -71,7 +71,8 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Chooses the thread of a submission, and applies the remaining rules in the gate's order.
+    /// Chooses the thread of a submission, and applies the rules that the gate has left to the
+    /// pump, in the gate's order.
     fn place(
         &self,
         submission: &Submission,

@@ -1,8 +1,8 @@
-//! Trials: forks whose source is in another journal. They try a config on a recorded thread, so
-//! no person waits for their calls.
+//! Trials: forks whose source is in another journal. They try a config on a recorded thread, so no
+//! person waits for their calls.
 //!
-//! A call that would be held ends as `not-recorded` in a step of its own. The same applies to an
-//! agent's call if no record answers its model call and the trial may not call the model.
+//! A call that would be held ends as `not-recorded` in a step of its own. An agent's call also ends
+//! as `not-recorded` if no record answers its model call and the trial may not call the model.
 
 use super::{Core, Step};
 use crate::contract::Role;
@@ -22,7 +22,8 @@ impl Core {
         lineage.is_some_and(|lineage| lineage.source.journal.is_some())
     }
 
-    /// Ends a call of a trial for which a person would have to decide.
+    /// Ends a held call of a trial as `not-recorded`, because no person decides about the calls of
+    /// a trial.
     pub(super) fn end_not_recorded(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = &open.callee;

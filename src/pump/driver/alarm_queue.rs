@@ -1,6 +1,7 @@
-//! Alarms of the pump. There may be a million timers, and many may be due at once. Each brings a
-//! thread tree back to memory and leads to a delivery, so they fire in small batches, and slowly
-//! while the pump has too many messages in flight. Other alarms do not wait for them.
+//! Alarms of the pump. There may be a million timers, and many may be due at once. Each due timer
+//! brings a thread tree back to memory and leads to a delivery. Timers therefore fire in small
+//! batches, and slowly while the pump has too many messages in flight. Other alarms do not wait for
+//! timers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,10 +15,10 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Earliest time at which timers may fire. Later than the last batch of timers if the pump was
-    /// full then.
+    /// Earliest time at which the next timers may fire. If the pump was full at the last batch of
+    /// timers, this time is later than that batch.
     timers_from: Time,
-    /// Number of alarms of timers after the last removal of those of ended timers.
+    /// Number of timer alarms that remained when the alarms of ended timers were last removed.
     timers_kept: usize,
 }
 
@@ -30,13 +31,13 @@ impl AlarmQueue {
         alarms.push(Reverse((at, alarm)));
     }
 
-    /// Whether so many alarms of timers were set that those of ended timers should be removed.
+    /// Whether there are so many timer alarms that the alarms of ended timers should be removed.
     pub fn has_grown(&self) -> bool {
         self.timers.len() >= limits::TIMERS_PER_COMMIT_MAX.max(2 * self.timers_kept)
     }
 
-    /// Removes the alarms of calls that have no timer any more. A timer that has ended keeps its alarm
-    /// until then, and may be due in a year.
+    /// Removes the timer alarms of calls that have no timer any more. Otherwise the alarm of an
+    /// ended timer would stay until its time comes, perhaps for a year.
     pub fn remove_ended(&mut self, has_timers: impl Fn(CallId) -> bool) {
         self.timers.retain(|Reverse((_, alarm))| match alarm {
             Alarm::Timer { call, .. } => has_timers(*call),
@@ -52,7 +53,7 @@ impl AlarmQueue {
         [timers, earliest(&self.others)].into_iter().flatten().min()
     }
 
-    /// Removes and returns the alarms that are due, but a bounded number of timers. `is_full` states
+    /// Removes and returns the due alarms, with a bounded number of timer alarms. `is_full` states
     /// whether the pump has too many messages in flight; then the next timers fire later.
     pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
@@ -93,7 +94,8 @@ mod tests {
     use super::*;
     use crate::ids::{CallId, MessageId, TimerId};
 
-    /// A queue with more than two batches of timers and one other alarm, all due at this time.
+    /// Time at which all alarms of the test queue are due: more than two batches of timers, and one
+    /// other alarm.
     const DUE: Time = Time(1_000);
 
     const TIMERS: usize = 2 * limits::TIMERS_PER_COMMIT_MAX + 1;

@@ -1,5 +1,5 @@
 //! Answers that a host has read and that the pump has not processed yet, because the gate still
-//! checks them. Deadlines of these answers may pass meanwhile.
+//! checks them. The deadline of an attempt may pass while its answer is checked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

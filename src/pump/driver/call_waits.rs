@@ -1,5 +1,6 @@
 //! Waits of calls for a person, a model or a listener, as reported to clients that watch a tree.
-//! These waits are not recorded. A client that misses such a report still gets everything else.
+//! These waits are not recorded. A client whose channel is full may miss a wait, but misses no
+//! receipt and no result.
 
 use tokio::sync::mpsc;
 

@@ -6,8 +6,8 @@ use super::handle::{CallCompletion, PumpStopped};
 use crate::ids::CallId;
 
 /// Sender of completions. The channel needs no bound, because it holds at most one completion for
-/// each registered call. A completion is boxed, because the channel allocates places for 32 of them
-/// at once, and is kept for as long as the call is open.
+/// each registered call. A completion is boxed, because the channel allocates places for 32
+/// completions at once and exists for as long as the call is open.
 pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<Box<CallCompletion>>;
 
 /// Receiver of completions.

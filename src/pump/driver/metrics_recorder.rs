@@ -218,14 +218,15 @@ impl Drop for Lifetime {
     }
 }
 
-/// Returns the index in [`ErrorCode::ALL`] of the error code that a `system-error` of the core
-/// states.
+/// If the message is a `system-error` of the core, returns the index of its error code in
+/// [`ErrorCode::ALL`].
 pub(super) fn error_code(message: &Message) -> Option<usize> {
     let code = word_of(message, "system-error", " code=\"")?;
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// Returns the index in [`ScheduleEvent::WORDS`] of the event that a `schedule-event` states.
+/// If the message is a `schedule-event`, returns the index of its event in
+/// [`ScheduleEvent::WORDS`].
 fn schedule_event(message: &Message) -> Option<usize> {
     let event = word_of(message, "schedule-event", " event=\"")?;
     ScheduleEvent::WORDS.iter().position(|known| *known == event)

@@ -214,8 +214,8 @@ impl Pump {
         Self { snapshots: Some(maker), ..self }
     }
 
-    /// Freezes the pump's clock, for test cases of workflows. Only [`Handle::pass_time`] advances
-    /// it then.
+    /// Freezes the pump's clock, for test cases of workflows. Only [`Handle::pass_time`] advances a
+    /// frozen clock.
     #[must_use]
     pub(crate) fn with_frozen_clock(mut self) -> Self {
         self.watch.freeze();

@@ -122,9 +122,9 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns two positions: that of the first record that the start itself proved, and that of
-    /// the last record that the background proof has proved so far. The records between them are
-    /// not proved yet.
+    /// Returns the position of the first record that the start itself proved, and the position of
+    /// the last record that the background proof has proved so far. The records between these
+    /// positions are not proved yet.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))

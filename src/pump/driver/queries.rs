@@ -29,7 +29,7 @@ pub(in crate::pump) enum PumpQuery {
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Asks which calls are held.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Asks for the requests of those of these calls that are held.
+    /// Asks which of `calls` are held, and for the requests of these calls.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -112,7 +112,8 @@ pub enum HeldPreview {
 }
 
 /// The held calls of a pump. They are read in batches, because a million calls may be held, and the
-/// pump must not stand still meanwhile. A call that a person decides before its batch is left out.
+/// pump must not stand still meanwhile. If a call is no longer held when its batch is read, the
+/// batch leaves the call out.
 pub struct HeldCalls {
     pump: Handle,
     ids: std::vec::IntoIter<CallId>,
@@ -167,7 +168,8 @@ impl Handle {
         Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
-    /// Returns the held call that `message` opened, or nothing if this pump holds no such call.
+    /// Returns the request of the held call that `message` opened. The list is empty if this pump
+    /// holds no such call.
     pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
         let calls = vec![CallId(message)];
         self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
@@ -325,7 +327,8 @@ impl Pump {
         Ok(held.map(|call| call.thread.clone()))
     }
 
-    /// Returns those of these calls that are held. Trees that wait outside memory stay there.
+    /// Returns the requests of the calls in `calls` that are held. Does not bring trees back to
+    /// memory.
     fn held_requests(&self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
         let mut held = Vec::new();
         for call in calls {

@@ -65,8 +65,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Carries out the reload that ended the collection of this batch. A pump that is stopping
-    /// keeps its config: the next start reads the config anew.
+    /// Carries out the reload that was requested in this batch, if there is one. A pump that is
+    /// stopping keeps its config: the next start reads the config anew.
     pub(super) fn reload_if_requested(&mut self) -> Result<(), Error> {
         let Some(reload) = self.reload.take() else { return Ok(()) };
         if self.core.is_draining() || self.waiters.is_stopping() {

@@ -13,9 +13,9 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies a fact that concerns all trees to those that wait outside memory, and adds its
-    /// effects on them to `step`, if there is one. Brings back a bounded number of trees at a time,
-    /// and lets them leave again.
+    /// Applies `fact`, which concerns all trees, to the trees that wait outside memory. If `step`
+    /// is given, adds the effects of the fact on these trees to the step. Brings back a bounded
+    /// number of trees at a time, and lets them leave again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,
@@ -39,9 +39,9 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Lets trees leave memory that were brought back to be visited. `is_changed` states whether
-    /// their texts in the working file are outdated. A tree that may not leave, or whose text cannot
-    /// be written, stays in memory.
+    /// Lets the trees `roots` leave memory again after a visit. `is_changed` states whether the
+    /// texts of the trees in the working file are outdated. A tree that may not leave, or whose
+    /// text cannot be written, stays in memory.
     fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
         let Some(resting) = &mut self.resting else { return };
         let state = self.core.state();
@@ -61,8 +61,8 @@ impl ResidentCore {
         staying.iter().for_each(|root| self.note_rest(root, &[]));
     }
 
-    /// Brings back the waiting trees with a call that is held for an approval, has no preview, and
-    /// whose listener gives previews.
+    /// Brings back each waiting tree with a call that awaits a preview. Such a call is held for an
+    /// approval and has no preview, and its listener gives previews.
     pub(super) fn recall_awaiting_previews(&mut self, contracts: &Contracts) -> Result<(), Error> {
         let mut awaiting = BTreeSet::new();
         self.visit_calls_outside(|call| {
@@ -77,7 +77,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Reads the open calls of the trees that wait outside memory, and leaves these trees there.
+    /// Calls `visit` with each open call of the trees that wait outside memory. Does not bring the
+    /// trees back to memory.
     pub fn visit_calls_outside(&self, mut visit: impl FnMut(&Call)) -> Result<(), Error> {
         for root in self.core.waiting_outside() {
             let tree = self.tree_outside(&root)?;
@@ -99,7 +100,7 @@ impl ResidentCore {
         }
     }
 
-    /// Reads a tree that waits outside memory, and leaves it there.
+    /// Reads a tree that waits outside memory, without bringing the tree back.
     fn tree_outside(&self, root: &ThreadId) -> Result<Option<Tree>, Error> {
         let Some(resting) = &self.resting else { return Ok(None) };
         let Some(text) = resting.store.get(root.as_str())? else { return Ok(None) };

@@ -46,7 +46,7 @@ pub(super) struct ValueType {
     pub facets: Vec<(&'static str, String)>,
 }
 
-/// Content of an element with attributes, and with child elements or one value as text.
+/// Content of an element: attributes, and either child elements or one value as text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct FieldsType {
     pub attributes: Vec<AttributeDeclaration>,

@@ -28,7 +28,7 @@ pub(super) fn read(
 
 /// Maximum number of nested references.
 const REFERENCES_MAX: usize = 200;
-/// Maximum value of `minItems` and `maxItems` that is kept.
+/// Largest value of `minItems` and `maxItems` that a conversion keeps.
 const ITEMS_MAX: u64 = 10_000;
 
 struct JsonSchemaReader<'a> {

@@ -1,8 +1,8 @@
 //! Makes a schema from a JSON Schema or an example payload.
 //!
 //! The result is XSD text that a person continues to edit. Everything that XSD cannot express is
-//! reported as a loss. This module must not know files. Of a config, it knows only how a payload is
-//! declared in short form.
+//! reported as a loss. This module must not know files. It knows the short form in which a config
+//! declares a payload, and nothing else about configs.
 
 mod declaration;
 mod example_json;

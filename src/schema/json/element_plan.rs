@@ -22,7 +22,7 @@ const CONTENT: &str = "content";
 /// Maximum characters of a property name that providers accept.
 const KEY_CHARS_MAX: usize = 64;
 
-/// The properties of one element.
+/// The JSON properties of one element.
 #[derive(Debug, Default)]
 pub struct ElementPlan {
     pub attributes: Vec<(String, OutlineAttribute)>,

@@ -115,8 +115,9 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Returns the text of a JSON number or boolean, for a simple type that is neither. The type must
-/// permit the text as an enumerated value, or as a value of a union's member.
+/// Returns the text of a JSON number or boolean for a simple type that is itself neither a number
+/// nor a boolean. Returns `None` if the text is not an enumerated value of the type, and no member
+/// of a union permits the value.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

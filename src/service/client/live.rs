@@ -35,7 +35,7 @@ impl ServiceClient {
     /// Follows the live channel of a thread with everything beneath it, or of all threads. Calls
     /// `on_event` with each event of the partitions concerned. Returns when `on_event` returns
     /// `ControlFlow::Break` or the organism ends. If a partition moves, subscribes again, and
-    /// reports as lost the events that were missed during the move.
+    /// reports the events that were missed during the move as lost.
     pub async fn follow_live(
         &self,
         request: LiveRequest,

@@ -1,6 +1,6 @@
 //! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
-//! text is short. It leaves out each value that another part of the record implies, and the reader
-//! restores the value.
+//! text is short. The text leaves out each value that another part of the record implies, and the
+//! reader restores the value.
 //!
 //! | left out | restored from |
 //! |---|---|
@@ -9,20 +9,20 @@
 //! | the `from` of a note or a system message by the core | `core` |
 //! | the `from` of another message by the listener of the outcome | the record's input |
 //! | … without `from`: a `to` that is that listener | the record's input |
-//! | … without `from`: the `kind`, if it is `call` | nothing |
+//! | … without `from`: the `kind`, if it is `call` | `call` |
 //! | … without `from`: a `cause` that is the call of the outcome | the input; `null` is no cause |
 //! | … without `from`: a note's `call` that is its `cause` | the note's `cause` |
 //! | a `call` message's own `call` | its `id` |
 //! | a `cause` that is the call of the input | `"input"` stands in its place |
-//! | a `call` that is the message's `cause`, or the call of the input | `"cause"` or `"input"` stands in its place |
+//! | a `call` equal to the `cause` or the call of the input | `"cause"` or `"input"` in its place |
 //! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
 //! | the `call` and `attempt` of `heard`, the `call` of `call-closed` | the record's input |
-//! | the empty parts of a turn | nothing |
+//! | the empty parts of a turn | their absence |
 //! | the `call` and `agent` of `used`, its tokens and `money` | the record's input and its turn |
 //! | the `call` of `handed-over` | the `call` of the message before it |
 //! | the `message` of `disposed` | the message before it, or else the call of the input |
 //! | the `how` of `disposed` | `recorded` if a message stands before it, or else `handled` |
-//! | the `how` of `call-closed`, if it is `completed` | nothing |
+//! | the `how` of `call-closed`, if it is `completed` | `completed` |
 //! | the digest in a verdict | the fact to which the verdict refers by its index |
 //!
 //! A value is written if it differs from the value that the table gives. The text contains only the

@@ -140,7 +140,7 @@ impl RecordReader<'_> {
         })
     }
 
-    /// Keeps what the facts of the record leave out because the input states it.
+    /// Keeps those values of the input that the facts of the record leave out.
     fn follow(&mut self, input: &InputForm<'_>) -> Result<(), UnreadableRecord> {
         self.about = match input {
             InputForm::Outcome(form) => {
@@ -164,7 +164,7 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message that a `disposed` fact means if it names none.
+    /// Returns the message of a `disposed` fact whose text names no message.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
@@ -264,7 +264,8 @@ impl RecordReader<'_> {
         Ok(Fact::Accepted { message: message.into(), opening, key: form.key })
     }
 
-    /// Returns the message to which another message refers. `cause` is the cause of the other one.
+    /// Returns the id of the message to which `reference` refers. `cause` is the cause of the
+    /// message that contains the reference.
     fn message(
         &self,
         reference: MessageReference,

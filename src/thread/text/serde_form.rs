@@ -190,7 +190,7 @@ fn present<'t, D: serde::Deserializer<'t>>(
 pub enum MessageReference {
     /// The call that the record's input names.
     Input,
-    /// The cause of the message that refers.
+    /// The cause of the message that contains the reference.
     Cause,
     Id(MessageId),
 }

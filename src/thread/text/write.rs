@@ -354,7 +354,7 @@ impl RecordWriter<'_, '_> {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// Writes `text` as it is. `text` must contain nothing that JSON escapes.
+    /// Writes `text` as it is. `text` must contain no character that JSON escapes.
     fn plain(&mut self, before: &str, text: &str) {
         self.raw(before);
         self.raw(text);

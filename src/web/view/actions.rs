@@ -22,7 +22,7 @@ const DIGITS: usize = 12;
 const HEADERS: [&str; 8] =
     ["Time", "Person", "Proof", "Action", "Object", "Thread", "Reason", "Record"];
 
-/// An action of a person, with what it concerns.
+/// An action of a person, with the message that the action concerns.
 struct ShownAction {
     action: ListedAction,
     /// Public key of the signature; `None` without a signature.
@@ -118,8 +118,8 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
     ]
 }
 
-/// Draws what an action concerns: the message, the beginning and the digest of its payload, and the
-/// time for which the call waited. A cancellation concerns its whole thread.
+/// Draws the object of an action: the message, the beginning and the digest of its payload, and the
+/// time for which the call waited. The object of a cancellation is the whole thread.
 fn object(shown: &ShownAction) -> Markup {
     let ShownAction { action, message, waited_us, .. } = shown;
     // What the person saw counts, even if it is not what is on record.

@@ -165,8 +165,9 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the form for two threads. Lists the newest threads as links; such a link chooses the
-/// thread that the form still lacks.
+/// Draws the form for the two threads to compare. Lists the newest threads, each with a link that
+/// selects the listed thread: as the first thread or, if the first thread is already selected, as
+/// the second.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };

@@ -276,8 +276,8 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
     u64::from(passes.chain(present).max().unwrap_or_default())
 }
 
-/// Returns what each goal has spent, with the goals beneath it and the tasks that were delegated in
-/// these goals. The order is that of the workflow's file.
+/// Returns the spending of each goal, in the order of the workflow's file. The spending of a goal
+/// includes the goals beneath it, and the tasks that were delegated in these goals.
 fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> {
     let mut own: Vec<Spending> = Vec::new();
     for row in &goals.rows {
@@ -303,8 +303,8 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Writes the phase of a row, with its pass, its finished parts and its attempt. `rounds` is the
-/// number of rounds of a loop, which stands in place of the pass; 0 for other rows.
+/// Writes the phase of a row, followed by the pass, the finished parts and the attempt. For a loop,
+/// writes the number `rounds` of its rounds instead of the pass. `rounds` is 0 for other rows.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

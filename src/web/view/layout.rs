@@ -49,11 +49,11 @@ pub(super) struct PageFrame<'p> {
     pub section: &'p str,
     /// Name of the organism, if its config is known.
     pub organism: Option<&'p str>,
-    /// The person to whom the session belongs; `None` before the token is known.
+    /// The person to whom the session belongs; `None` on a page without a session.
     pub person: Option<&'p ViewPerson>,
     /// Whether the person of the session may act in this view, not only read.
     pub may_act: bool,
-    /// `None` before the token is known.
+    /// Facts about the organism at present; `None` on a page without a session.
     pub present: Option<&'p PresentFacts>,
     /// The warning about the key of the browser; empty if decisions need no signature.
     pub key_warning: Markup,
@@ -115,7 +115,8 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
     }
 }
 
-/// Draws the pause of everything, and how it ends. The script replaces this part of a live page.
+/// Draws the strip that announces a pause of everything and states how to resume. The script
+/// replaces this strip on a live page.
 fn pause_strip(paused: Option<&PauseOfAll>, may_act: bool) -> Markup {
     html! {
         p.strip #paused role="status" hidden[paused.is_none()] {

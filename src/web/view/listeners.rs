@@ -1,5 +1,5 @@
-//! The page with clients, agents, workflows and listeners: what each did, its open work, and the
-//! peers that it may call and has called.
+//! The page with clients, agents, workflows and listeners. Each row shows the message rate, the
+//! open calls, the errors and the refusals, and the peers that may be called and were called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -174,7 +174,7 @@ impl PayloadLine {
 #[derive(Debug, Clone)]
 pub(super) struct MessageWithPayload {
     pub message: IndexedMessage,
-    /// `None` if the journal has no record of the message.
+    /// The beginning of the payload; `None` if the journal has no record of the message.
     pub payload: Option<PayloadLine>,
 }
 

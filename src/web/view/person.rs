@@ -111,7 +111,7 @@ impl ActionProof {
     }
 }
 
-/// Returns the origin of the action that a record records; `None` if the record has no origin.
+/// Returns the origin of a recorded action; `None` if the record has no origin.
 pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
     match input {
         Input::Decided { origin, .. } | Input::Cancel { origin, .. } => origin.as_ref(),

@@ -18,11 +18,11 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// The facts as they were found last.
+/// The facts as of the last check for an organism and the last query of the indexes.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
-    /// Time of the last look for an organism. Lock: held only to read or set the time.
+    /// Time of the last check for an organism. Lock: held only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
     waiting: AtomicU64,
@@ -55,7 +55,7 @@ impl PresentFacts {
         Self { data, looked, is_stopped, waiting: AtomicU64::new(0), pause }
     }
 
-    /// Whether no organism ran on this host at the last look.
+    /// Whether no organism ran on this host at the last check.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
@@ -78,7 +78,8 @@ impl PresentFacts {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
     }
 
-    /// Whether the facts are to be found again, because the last look was not a moment ago.
+    /// Whether a new check for an organism is due: the last check is older than
+    /// [`limits::WEB_LOOK_INTERVAL`]. If so, sets the time of the last check to now.
     fn is_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,8 +90,8 @@ impl PresentFacts {
         true
     }
 
-    /// Looks for an organism. An organism that cannot be reached for another reason counts as
-    /// running.
+    /// Checks whether an organism runs. An organism that runs but cannot be reached, for example
+    /// because its socket is busy, counts as running.
     async fn look(&self) {
         let transport = SocketTransport::new(&self.data, Handshake::default());
         let located = tokio::time::timeout(limits::WEB_LOOK_TIMEOUT, transport.locate()).await;
@@ -102,7 +103,8 @@ impl PresentFacts {
     }
 }
 
-/// Looks for an organism, and at the config of a view that acts, before a page is drawn.
+/// Before a page is drawn, checks whether an organism runs and, in a view with actions, loads the
+/// facts of the config. Does neither if the last check is recent.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -211,7 +211,7 @@ fn content(rebuilt: &RebuiltTurn) -> Markup {
     }
 }
 
-/// Draws the facts about what a turn took: tokens, cost and time.
+/// Draws the tokens, the cost and the latency of a turn, and how the turn ended.
 pub(super) fn usage(turn: &IndexedTurn) -> Markup {
     let currency = turn.currency.as_deref().unwrap_or_default();
     let has_tokens = turn.tokens_in + turn.tokens_out > 0;

@@ -160,8 +160,9 @@ impl RecordProver {
     }
 }
 
-/// Draws which records of a journal were checked, which were not, and which part of the proof is
-/// missing, with the command for it. `head` is the last record now.
+/// Draws which records of a journal were checked, and how many newer records were not. If the proof
+/// is incomplete, also draws the command that shows the missing part. `head` is the position of the
+/// journal's last record now.
 fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
     let proof = match &journal.proof {
         Ok(proof) => proof,
@@ -305,7 +306,7 @@ fn signed_range(proof: &ProofReport, key: &str) -> Markup {
     }
 }
 
-/// Draws why the proof trusts a key, or that it does not.
+/// Draws the reason why the proof trusts a key, or states that the proof does not trust the key.
 fn trust(proof: &ProofReport, options: &VerifyOptions, key: &str) -> Markup {
     let is_named = |keys: &[String]| keys.iter().any(|known| known == key);
     html! {

@@ -148,7 +148,7 @@ fn newest_failures(faults: &Faults) -> Markup {
     }
 }
 
-/// Draws how much was refused and failed, by reason.
+/// Draws tables with the numbers of refusals and failures, by reason.
 fn counts(faults: &Faults) -> Markup {
     let refusals = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX);
     let refusals: Vec<_> =
@@ -207,8 +207,8 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
     ]
 }
 
-/// Draws a number of failures, with a link to the threads with failures in which the listener was
-/// called.
+/// Draws the number of failures of one kind at one listener. The number links to the threads that
+/// have failures and in which the listener was called.
 fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
     let listener = listener.as_deref();
     let path = UrlQuery::default().with("errors", Some("on")).with("listener", listener);

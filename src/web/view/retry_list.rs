@@ -12,7 +12,7 @@ use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
-/// A message that may be retried, with the partition of its journal and what its row shows.
+/// A message that may be retried, with the partition of its journal and the content of its row.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,
@@ -212,7 +212,7 @@ fn row(listed: &ListedRetry) -> Vec<Markup> {
     ]
 }
 
-/// Draws why a message failed, and what a retry is expected to lead to.
+/// Draws the reason why a message failed, and the expected result of a retry.
 fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
     let ListedRetry { message, facts, .. } = listed;
     let detail = &facts.detail;
@@ -234,14 +234,16 @@ pub(super) fn is_repeated(listed: &ListedRetry) -> bool {
     matches!(listed.facts.outlook, RetryOutlook::Sent) && listed.facts.repeated.is_some()
 }
 
-/// Draws the expected result of a retry if it is not simply sent again.
+/// Draws the expected result of a retry. Draws nothing if the organism is expected to send the
+/// message again.
 fn outlook(outlook: &RetryOutlook) -> Markup {
     html! {
         @if let Some(text) = outlook_text(outlook) { " " span.outlook { (inline(&text)) } }
     }
 }
 
-/// Describes the expected result of a retry; returns `None` if it is simply sent again.
+/// Describes the expected result of a retry. Returns `None` if the organism is expected to send the
+/// message again.
 pub(super) fn outlook_text(outlook: &RetryOutlook) -> Option<String> {
     match outlook {
         RetryOutlook::Sent => None,
@@ -369,8 +371,9 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// Draws how many messages a retry of all leaves out, and why. The command at the terminal, which a
-/// view names in which the person may not act, tries also what would fail again.
+/// Draws how many messages a retry of all leaves out, and why. If the person may not act, the page
+/// names a command that also retries messages that would fail. So the page then announces these
+/// failures.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

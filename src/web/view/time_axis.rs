@@ -14,7 +14,8 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of the bar.
 const SPACE_MIN: f64 = 0.01;
-/// Distance from an end of the bar within which the label of a tick is aligned with the tick.
+/// Distance from either end of the bar within which a label begins or ends at its tick. All other
+/// labels are centred on their ticks.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -34,7 +35,8 @@ pub(super) struct AxisTick {
     /// Time since the beginning of the thread, with its unit; for a break, the time that is left
     /// out.
     pub label: String,
-    /// Distance from an end of the bar within which the label is aligned with the place.
+    /// Distance from either end of the bar within which the label begins or ends at the place of
+    /// the tick. Elsewhere, the label is centred on this place.
     margin: f64,
 }
 

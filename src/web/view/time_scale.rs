@@ -33,14 +33,14 @@ impl BusyStretch {
     }
 }
 
-/// A part of the bar that is drawn shorter than it lasted.
+/// A part of the bar that is drawn shorter than its real duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct TimeCut {
     /// Place at which the part begins, from 0 to 1.
     pub from: f64,
     /// Place at which the part ends, from 0 to 1.
     pub to: f64,
-    /// Time by which the part lasted longer than it is drawn.
+    /// Part of the real duration that the drawing leaves out.
     pub left_out: Duration,
 }
 

@@ -21,7 +21,7 @@ pub(super) enum RowContent<'p> {
     Undelivered(UndeliveredMessage<'p>),
 }
 
-/// A message to a listener in one of its open calls that is not handed over yet.
+/// A message that waits in an open call of its listener and is not handed over yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UndeliveredMessage<'p> {
     pub message: &'p MessageView,
@@ -51,8 +51,8 @@ pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTim
     children.collect()
 }
 
-/// Returns the messages on a page that are not handed over. Leaves out the messages that open calls,
-/// because the rows of the calls show their state.
+/// Returns the messages on a page that are not handed over. Leaves out the messages that open
+/// calls, because the rows of the calls show their state.
 pub(super) fn undelivered<'p>(
     timeline: &'p ThreadTimeline,
     work: &'p [CallWork],

@@ -1,5 +1,5 @@
-//! The text of one turn of a model, with a mark at each finding, and the messages that the prompt of
-//! the turn left out.
+//! The text of one turn of a model, with a mark at each finding, and the messages that the prompt
+//! of the turn left out.
 
 use maud::{Markup, html};
 

@@ -317,7 +317,7 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     }
 }
 
-/// Draws what the gate refused in the turn that wrote a held call.
+/// Draws the payloads that the gate refused in the turn that wrote a held call.
 fn refused_beside(turn: &WritingTurn, call: MessageId) -> Markup {
     html! {
         @if !turn.refused.is_empty() {

@@ -13,8 +13,8 @@ use super::super::shapes::ShapeSource;
 use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
-/// Returns the problems of an undo rule. The place of a problem is the index of the value in
-/// `rule.with`, or the number of values for a problem of the rule itself.
+/// Returns the problems of an undo rule. The place of a problem in a value is the index of the
+/// value in `rule.with`. The place of any other problem is the length of `rule.with`.
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,

@@ -77,7 +77,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Ends the run, which has reached its time limit, and cancels everything under way.
+    /// Ends the run as failed after its time limit `limit`, and cancels all open goal runs.
     pub(super) fn time_over(&mut self, limit: Duration) {
         let running = |number: &usize| matches!(self.goal_state(*number), GoalState::Running(_));
         let number = (0..self.state.goals.len()).rev().find(running).unwrap_or_default();
@@ -152,7 +152,8 @@ impl WorkflowRun<'_> {
         self.steps.extend(runs.into_iter().map(|run| RunStep::Cancel { run }));
     }
 
-    /// Ends the workflow run as failed, and cancels its open threads.
+    /// Ends the workflow run as failed because of the goal `number`, and cancels all open goal
+    /// runs. If `is_undone` is set, the completed calls of the run are undone.
     fn stop(&mut self, number: usize, failure: GoalFailure, is_undone: bool) {
         let Some(goal) = self.graph.goal(number) else { return };
         (0..self.state.goals.len()).for_each(|other| self.cancel_open(other));
@@ -302,7 +303,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Whether a goal has an output of its own, unlike verifiers, loops and choices.
+    /// Whether a goal has an output of its own. Verifiers, loops and choices have none.
     fn has_output(&self, number: usize) -> bool {
         let is_verifier = self
             .graph

@@ -1,4 +1,4 @@
-//! Questions to people in a run: their payloads, and the effects of verdicts.
+//! Questions of a run to people: their payloads, and the effects of the verdicts that people give.
 
 use crate::ids::ListenerName;
 use crate::limits;
@@ -11,7 +11,7 @@ use super::super::view::ViewValue;
 use super::{GoalCall, GoalFailure, GoalRun, GoalState, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Builds the question of a goal to a person.
+    /// Builds the call with which a goal asks the person `human`.
     pub(super) fn question(
         &self,
         run: &GoalRun,
@@ -26,7 +26,7 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Applies a person's verdict, which answers the question `number`. If the verdict is a
+    /// Applies the verdict `answer` of a person on the question `number`. If the verdict is a
     /// correction, the goal `about` runs again.
     pub(super) fn end_verdict(
         &mut self,
@@ -85,7 +85,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections of people to a goal.
+    /// Returns the corrections that people gave to a goal, in order.
     pub(super) fn corrections_of_people(&self, number: usize) -> &[String] {
         self.state.corrections.get(&number).map(Vec::as_slice).unwrap_or_default()
     }

@@ -160,7 +160,7 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Builds the payload that a mapping describes.
+    /// Builds the payload of a call to a listener or a workflow from the mapping `with`.
     fn mapped(
         &self,
         run: &GoalRun,
@@ -173,7 +173,8 @@ impl WorkflowRun<'_> {
     }
 }
 
-/// Returns the judge of a loop, or of the branch at this position.
+/// Returns the judge of a loop, or of the branch at `position`, with the judge's prompt. Returns
+/// `None` if no judge decides the condition.
 fn judge_of(form: &GoalForm, position: usize) -> Option<(&Placed<ListenerName>, &Placed<String>)> {
     let condition = match form {
         GoalForm::Loop { until, .. } => until,

@@ -45,9 +45,8 @@ impl WorkflowRun<'_> {
         self.view(&seen, is_named("input"), more)
     }
 
-    /// Builds the view of a goal run. It contains the view of the goal. If the goal run works on an
-    /// item, it also contains this item; if the goal run is a verification, also the output to
-    /// judge.
+    /// Builds the view of a goal run: the view of the goal, the item if the goal run works on an
+    /// item, and the output to judge if the goal run is a verification.
     pub(super) fn run_view(
         &self,
         run: &GoalRun,
@@ -81,7 +80,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Builds the view for the output of the run. This view contains every goal.
+    /// Builds the view from which the output of the whole run is selected. This view contains every
+    /// goal.
     pub(super) fn whole_view(&self) -> Result<RunView, XPathError> {
         let all: Vec<_> = (0..self.state.goals.len()).collect();
         self.view(&all, true, None)
@@ -150,8 +150,7 @@ impl WorkflowRun<'_> {
         false
     }
 
-    /// Returns the text of a prompt, in which the values of the expressions replace the
-    /// expressions.
+    /// Returns the text of a prompt after each expression was replaced by its value.
     fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
         let expressions: Vec<_> = template::expressions(prompt).collect();
         if expressions.is_empty() {
@@ -311,7 +310,7 @@ impl WorkflowRun<'_> {
     }
 }
 
-/// Writes an output as text of a document: XML without namespace declarations.
+/// Writes an output as text of a document. A payload becomes XML without namespace declarations.
 pub(super) fn body(value: &ViewValue) -> String {
     match value {
         ViewValue::Text(text) => text.clone(),
@@ -322,8 +321,8 @@ pub(super) fn body(value: &ViewValue) -> String {
     }
 }
 
-/// Writes the answer of a person as the person wrote it: the value of a form with one field,
-/// otherwise a line for each field. An answer with nested fields is XML.
+/// Writes the answer of a person as text. A form with one field gives the value of this field, and
+/// any other form gives one line for each field. An answer with nested fields is XML.
 fn answer_of_person(goal: &GoalDefinition, answer: &Element) -> String {
     let is_value = |element: &Element| element.children().next().is_none();
     if !answer.children().all(is_value) {

@@ -31,8 +31,8 @@ impl WorkflowRun<'_> {
     }
 
     /// Takes the first branch, from `position` on, whose condition holds. If no condition holds,
-    /// skips the goal. If a judge has to decide a condition, stops here, and the judge's answer
-    /// continues the choice.
+    /// skips the goal. If a judge has to decide a condition, returns without a choice; the answer
+    /// of the judge continues the choice later.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {
@@ -281,7 +281,7 @@ fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 
-/// Builds the result of a failed item: an element for the failure, with the item as its content.
+/// Builds the output of a failed item: an element `failed` with the item as its content.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())

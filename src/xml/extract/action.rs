@@ -19,7 +19,8 @@ pub(super) struct ActionReading {
     /// prefix is looked up by its local name alone.
     pub bare: bool,
     pub depth: usize,
-    /// The first defect that the parser found and continued after.
+    /// The first defect after which the parser could continue. An action with such a defect is
+    /// broken.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
     pub half_escaped: Vec<RawFinding>,
@@ -107,7 +108,7 @@ impl TurnWalk<'_> {
         Ok((element, next))
     }
 
-    /// Parses the root element of an action. Its shape may permit child elements.
+    /// Parses the root element of an action.
     pub fn root_element(
         &mut self,
         tag: &OpenTag,
@@ -152,8 +153,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Parses the open tag of the child that begins at `at`. Returns a defect of `parent` if no
-    /// open tag begins there.
+    /// Parses the open tag of the child that begins at `at`. If no open tag begins at `at`, returns
+    /// the defect that `parent` has.
     fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
         match source.byte(at) {

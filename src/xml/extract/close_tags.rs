@@ -1,5 +1,5 @@
-//! Finds close tags in the raw text of a turn. Such a text may contain characters that look like
-//! tags but are none.
+//! Finds close tags in the raw text of a turn. The text may contain characters that look like a tag
+//! but are none.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,8 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
-    /// Total number of bytes in which searches for close tags found nothing; at most
-    /// `limits::LOOKAHEAD_BYTES_MAX`.
+    /// Total number of bytes in which searches for close tags found nothing. If this number exceeds
+    /// `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
@@ -42,7 +42,8 @@ pub(super) struct TurnWalk<'a> {
 /// the queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset at which the search has arrived. Every close tag after this offset is in `known`.
+    /// Offset down to which the backward search has come. `known` contains the last close tag of
+    /// every name that is closed after this offset.
     from: usize,
 }
 
@@ -112,9 +113,10 @@ pub(super) struct ParentElement<'a> {
     pub scope_depth: usize,
 }
 
-/// What follows a close tag.
+/// The kind of text that follows a close tag.
 enum CloseFollower {
-    /// The close tag fits: a sibling, the close tag of the parent, or the end of the turn follows.
+    /// The close tag fits: after it comes a sibling, the close tag of the parent, or the end of the
+    /// turn.
     Fits,
     SameClose,
     OtherClose {
@@ -208,7 +210,7 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// If an open tag with this name begins at `at`, returns the offset after this tag. Returns
-    /// `None` for a self-closing tag, or if no such tag begins there.
+    /// `None` for a self-closing tag and for any other text.
     fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         if !source.starts(at + 1, name)? {
@@ -238,7 +240,7 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Adds all bytes from `from` on to the number of bytes in which searches found nothing.
+    /// Adds the bytes from `from` to the end of the received text to the count `vain`.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -286,8 +288,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next open or close tag with this name, if this tag is a close tag. Used to learn
-    /// whether a tag in a sentence is closed later, and so is more than a mere mention.
+    /// Returns the next open or close tag with this name, but only if it is a close tag. The parser
+    /// uses this to tell an open tag with a later close tag from a tag that a sentence only
+    /// mentions.
     pub fn next_close(
         &mut self,
         name: &[u8],
@@ -515,7 +518,7 @@ fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
-/// Returns the defect that an element has two close tags.
+/// Returns the defect of an element that is closed twice.
 pub(super) fn doubled(name: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");

@@ -1,19 +1,20 @@
-//! Checks, during the search for the end of a value, whether the value closes an element around it
-//! and later opens such an element. No value may do so, because such a value would join two
-//! elements.
+//! Detects values that would join two elements. Such a value contains the close tag of an element
+//! around the value, and later an open tag of such an element. The search for the end of a value
+//! rejects any end that would give such a value.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counts the tags inside a value, but only those with the name of an element around the value.
+/// Counts the tags inside a value that have the name of an element around the value.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether the value contains a close tag without an open tag of its own. Such a close tag
-    /// closes an element around the value.
+    /// Whether the value contains a close tag without a matching open tag. Such a close tag closes
+    /// an element around the value.
     is_left: bool,
-    /// Whether the value closed an element around it and then opened such an element.
+    /// Whether the value contains the close tag of an element around it, and later an open tag of
+    /// such an element.
     is_reopened: bool,
 }
 
@@ -38,8 +39,7 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether a value that ends at `to` would join two elements, because it closes an element
-    /// around it and then opens such an element.
+    /// whether a value that ends at `to` would join two elements.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -54,13 +54,14 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the value closed an element around it and then opened such an element. Such a value
-    /// would join two elements, whatever text follows.
+    /// Whether the value would join two elements wherever it ends, because it contains the close
+    /// tag of an element around it, and later an open tag of such an element.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts the tag after a `<` if the tag has the name of an element around the value.
+    /// Counts a tag if its name is the name of an element around the value. `behind` is the text
+    /// after the `<` of the tag.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

@@ -106,8 +106,8 @@ impl Extractor {
         self.found
     }
 
-    /// Extracts further items, as far as the received bytes decide them. `ended` is set if the turn
-    /// has ended.
+    /// Extracts the further items that the received bytes determine. `ended` states whether the
+    /// turn has ended.
     fn advance(&mut self, ended: bool) {
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);

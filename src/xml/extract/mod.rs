@@ -6,7 +6,7 @@
 //! of the turn wait for [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`],
 //! and every defect becomes a finding.
 //!
-//! Must not know schemas, addressing or answers; knows only names and shapes.
+//! This module knows only names and shapes. It must not know schemas, addressing or answers.
 
 mod action;
 mod close_tags;

@@ -32,8 +32,8 @@ pub(super) struct PromptReasoning {
 }
 
 impl TurnWalk<'_> {
-    /// Returns the reasoning that the prompt began, or `None` if there is none. Returns
-    /// [`NeedMoreBytes`] while this is unknown.
+    /// Returns the reasoning that the prompt began, or `None` if the prompt began no reasoning.
+    /// Returns [`NeedMoreBytes`] while the received bytes do not decide this.
     pub fn prompt_reasoning(
         &mut self,
         search: &mut PromptReasoning,
@@ -92,8 +92,8 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end` looks like one action, but is a draft inside reasoning
-    /// and a later action. The sign of a draft is that the open tag of the root element occurs
+    /// Whether the text from `at` to `end`, which was parsed as one action, is in fact a draft
+    /// inside reasoning and a later action. In this case, the open tag of the root element occurs
     /// again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);

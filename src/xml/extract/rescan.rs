@@ -22,9 +22,9 @@ impl RescanLimiter {
         self.spent += undecided;
     }
 
-    /// Whether `turn` should be scanned again. This is so if the earlier scans were cheap enough,
-    /// and if the new bytes, from `old` on, contain a `>`, a backtick or a line break. The scan
-    /// begins at `decided`.
+    /// Whether `turn` should be scanned again from `decided` on. This is the case if the earlier
+    /// scans were cheap enough, and if the new bytes, from `old` on, contain a `>`, a backtick or a
+    /// line break.
     pub fn is_rescan_due(&self, turn: &[u8], old: usize, decided: usize) -> bool {
         let undecided = turn.len() - decided;
         let new = turn.get(old..).unwrap_or_default();

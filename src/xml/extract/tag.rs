@@ -197,9 +197,9 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles a `<` where the next attribute may begin. If the value of an earlier attribute
-    /// contains a `<` as well, that value probably lacks its closing quote, and the tag may end
-    /// inside the value.
+    /// Handles a `<` where the next attribute may begin. If the value of an earlier attribute also
+    /// contains a `<`, this value probably lacks its closing quote. The tag may then end inside the
+    /// value.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));

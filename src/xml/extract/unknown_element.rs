@@ -28,8 +28,8 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
 ];
 
 impl TurnWalk<'_> {
-    /// Decides what an element is whose bare name the agent does not know: a vendor's wrapper
-    /// around actions, a quotation, a refused action, or text.
+    /// Classifies an element whose bare name the agent does not know: as a vendor's wrapper around
+    /// actions, a quotation, a refused action, or text.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
@@ -73,11 +73,12 @@ impl TurnWalk<'_> {
         DraftItem::UnknownElement { name, note, holds_action }
     }
 
-    /// Returns the offset at which an unknown element ends, which is after its close tag. The
-    /// search for the close tag skips code, quotations, reasoning and the values of actions. If the
-    /// only close tag is in code or a quotation, and an action precedes this code or quotation, the
-    /// element extends to the end of that code or quotation. The action may be inside the unknown
-    /// element, so it must not be executed.
+    /// Returns the offset after the close tag of an unknown element. The search for the close tag
+    /// skips code, quotations, reasoning and the values of actions.
+    ///
+    /// The only close tag may stand in code or in a quotation. If an action precedes this code or
+    /// quotation, the element extends to the end of the code or quotation, because the action may
+    /// be inside the unknown element and so must not be executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],
@@ -151,7 +152,8 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after the close tag of an element in [`VENDOR_WRAPPERS`]. Returns `None`
-    /// if the element contains anything but whole actions and such elements.
+    /// if the element is empty, contains anything but whole actions and other such elements, or
+    /// nests such elements too deep.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMoreBytes> {
         const NESTED_MAX: usize = 3;
         let source = self.source;

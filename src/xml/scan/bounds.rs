@@ -1,13 +1,12 @@
-//! Complexity limits: depth, number of elements, and lengths. Looks at tags only, and leaves
-//! malformed text to the next stage of the scan.
+//! Complexity limits: depth, number of elements, and lengths. The check looks at tags only, and
+//! leaves malformed text to the next stage of the scan.
 
 use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
-/// The number of elements, the depth and the number of namespaces in the text that has been scanned
-/// so far.
+/// Counts the elements, the depth and the namespaces of the text that has been scanned so far.
 #[derive(Default)]
 pub(super) struct ComplexityBounds {
     elements: usize,

@@ -1,5 +1,5 @@
-//! Finds tags by their position in the document, without parsing their content. Takes linear time,
-//! and the lexer bounds the memory.
+//! Finds tags by their position in the document, without parsing their content. The search takes
+//! linear time and bounded memory.
 
 use super::BrokenRule;
 use super::markup::{MarkupKind, MarkupLexer};
@@ -7,8 +7,8 @@ use super::tag::StartTag;
 use crate::limits;
 
 /// Finds the byte offset of the start tag at each path of `ways`. A path contains, from the root
-/// down, the index of each element among its siblings. An entry is `None` if no element has its
-/// path.
+/// down, the index of each element among its siblings. The result has one entry for each path; the
+/// entry is `None` if no element has this path.
 pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     let mut found: Vec<Option<usize>> = vec![None; ways.len()];
     let mut here: Vec<u32> = vec![0];
@@ -42,8 +42,8 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     found
 }
 
-/// Finds the first start tag that exceeds the limit of attributes, or the limit of namespaces in
-/// scope. libxml2 takes quadratic time for such tags.
+/// Finds the first start tag with more attributes, or with more namespaces in scope, than the
+/// limits allow. libxml2 takes quadratic time for such tags.
 pub fn excess(text: &str) -> Option<usize> {
     let mut tag = StartTag::default();
     let mut declared: Vec<usize> = Vec::new();

@@ -65,8 +65,8 @@ impl<'a> MarkupLexer<'a> {
     }
 
     /// Extends a start tag to its whole element, if the tag is plain and the content is text
-    /// without `&` and `>`. `tag` must be the piece that the lexer returned last. Most elements of
-    /// a payload have such content.
+    /// without `&` and `>`, as in most elements of a payload. `tag` must be the piece that the
+    /// lexer returned last.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
@@ -171,15 +171,16 @@ fn called(kind: MarkupKind) -> &'static str {
     }
 }
 
-/// Number of bytes that are searched one by one, before the search switches to a vectorised search,
-/// which costs more to set up.
+/// Number of bytes that a search examines one by one before it switches to a vectorised search. The
+/// vectorised search costs more to set up.
 const NEAR: usize = 32;
 
 fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// Finds the first byte for which `is_it` holds. `far` is the vectorised search for the same bytes.
+/// Returns the offset of the first byte for which `is_it` holds. `far` is a vectorised search for
+/// the same bytes, for the part of `rest` after the first [`NEAR`] bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,

@@ -44,7 +44,8 @@ impl<'a> NamespaceTable<'a> {
         }
     }
 
-    /// Opens an element. Its namespace declarations follow.
+    /// Opens an element. Call this before [`Self::declare`] for the namespace declarations of the
+    /// element.
     pub fn open(&mut self) {
         self.marks.push(self.bindings.len());
     }

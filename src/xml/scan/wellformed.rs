@@ -80,9 +80,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation to report. This is the first violation that an earlier stage finds in the
-/// text from `at` on. If there is none, it is `violation`. `bounds` has already counted the text up
-/// to `counted`.
+/// Returns the first violation that an earlier stage finds in the text from `at` on, or `violation`
+/// if the earlier stages find none. `bounds` has already counted the text up to `counted`.
 #[cold]
 fn first(
     text: &str,

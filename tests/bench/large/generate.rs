@@ -1,6 +1,6 @@
-//! Writes a long journal with plausible contents through the journal's own writer: threads of an
-//! agent that searches, with turns, refusals, subthreads, approvals that are open, and some threads
-//! that are very long.
+//! Writes a long journal with plausible contents through the journal's own writer. The journal
+//! contains threads of an agent that searches, with turns, refusals, subthreads and open approvals.
+//! Some of the threads are very long.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::floor::directory;
 
 /// Records in each commit.
 const COMMIT: usize = 1_024;
-/// Number of trees that are written at the same time, with alternating records.
+/// Number of trees that are written at the same time. Their records alternate in the journal.
 const ACTIVE: usize = 64;
 /// Number of different words.
 const WORDS: usize = 100_000;
 /// Number of messages of the longest thread, if the journal is large enough for it.
 pub const LONG: usize = 50_000;
-/// Time between two records.
+/// Time between two records, in microseconds.
 const MICROS: i64 = 1_000_000;
 const LISTENERS: [&str; 5] = ["code-search", "web-search", "calculator", "mailer", "archive"];
 const AGENTS: [&str; 4] = ["researcher", "reviewer", "planner", "writer"];
@@ -34,7 +34,7 @@ pub struct LargeJournal {
     pub messages: usize,
     pub records: usize,
     pub trees: usize,
-    /// Words that occur, most frequent first.
+    /// Words that occur in the messages, most frequent first.
     pub words: Vec<String>,
     /// Root ids of a tree of common size and of the longest tree.
     pub samples: [ThreadId; 2],
@@ -174,9 +174,9 @@ impl Trees {
         records
     }
 
-    /// Adds the records of a turn that calls a listener, and of the listener's reply, and returns the
-    /// reply. The turn handles the message `unread` of the call `asked`. Some turns also contain a
-    /// refusal.
+    /// Adds the record of a turn that calls a listener, and the record of the listener's reply. The
+    /// turn handles the message `unread` of the call `asked`. Some turns also contain a refusal.
+    /// Returns the id of the reply.
     fn turn(
         &mut self,
         records: &mut Vec<Record>,
@@ -251,7 +251,8 @@ fn handed_over(call: MessageId, n: usize) -> Fact {
     Fact::HandedOver { call: CallId(call), attempt: attempt(n) }
 }
 
-/// Sets the time of a record and of its messages, which a pump accepts at the time of their record.
+/// Sets the time of a record and of its messages. A pump accepts messages at the time of their
+/// record.
 fn set_time(record: &mut Record, time: Time) {
     record.time = time;
     for fact in &mut record.facts {
@@ -261,8 +262,8 @@ fn set_time(record: &mut Record, time: Time) {
     }
 }
 
-/// Completes a record of an outcome of `listener` with what a pump adds: verdicts, causes, openers,
-/// and the use of a model turn.
+/// Adds to the record of an outcome of `listener` everything that a pump adds: verdicts, causes,
+/// openers, and the use of a model turn.
 fn as_of_pump(mut record: Record, listener: &str) -> Record {
     let Input::Outcome { call, verdicts, turn, .. } = &mut record.input else {
         panic!("a record of an outcome");

@@ -40,7 +40,7 @@ const QUERIES: usize = 20;
 const WORDS: usize = 100;
 
 thread_local! {
-    /// The journal, which is written once and serves all figures of a run.
+    /// The journal that all figures of a run share. It is written once.
     static JOURNAL: OnceCell<LargeJournal> = const { OnceCell::new() };
 }
 
@@ -62,7 +62,7 @@ fn written(bench: &Bench) -> LargeJournal {
 }
 
 /// Returns the directory of this run's journal, and words of the journal: ten from each tenth of
-/// the vocabulary. The vocabulary is sorted by frequency.
+/// the vocabulary, which is sorted by frequency.
 pub fn data_and_words(bench: &Bench) -> (PathBuf, Vec<String>) {
     with_journal(bench, |journal| {
         took(journal, &["threads"]);
@@ -80,13 +80,13 @@ pub fn remove() {
     });
 }
 
-/// Size of a database with its write-ahead log, in bytes.
+/// Size of a database file and its write-ahead log, in bytes.
 fn bytes(file: &Path) -> f64 {
     let wal = PathBuf::from(format!("{}-wal", file.display()));
     [file, &wal].iter().filter_map(|file| file.metadata().ok()).map(|file| file.len() as f64).sum()
 }
 
-/// Size of the journal per message, and the part that each component takes.
+/// Adds the bytes of the journal per message, and the share of each component in these bytes.
 pub fn disk(bench: &mut Bench) {
     let (size, parts, messages) = with_journal(bench, |journal| {
         let file = journal.data().join("journal.db");
@@ -123,8 +123,8 @@ fn disk_parts(file: &Path) -> [(&'static str, f64); 6] {
     ]
 }
 
-/// Speed of making the index, its size relative to the journal, and the peak memory of the process
-/// that makes it.
+/// Adds the speed of making the index, the size of the index relative to the journal, and the peak
+/// memory of the process that makes the index.
 pub fn rebuild(bench: &mut Bench) {
     let (rate, size, rss) = with_journal(bench, |journal| {
         let file = journal.data().join(index::INDEX_DATABASE);
@@ -141,8 +141,8 @@ pub fn rebuild(bench: &mut Bench) {
     bench.figures.add_small("large_index_size", size, "journals");
 }
 
-/// Makes the index of the journal whose directory is the second argument. Prints the duration in
-/// seconds and the peak memory in MB.
+/// Makes the index of a journal. The second argument is the directory of the journal. Prints the
+/// duration in seconds and the peak memory in MB.
 pub fn make_index() {
     let data = PathBuf::from(std::env::args().nth(2).unwrap());
     let began = Instant::now();
@@ -159,8 +159,8 @@ fn peak_memory() -> f64 {
     peak.unwrap_or(0.0) / 1e3
 }
 
-/// Time and memory of opening the journal and its state, first without a snapshot and then from
-/// one; also the time of making the snapshot, and its size.
+/// Adds the time and the memory of opening the journal and its state, first without a snapshot and
+/// then from a snapshot. Also adds the time, the memory and the size of the snapshot itself.
 pub fn start(bench: &mut Bench) {
     let figures = with_journal(bench, |journal| {
         let whole = measured(journal, "start");
@@ -192,8 +192,8 @@ fn measured(journal: &LargeJournal, mode: &str) -> Vec<f64> {
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// Opens the journal whose directories are the second and the third argument, as a pump does.
-/// Prints the duration in seconds and the peak memory in MB.
+/// Opens a journal as a pump does. The second and the third argument are the directories of the
+/// journal. Prints the duration in seconds and the peak memory in MB.
 pub fn open() {
     let [data, state] = directories();
     let began = Instant::now();
@@ -210,8 +210,8 @@ fn directories() -> [PathBuf; 2] {
     [2, 3].map(|at| PathBuf::from(std::env::args().nth(at).unwrap()))
 }
 
-/// Makes a snapshot, at the last checkpoint, of the journal whose directories are the second and the
-/// third argument. Prints the duration in seconds and the peak memory in MB.
+/// Makes a snapshot at the last checkpoint of a journal. The second and the third argument are the
+/// directories of the journal. Prints the duration in seconds and the peak memory in MB.
 pub fn make_snapshot() {
     let [data, state] = directories();
     let reader = JournalReader::open(&data).unwrap();
@@ -238,7 +238,7 @@ fn command(journal: &LargeJournal, args: &[&str]) -> Command {
     command
 }
 
-/// Duration of a command in milliseconds.
+/// Duration of one run of a command on the journal, in milliseconds.
 fn took(journal: &LargeJournal, args: &[&str]) -> f64 {
     let began = Instant::now();
     let code = command(journal, args).status().unwrap().code();

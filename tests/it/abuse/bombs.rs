@@ -45,11 +45,11 @@ fn over_limit(records: &[Record]) -> usize {
     told.count()
 }
 
-/// The payloads that an agent sends in the turn with this number, in this thread.
+/// Function that returns the payloads of an agent for the turn with this number in this thread.
 type Habit = fn(&ThreadId, u32) -> Vec<String>;
 
-/// Runs until no delivery is open. Meanwhile, an uninvolved client submits from time to time and
-/// must be served at once.
+/// Answers deliveries until no delivery is open. From time to time, an uninvolved client submits a
+/// request and must get its result at once. Returns the number of turns.
 fn burn(world: &mut World, act: Habit) -> usize {
     let (mut turns, mut taken) = (0, HashMap::new());
     while let Some(delivery) = world.deliveries.pop_front() {
@@ -94,8 +94,8 @@ fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
     assert!(tally.accepted < 3 * TreeLimits::default().messages, "{tally:?}");
 }
 
-/// Each thread spawns a deeper thread. The deepest thread repeats its refused attempt up to a
-/// thousand times.
+/// Each thread spawns a deeper thread. The deepest thread repeats its refused attempt to spawn, up
+/// to a thousand times.
 #[test]
 fn spawning_a_thousand_deep_ends_at_the_limit() {
     let mut campaign = Campaign::new("spawns, deep");

@@ -64,8 +64,8 @@ accepts = ["say"]
 replies = ["said"]
 "#;
 
-/// One element that only the core may write, in seven spellings with variants. `own` is a payload
-/// name that the forger may write.
+/// Returns one element that only the core may write, in several spellings. `own` is the name of a
+/// payload that the forger may write; some spellings hide the element in such a payload.
 fn spellings(own: &str, local: &str, namespace: &str, rest: &str, inside: &str) -> Vec<String> {
     let element = |name: &str, binding: &str| format!("<{name}{binding} {rest}>{inside}</{name}>");
     let default = element(local, &format!(" xmlns=\"{namespace}\""));
@@ -196,7 +196,7 @@ fn accounted(records: &[Record], who: &str) -> (usize, usize) {
 }
 
 /// Returns all messages in the forged thread, and all messages in which a forgery was accepted as
-/// genuine. A forgery may occur only in a payload that its sender may write, and in a quotation by
+/// genuine. A forgery may occur only in a payload that the sender may write, and in a quotation by
 /// the core.
 fn misattributed(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -233,9 +233,9 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// Returns those blocks of the model's prompt in which another sender's forgery could pass for a
-/// genuine message. In the right form, a block is well-formed XML, and either names the true sender
-/// or is a single `tool_result` element that the forgery does not close.
+/// Returns the blocks of the model's prompt in which another sender's forgery could pass for a
+/// genuine message. In a correct block, the XML is well-formed, and the forgery either stands under
+/// the name of its true sender or inside a `tool_result` that it does not close.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,

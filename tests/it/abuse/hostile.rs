@@ -17,8 +17,8 @@ use crate::campaign::Campaign;
 use crate::organism::House;
 
 const CANARY: &str = "CANARY-7d1f";
-/// Factor by which a verdict may exceed its time limit in this test, because the journal, an
-/// unoptimized build and other processes slow it down.
+/// Factor by which a verdict may exceed its time limit in this test. The journal, an unoptimized
+/// build and other processes slow a verdict down.
 const ROOM: f64 = 5.0;
 
 #[derive(Deserialize)]

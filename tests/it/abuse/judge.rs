@@ -64,7 +64,8 @@ pub fn messages(records: &[Record]) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Checks that every call ended once, and that the opener of each failed call received the fault.
+/// Checks that every call ended exactly once. A message must follow from each call that was not
+/// cancelled.
 fn one_result_each(records: &[Record], wrong: &mut Vec<String>) {
     let mut opened: HashSet<CallId> = HashSet::new();
     let mut closed: HashMap<CallId, Vec<Closing>> = HashMap::new();
@@ -111,7 +112,7 @@ fn no_orphans(records: &[Record], wrong: &mut Vec<String>) {
     }
 }
 
-/// Checks that only payloads of the core are shown as system payloads.
+/// Checks that all system payloads come from the core, and that the core sends no other payloads.
 fn nobody_else_is_the_core(records: &[Record], wrong: &mut Vec<String>) {
     for message in messages(records) {
         let mut asked = Primitive::WORDS.iter().chain(&NOTES);

@@ -13,8 +13,8 @@ use crate::organism::{CommandOutput, House, Running, until};
 
 const NS: &str = "urn:example:hostile";
 
-/// Each misbehaviour of a listener, with the exit code of `send` and a text from the answer that
-/// the caller gets.
+/// The misbehaviours of listeners, each with the exit code of `send` and with a text from the
+/// answer that the caller gets.
 const WAYS: [(&str, i32, &str); 18] = [
     ("killed-before", 0, ">well<"),
     ("killed-after", 0, ">well<"),
@@ -36,11 +36,12 @@ const WAYS: [(&str, i32, &str); 18] = [
     ("too-long", 1, "code=\"listener-failed\""),
 ];
 
-/// Misbehaviours that end with the listener's time-out.
+/// Misbehaviours in which the listener hangs, so that the test sets its time-out.
 const HANGS: [&str; 4] = ["silent", "half-and-hang", "slow", "stopped"];
 
-/// A house with one correct listener, and a listener with little memory for each misbehaviour.
-/// `timeout` applies to listeners that hang; the other listeners have two minutes.
+/// A house with one correct listener, and one listener for each misbehaviour. The memory of the
+/// listeners is limited. `timeout` applies to listeners that hang; the other listeners have two
+/// minutes.
 fn house(ways: &[&str], timeout: &str) -> House {
     let peers: Vec<String> = ways.iter().map(|way| format!("\"at-{way}\"")).collect();
     let mut config = format!(
@@ -134,8 +135,8 @@ fn thread(way: &str) -> String {
     format!("sess-{:0<12}", way.replace('-', ""))
 }
 
-/// Checks in which attempts a listener handled its message: once, and again only after a kill, in a
-/// later attempt.
+/// Checks the attempts in which each listener has handled its message. A message is handled a
+/// second time only if the listener was killed, and then in a later attempt.
 fn effects_have_rising_attempts(house: &House) {
     let numbers = |way: &str| -> Vec<String> {
         let effects = effects(house, way);
@@ -151,7 +152,7 @@ fn effects_have_rising_attempts(house: &House) {
     }
 }
 
-/// Checks that an answer without a valid result is recorded, with all attempts of the call.
+/// Checks the number of failed attempts that are on record for each of several misbehaviours.
 fn refused_answers_are_on_record(records: &[Record]) {
     let mut failures: HashMap<String, Vec<String>> = HashMap::new();
     for record in records {

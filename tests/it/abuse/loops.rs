@@ -22,11 +22,12 @@ fn bounded(contracts: Vec<Contract>) -> World {
     World::with_limits(contracts, TreeLimits { messages, model_calls, ..Default::default() })
 }
 
-/// For each listener, by name, the payloads that it answers to every delivery.
+/// The payloads with which each listener answers every delivery, by the name of the listener.
 type Habits = HashMap<&'static str, Vec<String>>;
 
-/// Runs until no delivery is open. Every listener gives its fixed answer, and an uninvolved client
-/// is served in between.
+/// Answers deliveries until no delivery is open. Every listener gives its fixed answer. From time
+/// to time, an uninvolved client submits a request and gets its result. Returns the number of
+/// deliveries.
 fn run(world: &mut World, habits: &Habits) -> usize {
     let mut turns = 0;
     loop {
@@ -70,7 +71,7 @@ fn a_message_to_oneself_for_ever_ends_with_its_budget() {
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
-/// Agents that call each other in a ring, and repeat the call after every refusal.
+/// Agents call each other in a ring, and repeat the call after every refusal.
 #[test]
 fn agents_in_a_ring_get_cycle_refusals_and_end_with_their_budget() {
     let mut campaign = Campaign::new("rings of agents");
@@ -98,7 +99,7 @@ fn agents_in_a_ring_get_cycle_refusals_and_end_with_their_budget() {
     }
 }
 
-/// Listeners that are not agents may call each other as deep as the budget permits.
+/// Listeners that are not agents may call each other as deeply as the budget permits.
 #[test]
 fn listeners_that_call_each_other_for_ever_end_with_the_budget_of_their_tree() {
     let mut campaign = Campaign::new("rings of listeners");
@@ -164,7 +165,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
     judge::assert_kept(&world.records);
 }
 
-/// Each of fifty listeners sends to all the other listeners, and every receiver does the same.
+/// Each of fifty listeners sends to all the others, and every receiver does the same.
 #[test]
 fn a_storm_of_broadcasts_ends_with_the_budget_and_every_caller_gets_a_result() {
     let mut campaign = Campaign::new("storm of broadcasts");

@@ -51,8 +51,8 @@ async fn many_producers_on_one_thread_get_busy_and_delay_no_other_client() {
     assert!(refused > 0, "somebody is told to wait");
 }
 
-/// Sixty-four producers delay no other client even if the backlog is so large that none of their
-/// submissions is refused as `busy`.
+/// Sixty-four producers delay no other client, even if the limit of the backlog is so high that no
+/// submission is refused as `busy`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_accepted_producers_on_one_thread_delay_no_other_client() {
     flood(1_000_000).await;

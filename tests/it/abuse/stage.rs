@@ -20,7 +20,7 @@ pub fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
 
-/// A listener and its answer to a delivery.
+/// Returns a listener of the test that answers every delivery with the result of `answer`.
 pub fn native(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<String> + Send + Sync + 'static,
@@ -30,7 +30,8 @@ pub fn native(
     })
 }
 
-/// Returns a listener as [`native`] does, for answers that are not text.
+/// Returns a listener of the test as [`native`] does. The answers are bytes, which need not be
+/// text.
 pub fn native_bytes(
     who: &str,
     answer: impl Fn(&Delivery) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -84,7 +85,7 @@ impl Stage {
         (thread, results.next().await.unwrap().unwrap())
     }
 
-    /// Measures the latency of an uninvolved client, for a number of requests.
+    /// Measures the latency of `count` requests of a client, one after the other.
     pub async fn waits(&self, who: &str, text: &str, count: usize) -> Waits {
         let mut waits = Vec::with_capacity(count);
         for _ in 0..count {
@@ -105,7 +106,7 @@ impl Stage {
     }
 }
 
-/// The latencies, sorted.
+/// The latencies of a client's requests, in rising order.
 pub struct Waits(Vec<Duration>);
 
 impl Waits {

@@ -1,5 +1,5 @@
-//! A hundred answers that stream in at once. The organism's memory grows only with the texts that
-//! agents keep, which are bounded, and not with the number of bytes that are sent.
+//! A hundred answers that stream in at once. The organism's memory grows with the texts that agents
+//! keep, whose size is bounded, and not with the number of streamed bytes.
 
 mod server;
 
@@ -13,8 +13,8 @@ use server::{Server, noise, text};
 
 const STREAMS: usize = 100;
 const FEW: usize = 8;
-/// Memory that the organism may keep for each byte of a text: for the text itself and for the
-/// extractor's copy, with room for the growth of both buffers.
+/// Bytes of memory that the organism may keep for each byte of a text. The organism keeps the text
+/// itself and a copy in the extractor, and both buffers may have spare capacity.
 const ROOM: usize = 6;
 
 const CONFIG: &str = r#"

@@ -55,8 +55,8 @@ fn options() -> AgentOptions {
     AgentOptions::new(researcher, contracts, schemas)
 }
 
-/// Plays a turn. Returns the payload names and the findings of the turn, as the gate would report
-/// them.
+/// Plays a turn of the demo. Returns the payload names and the findings of the turn, as the gate
+/// would report them.
 fn played(labels: &str, turn: u32) -> String {
     let options = options();
     let schemas = options.schemas.clone();

@@ -17,7 +17,7 @@ use super::setup::{delivery, options, question_thread, schemas};
 use super::stage::{Stage, researcher};
 use super::story::listener;
 
-/// Plays a turn. Returns the feedback that the model gets, and the record.
+/// Plays a turn. Returns the feedback that the model gets, and a transcript of the record.
 fn told(transport: ActionTransport, turn: Reply) -> (String, String) {
     let (mut stage, model) =
         Stage::new(transport, vec![Says::Exactly(turn), Says::Ends("it is done")]);

@@ -172,7 +172,8 @@ fn answered_as(
     (Element::read(&texts[0]).unwrap().text(), requests)
 }
 
-/// A turn that writes an `answer` with these children, in the form of a transport.
+/// Returns a turn that writes an `answer` with these children, in the form that the transport `way`
+/// requires.
 fn typed(way: ActionTransport, children: &[(&str, &str)]) -> Reply {
     let inner: String =
         children.iter().map(|(name, text)| format!("<{name}>{text}</{name}>")).collect();

@@ -150,7 +150,8 @@ fn results_that_fit_remain() {
     }
 }
 
-/// T8: a failure that is left out of the prompt remains a failure, also as a native result.
+/// T8: a failure that is left out of the prompt is still shown as a failure, also as a native
+/// result.
 #[test]
 fn an_omitted_failure_still_counts_as_a_failure() {
     for transport in ALL {
@@ -196,7 +197,8 @@ fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
     }
 }
 
-/// F14: where a model has a context window but no limit for answers, the request limits the answer.
+/// F14: if a model has a context window but no limit for answers, the request sets a limit for the
+/// answer.
 #[test]
 fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
     for (window, bounded, expected) in
@@ -229,7 +231,7 @@ fn a_forced_last_turn_has_a_notice_even_if_notices_are_off() {
     assert!(said(&heard[1]).contains("Your context window is full"), "{}", said(&heard[1]));
 }
 
-/// A model whose first streams break off. Afterwards it answers, or fails.
+/// A model whose first streams break off. After these streams, the model answers or fails.
 #[derive(Debug)]
 struct Faltering {
     breaks: u32,

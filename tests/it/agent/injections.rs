@@ -20,13 +20,14 @@ const INJECTIONS: &str = include_str!("../../data/attacks/results.jsonl");
 #[derive(Deserialize)]
 struct Injection {
     name: String,
-    /// Text of the listener. `NONCE` in it stands for the nonce of the turn, if there is one.
+    /// Text that the listener returns. If the turn has a nonce, the nonce replaces `NONCE` in this
+    /// text.
     #[serde(default)]
     text: String,
-    /// Raw content of the listener's payload, if the content is not the escaped text.
+    /// Raw content of the listener's payload; `None` if the content is `text`, escaped.
     #[serde(default)]
     raw: Option<String>,
-    /// Whether every payload with the text is refused.
+    /// Whether the gate refuses every payload with this text.
     #[serde(default)]
     refused: bool,
 }
@@ -45,7 +46,8 @@ impl Injection {
         format!("<{name} xmlns=\"{TOOLS}\">{}</{name}>", inner.replace("NONCE", nonce))
     }
 
-    /// The text in the form in which a failure shows it: with `Error:` once at the beginning.
+    /// Returns the text as the prompt shows it for a failure: with `Error:` exactly once at the
+    /// beginning.
     fn failure(&self, nonce: &str) -> String {
         let text = self.text.replace("NONCE", nonce);
         let mut said = text.trim();
@@ -56,8 +58,8 @@ impl Injection {
     }
 }
 
-/// A turn with three actions: one is answered by a reply, one by a failure, and one by a reply from
-/// each of two peers.
+/// A turn with three actions. One action gets a reply, one gets a failure, and one gets a reply
+/// from each of two peers.
 fn asks() -> Says {
     Says::Acts(vec![
         ("extract", json!({"file_path": "reply"})),
@@ -67,7 +69,7 @@ fn asks() -> Says {
 }
 
 /// Plays a turn whose results are the injection. Returns the model requests before and after the
-/// results.
+/// results, and the nonce of the turn.
 fn told(transport: ActionTransport, injection: &Injection) -> (ModelRequest, ModelRequest, String) {
     let model = Scripted::new(transport, vec![asks(), Says::Ends("done")]);
     let heard = Arc::clone(&model);
@@ -141,7 +143,8 @@ fn unescaped(text: &str) -> String {
     text.replace("&amp;", "&")
 }
 
-/// Canonical content of a payload: equal for all spellings of the same characters.
+/// Returns the canonical content of a payload. It is the same for all spellings of the same
+/// characters.
 fn canonical(payload: &str) -> String {
     format!("{:?}", Element::read(payload).unwrap())
 }

@@ -1,4 +1,4 @@
-//! The playback provider.
+//! Tests of the playback provider.
 
 use organism::ids::{ListenerName, ThreadId};
 use organism::model::playback::LoadError;

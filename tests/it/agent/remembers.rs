@@ -21,7 +21,7 @@ fn core(to: &'static str, xml: &'static str) -> StoryMessage<'static> {
     story_message("core", to, MessageKind::System, xml)
 }
 
-/// A role and its text.
+/// A message of the prompt: its role and its text.
 type Turn = (ChatRole, String);
 
 fn shown(story: &Story, call: MessageId, memory: MemoryScope) -> Vec<Turn> {

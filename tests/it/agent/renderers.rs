@@ -95,8 +95,8 @@ fn group(story: &mut Story, call: MessageId) {
     story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
 }
 
-/// Adds a `clear-context` that excludes the task from the window, and then the late result of a
-/// call from before.
+/// Adds a late result after a `clear-context`: the agent makes a call, clears its context so that
+/// the task is outside the window, and then gets the result of the call.
 fn cleared(story: &mut Story, call: MessageId) {
     let query = format!("<query xmlns=\"{TOOLS}\">late</query>");
     let asks = [story_message("researcher", "code", MessageKind::Call, &query)];
@@ -151,7 +151,7 @@ fn head_of(request: &ModelRequest) -> String {
     format!("{system}\n{tools}--- {tool_choice:?} {one_call} {max_tokens:?}\n")
 }
 
-/// The first request of an agent with these options.
+/// Returns the first request to the model of an agent with these options.
 fn beginning(options: &AgentOptions) -> String {
     let (story, call) = question_thread();
     let agent = ModelAgent::new(options.clone(), says(1, "", "normal"), Arc::new(story.clone()));
@@ -159,9 +159,9 @@ fn beginning(options: &AgentOptions) -> String {
     head_of(&request) + &messages_of(&request)
 }
 
-/// The beginnings of prompts that contain the texts about the end of a task, which the fifth
-/// version introduced. One prompt is for an agent that answers with text, and one is for an agent
-/// with a final of several texts.
+/// Returns the beginnings of prompts with the texts about the end of a task. The fifth version
+/// introduced these texts. One prompt is for an agent that answers with text, and one is for an
+/// agent with a structured final.
 fn ends_of_tasks(version: RendererVersion) -> String {
     let mut out = String::new();
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
@@ -202,7 +202,7 @@ fn each_version_since_the_fifth_writes_pinned_texts_on_the_ends_of_tasks() {
     }
 }
 
-/// All texts of a version, over all transports.
+/// Returns all texts that a version of the renderer writes, for all transports.
 fn written(version: RendererVersion) -> String {
     let mut out = String::new();
     for transport in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {

@@ -152,7 +152,7 @@ impl Scripted {
     }
 }
 
-/// The nonce in the request, if there is one.
+/// Returns the nonce in the last text of a request; `None` if this text contains no nonce.
 pub fn nonce(request: &ModelRequest) -> Option<String> {
     let last = request.messages.last()?.texts().last()?;
     let (before, _) = last.split_once("-FINAL format")?;

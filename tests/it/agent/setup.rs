@@ -138,7 +138,7 @@ pub fn take(agent: &ModelAgent, delivery: &Delivery) -> Result<Outcome, AttemptF
     runtime.block_on(agent.turn(delivery, &Alone))
 }
 
-/// The outcome of a call's first turn if the model writes `raw`.
+/// Returns the outcome of a call's first turn, in which the model writes `raw`.
 pub fn turn(raw: &str) -> Outcome {
     let (story, call) = question_thread();
     let agent = ModelAgent::new(options(), says(1, raw, "normal"), Arc::new(story.clone()));

@@ -29,7 +29,7 @@ use super::scripted::{Says, Scripted};
 use super::setup::{RESEARCH_NAMESPACE, TOOLS, options, schemas};
 use super::story::listener;
 
-/// The records: the pump appends to them, and the agent reads them.
+/// The records of the journal. The pump appends records, and the agent reads them.
 #[derive(Clone, Default)]
 struct Records(Arc<Mutex<Vec<Record>>>);
 
@@ -49,7 +49,7 @@ impl ThreadHistory for Records {
     }
 }
 
-/// The answer of a peer to a message.
+/// Function that returns the payloads with which a peer answers a message.
 type Answers = Box<dyn Fn(&ListenerName, &Message) -> Vec<Vec<u8>>>;
 
 pub struct Stage {
@@ -128,8 +128,8 @@ impl Stage {
         Self::of(contracts, schemas(), options, model)
     }
 
-    /// Creates a stage with a workflow, which sends the researcher `document` as a goal. The
-    /// workflow replies `found` with the text of the answer.
+    /// Creates a stage with a workflow that sends `document` to the researcher as a goal. The reply
+    /// of the workflow is a `found` payload with the text of the researcher's answer.
     pub fn with_goal(document: &str, options: AgentOptions, model: SharedModel) -> Self {
         Self::with_goal_for(document, None, options, model)
     }
@@ -145,7 +145,8 @@ impl Stage {
         Self::with_goal_of(document, answer, None, options, model)
     }
 
-    /// Creates a stage with a goal for the researcher, who may delegate it to roles.
+    /// Creates a stage with a goal for the researcher. The researcher may delegate tasks of this
+    /// goal to agents in roles.
     pub fn with_roles(document: &str, options: AgentOptions, model: SharedModel) -> Self {
         let roles = GoalRoles {
             payload: delegate_name(&listener("flow"), "report"),

@@ -103,7 +103,7 @@ impl Story {
         ids
     }
 
-    /// The note of a turn that `agent` takes at this point.
+    /// Returns the note of a turn that `agent` takes after the records so far.
     pub fn turn_note(&self, agent: &str, call: MessageId, raw: &str) -> String {
         let (raw, position) = (raw.replace('&', "&amp;").replace('<', "&lt;"), self.position());
         format!(

@@ -1,5 +1,5 @@
-//! A final with more than one text ends the call on every transport: as XML, as a native call, and
-//! in the slot of `xml-final` as one element.
+//! Finals with more than one text. Such a final ends the call on every transport: as XML, as a
+//! native call, and in the slot of `xml-final` as one element.
 
 use organism::agent::{ActionTransport, FinalFormat};
 use organism::ids::PayloadName;

@@ -11,8 +11,8 @@ use super::stage::{Stage, researcher};
 
 const END: &str = "<attempt_completion><result>done</result></attempt_completion>";
 
-/// Plays this turn and, if this turn does not end the call, a second turn that ends it. Returns the
-/// number of turns, and the last message of the last prompt.
+/// Plays the turn `first`. If this turn does not end the call, plays a second turn that ends the
+/// call. Returns the number of turns, and the last message of the last prompt.
 fn played(first: &str) -> (usize, String) {
     let way = ActionTransport::Xml;
     let turns = vec![Says::Exactly(reply(first)), Says::Exactly(reply(END))];

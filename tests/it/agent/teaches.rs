@@ -1,4 +1,4 @@
-//! The system prompt, and tests that its statements are true.
+//! Tests of the system prompt and of its statements, which must be true.
 
 use std::sync::Arc;
 

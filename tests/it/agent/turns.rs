@@ -1,4 +1,4 @@
-//! The outcome of a model turn.
+//! Tests of the outcomes of model turns.
 
 use std::sync::Arc;
 

@@ -18,8 +18,8 @@ fn ask(story: &mut Story) -> MessageId {
     story.say(story_message("desk", "researcher", MessageKind::Call, QUESTION))
 }
 
-/// Compares with `expect` the messages that the next prompt of `call` leaves out, one line for
-/// each.
+/// Compares with `expect` the list of messages that the next prompt of `call` leaves out, one line
+/// for each message.
 fn check(story: &Story, call: MessageId, memory: MemoryScope, stubs: &[MessageId], expect: Expect) {
     let agent = listener("researcher");
     let thread = thread(ROOT);

@@ -9,8 +9,8 @@ use super::{ROOT, researched};
 use crate::journal::Place;
 use crate::journal::script::{Script, name, thread};
 
-/// A journal with a fork at the end of the researched thread. `change` may falsify the source and
-/// the threads in the record of the fork.
+/// Creates a journal with a fork at the end of the researched thread. `change` may falsify two
+/// parts of the fork's record: the source and the inherited threads.
 fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Place {
     let place = researched();
     let reader = place.reader();
@@ -44,7 +44,7 @@ fn forked(change: impl FnOnce(&mut ForkSource, &mut Vec<InheritedThread>)) -> Pl
     place
 }
 
-/// The reason for which `verify` reports the journal as broken; `None` if the journal is not
+/// Returns the reason why `verify` reports the journal as broken; `None` if the journal is not
 /// broken.
 fn broken(place: &Place) -> Option<String> {
     let options = VerifyOptions { state: Some(place.state()), ..VerifyOptions::default() };

@@ -32,7 +32,7 @@ fn page() -> String {
     std::fs::read_to_string(repository().join("docs/LISTENERS.md")).unwrap()
 }
 
-/// The indented lines of a text, without their indent.
+/// Returns the first block of indented lines in a text, without the indent.
 fn indented(text: &str) -> String {
     let lines = text.lines().skip_while(|line| !line.starts_with("    "));
     let block = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
@@ -160,8 +160,8 @@ async fn example_runs(language: &str) {
     }
 }
 
-/// Whether an interpreter is installed. Notes a missing interpreter as skipped, and panics if it is
-/// required.
+/// Whether an interpreter is installed. If not, adds the language to the list of skipped examples,
+/// or panics if the interpreter is required.
 pub fn is_there_to_run(language: &str, interpreter: &str) -> bool {
     if is_installed(interpreter) {
         return true;

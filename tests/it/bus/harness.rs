@@ -109,8 +109,9 @@ impl HostHarness {
         assert!(self.sink.on_ended.set(Box::new(callback)).is_ok(), "it has a callback");
     }
 
-    /// From now on, each [`Sink::ended`] makes the harness call `begin` and then hand over the next
-    /// of these deliveries. A pump on another thread may deliver at the same moment.
+    /// From now on, each [`Sink::ended`] calls `begin` and hands over the next of these deliveries.
+    /// In the same way, a pump on another thread may deliver at the moment at which an attempt
+    /// ends.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,
         texts: [&str; N],
@@ -160,12 +161,13 @@ impl HostHarness {
         0
     }
 
-    /// Delivers the same call for which [`HostHarness::ask_for_preview`] requests a preview.
+    /// Delivers the call with the number 0, for which [`HostHarness::ask_for_preview`] requests a
+    /// preview.
     pub fn tell_in_call_of_preview(&mut self, text: &str) -> u32 {
         self.deliver_again(0, vec![message(1, MessageKind::Call, text)], 1)
     }
 
-    /// Delivers a call that was approved together with this preview.
+    /// Delivers a call whose approval names the preview with the digest `preview`.
     pub fn tell_approved(&mut self, text: &str, preview: Digest) -> u32 {
         self.sent += 1;
         let messages = vec![message(1, MessageKind::Call, text)];

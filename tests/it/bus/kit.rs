@@ -80,7 +80,7 @@ impl Served {
         }
     }
 
-    /// Reads an answer to the harness's delivery. Returns the payloads.
+    /// Reads the listener's answer to the delivery of this harness. Returns the payloads.
     fn hear(&mut self) -> String {
         let frame = self.frame();
         let opening = answer_to(CALL, "2.1").replace('>', " remembers=\"true\">");

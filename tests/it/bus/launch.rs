@@ -1,6 +1,6 @@
-//! Tests that kill a program with a pump. The processes that the program has started must end. The
-//! listeners of the Rust kit that have this program as their pump must end as well. The killed
-//! program is this test program, started again for a single test.
+//! Tests that kill a program with a pump. All processes that the program has started must end, and
+//! so must the listeners of the Rust kit whose pump is in this program. The killed program is this
+//! test program, started again for a single test.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -41,7 +41,7 @@ fn is_running(pid: u32) -> bool {
     !status.is_empty() && !status.contains("State:\tZ") && !status.contains("State:\tX")
 }
 
-/// Hosts one listener forever, in a program other than `organism`.
+/// Hosts one listener until the process is killed, in a program other than `organism`.
 fn host_for_ever(launcher: Option<PathBuf>) -> ! {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Runtime::new().unwrap();

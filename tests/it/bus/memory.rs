@@ -1,4 +1,4 @@
-//! Listeners that remember the messages of a call receive only the new ones.
+//! Tests that a listener receives only the new messages of a call if it remembers the earlier ones.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -251,8 +251,8 @@ impl Kit for KitProcess {
     }
 }
 
-/// The frame of a delivery of `call`. The frame contains the messages of the call from the one
-/// after position `after` to the one at position `count`.
+/// Returns the frame of a delivery of `call`. The frame contains the messages of the call after
+/// position `after`, up to position `count`.
 fn frame(call: u32, after: Option<u64>, count: u64) -> String {
     let base = after.map(|after| format!(" after=\"{after}\"")).unwrap_or_default();
     let begin = after.map_or(1, |after| after + 1);

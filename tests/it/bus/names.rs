@@ -1,5 +1,5 @@
-//! Answers that name their attempt. The host records an answer as stray if the answer names another
-//! attempt than the one in progress.
+//! Answers that name the attempt to which they belong. If an answer names another attempt than the
+//! one in progress, the host records the answer as stray.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -192,7 +192,8 @@ impl Kit {
         self.0.wait().unwrap()
     }
 
-    /// Returns the host together with the kit's process, which lives as long as the host.
+    /// Returns the host together with the process of this kit. The process ends when the host is
+    /// dropped.
     pub fn with(self, host: NatsHost) -> impl Host {
         Kept { host, _kit: self }
     }

@@ -51,7 +51,7 @@ impl ThreadSource for PositionText {
     }
 }
 
-/// A thread source with a long thread whose first read fails. Counts the reads.
+/// A thread source with a long thread. The first read fails, and all reads are counted.
 #[derive(Default)]
 struct Counted(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! Properties of every host, tested with an obedient listener.
+//! Properties that every kind of host must have, tested with an obedient listener.
 
 use organism::envelope::{AttemptFailure, MessageKind};
 

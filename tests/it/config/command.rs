@@ -696,7 +696,7 @@ fn the_effective_config_states_the_catalogue() {
     assert_eq!(summary["config"]["catalogue"], serde_json::json!(["."]), "{output:?}");
 }
 
-/// A table that is written to a pipe is not shortened, because a pipe has no width.
+/// A table in a pipe is not shortened, because a pipe has no width.
 #[test]
 fn a_table_in_a_pipe_is_whole() {
     let directory = tempfile::tempdir().unwrap();

@@ -75,8 +75,8 @@ fn payloads_in_the_short_form_need_no_schema_file() {
     assert!(!review("<risk>low</risk><line>seven</line>"));
 }
 
-/// A change of the generated schema changes the config's digest. The schema is part of the recorded
-/// config, so the journal alone is enough to render the prompts again.
+/// A change of the generated schema changes the digest of the config. The recorded config contains
+/// this schema, so the journal alone is enough to render the prompts again.
 #[test]
 fn the_generated_schema_is_recorded_with_the_config() {
     let load_with = |from: &str, to: &str| {
@@ -129,8 +129,8 @@ fn every_key_can_be_set() {
     assert_eq!(config.state, state.join(config.project.directory_name()));
 }
 
-/// Listeners do not see the keys of a collector, wherever they are set, even if the config exports
-/// nothing.
+/// Listeners cannot see the keys of a telemetry collector, wherever the keys are set, even if the
+/// config exports no telemetry.
 #[test]
 fn collector_keys_are_hidden_from_listeners_even_without_export() {
     let full = include_str!("../../data/config/good-full.toml");
@@ -220,7 +220,7 @@ fn a_journal_on_three_servers_needs_no_named_durability() {
 }
 
 /// Loads a config without a section for telemetry, in an environment with these variables. Returns
-/// the telemetry settings that result, and the notes.
+/// the resulting telemetry settings, and the notes about them.
 fn told(variables: &[(&str, &str)]) -> (Option<TelemetryConfig>, String) {
     let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
     let plain = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();

@@ -69,8 +69,8 @@ fn every_problem_says_what_to_do() {
     }
 }
 
-/// Each text that is no config is reported with a code of its own. Such a text cannot contain a
-/// comment with the expectation.
+/// A text that is no config gives exactly one problem. The texts stand in this test, because such a
+/// text cannot contain a comment with the expectation.
 #[test]
 fn texts_that_are_no_config_give_different_errors() {
     let good = std::fs::read_to_string(data().join("good.toml")).unwrap();

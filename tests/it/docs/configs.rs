@@ -17,7 +17,7 @@ use super::blocks::{Block, BlockKind, block, read};
 
 const WORKFLOWS: &str = "docs/WORKFLOWS.md";
 
-/// End of a value that a page shortens: the ellipsis stands for the remaining hexadecimal digits.
+/// End of a hexadecimal key that a page shortens. The ellipsis stands for the remaining digits.
 const CUT: &str = "…\"";
 
 fn repository() -> &'static Path {
@@ -65,7 +65,7 @@ fn merge(into: &mut Table, from: Table) {
     }
 }
 
-/// Completes each key that the page shortens to its first digits.
+/// Completes each key of which the page shows only the first digits.
 fn completed(text: &str) -> String {
     let mut parts = text.split(CUT);
     let mut whole = parts.next().unwrap_or_default().to_owned();

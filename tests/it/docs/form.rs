@@ -1,5 +1,6 @@
-//! Compares outputs exactly, except for values that differ in each run. Of such a value, only the
-//! form is compared. An id that the page repeats must be repeated in the output as well.
+//! Compares outputs exactly, except for values that differ in each run, such as ids and times. For
+//! such a value, only the form is compared. An id that the page repeats must also be repeated in
+//! the output.
 
 use std::collections::HashMap;
 
@@ -23,9 +24,9 @@ enum Value {
 /// How outputs are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Whether the order of the lines is ignored, because they are written concurrently.
+    /// Whether the order of the lines is ignored, because concurrent tasks write the lines.
     pub any_order: bool,
-    /// Whether line breaks are ignored, because they depend on the lengths of paths.
+    /// Whether line breaks are ignored, because the lengths of paths decide where lines break.
     pub wrapped: bool,
 }
 
@@ -125,8 +126,8 @@ fn duration(text: &str) -> Option<usize> {
     is_word_end.then_some(end)
 }
 
-/// Returns the length of a number of tokens or records, or of a sum of two such numbers, without
-/// the words after it.
+/// Returns the length of a number of tokens or records, or of a sum of two such numbers. The words
+/// after the number do not count.
 fn count(text: &str) -> Option<usize> {
     let (first, _) = number(text)?;
     let both = text[first..].strip_prefix(" + ").and_then(|rest| {

@@ -44,7 +44,7 @@ pub struct Console {
 
 #[derive(Debug, Default)]
 pub struct ShownCommand {
-    /// The command; empty where a fence holds the rest of an output.
+    /// The command; empty if the fence contains the rest of the output of an earlier command.
     pub command: String,
     pub output: String,
     /// Number of the first line of the output on the page, counted from 1.
@@ -95,7 +95,7 @@ pub fn console(words: &[&str], lines: &[&str], first: usize) -> Result<Console, 
     Ok(console)
 }
 
-/// Those lines of a diff that do not start with `dropped`, without the sign at their start.
+/// Returns the lines of a diff that do not start with `dropped`, without their first character.
 fn side(lines: &[&str], dropped: char) -> String {
     let kept = lines.iter().filter(|line| !line.starts_with(dropped));
     kept.map(|line| line.get(1..).unwrap_or_default().to_owned() + "\n").collect()
@@ -122,7 +122,8 @@ fn kind(info: &str, lines: &[&str], first: usize) -> Result<StepKind, String> {
     }
 }
 
-/// The steps of a page. Code that is no step is an error, since no test would run it.
+/// Returns the steps of a page. A code fence that is no step is an error, because no test would run
+/// it.
 pub fn steps(page: &str) -> Result<Vec<Step>, String> {
     let lines: Vec<_> = page.lines().collect();
     let mut steps = Vec::new();

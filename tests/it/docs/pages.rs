@@ -14,7 +14,7 @@ use super::configs::Project;
 use super::page::{Step, StepKind, console};
 use super::session::Session;
 
-/// The pages, each with the number of its blocks that cannot be run.
+/// The pages, each with the number of its blocks that no test can run.
 const PAGES: [(&str, usize); 10] = [
     ("README.md", 1),
     ("docs/CONFIG.md", 0),
@@ -49,8 +49,8 @@ fn tests() -> Vec<String> {
     names
 }
 
-/// Splits a listed command into its words. Its description, the brackets of optional words, and any
-/// pipe or redirection are dropped.
+/// Splits a command in a list of commands into its words. Drops the description of the command, the
+/// brackets of optional words, and any pipe or redirection.
 fn words(line: &str) -> Vec<String> {
     let line = line.trim_end();
     let command = line.split_once("  ").map_or(line, |(command, _)| command);
@@ -63,7 +63,7 @@ fn words(line: &str) -> Vec<String> {
     words.collect()
 }
 
-/// Parses a command as the program does. An added `--help` replaces missing arguments.
+/// Parses a command as the program does. Appends `--help`, so that missing arguments are no error.
 fn parse(line: &str) -> Result<(), String> {
     let words = words(line).into_iter().chain(["--help".to_owned()]);
     match CommandLine::try_parse_from(words) {

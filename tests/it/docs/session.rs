@@ -89,7 +89,7 @@ pub struct Session {
     variables: Vec<(String, String)>,
     ids: KnownIds,
     running: Option<RunningCommand>,
-    /// Number of lines of the running command's output that the page has shown.
+    /// Number of output lines of the running command that the page has already shown.
     shown: usize,
     outputs: usize,
     is_writing: bool,
@@ -151,8 +151,8 @@ impl Session {
         RunningCommand { child: child.unwrap(), output, command: command.to_owned() }
     }
 
-    /// Compares an output with the page, or keeps a differing output in order to write it into the
-    /// page.
+    /// Compares an output with the page. In the mode that writes new outputs, an output that
+    /// differs is kept and written into the page later.
     fn compare(
         &mut self,
         shown: &ShownCommand,
@@ -286,7 +286,7 @@ impl Session {
         Ok(session.commands)
     }
 
-    /// Checks that the page has ended everything that it started.
+    /// Checks that no command is still running at the end of the page.
     pub fn finish(&self) -> Result<(), String> {
         match &self.running {
             Some(running) => Err(format!("`{}` is still running", running.command)),
@@ -294,7 +294,7 @@ impl Session {
         }
     }
 
-    /// Writes the noted outputs into the page.
+    /// Writes the kept new outputs into the page.
     pub fn write(&mut self, path: &Path) {
         if self.replacements.is_empty() {
             return;

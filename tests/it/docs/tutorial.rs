@@ -9,7 +9,8 @@ use crate::organism::provider::{Provider, ScriptedResponse};
 /// Title of the chapter in which a scripted server replaces the provider.
 const LIVE: &str = "A real model";
 
-/// Environment variable that leads the requests of the chapter `LIVE` to the scripted server.
+/// Environment variable that sends the model requests of the chapter [`LIVE`] to the scripted
+/// server.
 const ADDRESS: &str = "ORGANISM_MODELS__VOICE__BASE_URL";
 
 /// Answers of the scripted model, turn after turn.

@@ -9,7 +9,7 @@ const BYTEWISE_MAX: usize = 20_000;
 /// Texts up to this size are also cut in two at every position.
 const SPLIT_MAX: usize = 400;
 
-/// A small generator of pseudo-random numbers, which is the same on every platform.
+/// A small generator of pseudo-random numbers. The numbers are the same on every platform.
 pub struct Numbers(u64);
 
 impl Numbers {

@@ -1,8 +1,8 @@
 //! Mutations of the corpus. In every mutated turn, no value merges two elements, and no action is
 //! taken from a draft, code, a quotation or an unknown element.
 //!
-//! `EXTRACT_MUTANTS` sets the number of mutants, and `EXTRACT_SEED` the seed that determines all of
-//! them.
+//! `EXTRACT_MUTANTS` sets the number of mutants. `EXTRACT_SEED` sets the seed, which determines all
+//! mutants.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ struct Original {
     actions: Vec<String>,
 }
 
-/// A mutated turn, and the range of its text that must yield no action.
+/// A mutated turn. `inert` is the range of its text from which no action may be taken.
 struct Mutant {
     text: String,
     inert: Option<std::ops::Range<usize>>,
@@ -221,7 +221,7 @@ fn names_reasoning(text: &str) -> bool {
     ["think", "thought", "reasoning"].iter().any(|name| text.contains(name))
 }
 
-/// The values of an action, each with the names of its enclosing elements.
+/// Adds the values of an action to `found`, each with the names of the elements around it.
 fn values<'e>(
     element: &'e Element,
     around: &mut Vec<&'e str>,
@@ -261,7 +261,7 @@ fn is_merged(around: &[&str], value: &str) -> bool {
     false
 }
 
-/// The defect of the extraction of a mutant, if any.
+/// Returns the defect in the extraction of a mutant; `None` if the extraction is correct.
 fn fault(mutant: &Mutant, extraction: &Extraction) -> Option<String> {
     for action in extraction.actions() {
         let inside = mutant.inert.as_ref().is_some_and(|inert| action.source.start < inert.end);

@@ -607,7 +607,7 @@ fn mentions_and_orphans_are_text() {
     ]);
 }
 
-/// A grammar of one root whose content is read as strict XML.
+/// Returns a grammar with one root element, whose content is read as strict XML.
 fn unshaped() -> Arc<ActionGrammar> {
     let mut shapes = ShapeArena::default();
     let doc = shapes.add(ElementShape {

@@ -1,4 +1,4 @@
-//! A parser reads back exactly the written value.
+//! Tests that a parser reads back exactly the element that was written.
 
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ fn add(open: &mut [Element], characters: &str) {
     }
 }
 
-/// The shape that fits exactly this element.
+/// Adds the shape that permits exactly the content of this element. Returns the id of the shape.
 fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     let content = match element.content.as_slice() {
         [Node::Text(_)] => ShapeContent::Text,
@@ -141,8 +141,8 @@ fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     shapes.add(ElementShape { name: element.name.clone(), attributes: Vec::new(), content })
 }
 
-/// Whether each name has the same shape everywhere in the element, as a schema requires. Only then
-/// can parsing be the inverse of writing.
+/// Whether the children of each element have different names. A schema gives children with the same
+/// name the same shape, so otherwise parsing could not be the inverse of writing.
 fn is_readable(element: &Element) -> bool {
     let mut names: Vec<&QName> = element.children().map(|child| &child.name).collect();
     names.sort();

@@ -15,8 +15,8 @@ use crate::organism::{CommandOutput, House, Running, numbered, until, until_with
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checks that every acceptance that a client received is on record at `mark` or earlier. `mark` is
-/// the position of the last synced record.
+/// Checks that clients received no acceptance that is missing on disk: every received acceptance
+/// must be on record at `mark` or earlier. `mark` is the position of the last synced record.
 fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
     let reader = house.reader();
     let records = reader.records(Position(1), mark).unwrap();
@@ -39,8 +39,8 @@ fn acknowledged(house: &House) -> Position {
     organism::journal::acknowledged(&house.state(), journal).unwrap().0
 }
 
-/// Makes the nth sync of each thread fail, counted from now on. Returns how the organism ended. If
-/// only a sync of the checkpoints outside the journal failed, the organism continues, and a further
+/// Makes the nth sync of each thread fail, counted from now on. Returns how the organism ended. An
+/// organism survives a failed sync of the checkpoints outside the journal; in this case, a further
 /// sync is made to fail.
 fn fail_a_sync_of_the_journal(house: &House, running: &mut Running, nth: u32) -> ExitStatus {
     let inject = format!("fsync,fdatasync:error=EIO:when={nth}");

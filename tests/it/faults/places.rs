@@ -10,7 +10,7 @@ use crate::organism::House;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{end_within, house, settle, start, torture};
 
-/// Failpoints that each start passes once. A later pass belongs to a later start.
+/// Failpoints that each start of an organism passes exactly once.
 const ONCE_A_START: [&str; 3] = ["before-boot", "epoch-raised", "during-recovery"];
 const LATER_PASS: u64 = 7;
 /// Time-out of the wait for a checkpoint. A checkpoint is due every ten seconds, or sooner under a

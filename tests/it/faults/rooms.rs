@@ -49,7 +49,8 @@ impl Room {
         self.house.send_text(&numbered("ping", number), &["--key", number])
     }
 
-    /// Sends a submission, and waits until its commit has found the disk full.
+    /// Sends a submission while the disk is full, and waits until the organism reports the full
+    /// disk.
     fn send_into(&self, number: &str) -> Child {
         self.house.write(number, numbered("ping", number));
         let mut command = self.house.command(&["send", number, "--as", "desk", "--key", number]);
@@ -141,8 +142,8 @@ fn a_start_on_a_full_disk_says_so_and_the_next_one_is_fine() {
     room.house.verified();
 }
 
-/// Issue 17, 3.4: a full disk beneath the index stops only the index, which completes itself once
-/// there is space.
+/// Issue 17, 3.4: a full disk beneath the index stops only the index. The organism completes the
+/// index once there is space again.
 #[test]
 fn a_full_disk_beneath_the_index_does_not_disturb_the_organism() {
     let house = House::with(SMALL);

@@ -96,7 +96,7 @@ impl Remains {
     }
 }
 
-/// Reactions to damaged files.
+/// The reactions of `organism verify` and of a start to damaged files.
 struct Damage {
     /// Whether `organism verify` reports the journal as broken.
     is_found: bool,
@@ -105,7 +105,8 @@ struct Damage {
 }
 
 impl Remains {
-    /// Asserts that the damage is found if a record depends on the damaged bytes.
+    /// Puts damaged files in place. Asserts that the damage is found, or that every record can
+    /// still be read unchanged.
     fn damaged(&self, what: &str, database: &[u8], log: &[u8]) -> Damage {
         self.put(database, log);
         let is_found = self.is_found_broken();

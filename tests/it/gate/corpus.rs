@@ -14,8 +14,8 @@ use serde::Deserialize;
 use super::stage::{data, gate, name};
 use crate::processor::ProcessorTime;
 
-/// Text in the files to which the hostile texts refer. A verdict that contains this text reveals
-/// that a reference was followed.
+/// Text in the files to which the hostile texts refer. If a verdict contains this text, a parser
+/// has followed a reference.
 const CANARY: &str = "CANARY-7d1f";
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct Case {
     limit_ms: u64,
 }
 
-/// The generated files, and a server to which no parser may connect.
+/// The generated files, and a server to which no parser may connect while it reads these files.
 struct Corpus {
     folder: tempfile::TempDir,
     bait: TcpListener,
@@ -47,7 +47,7 @@ impl Corpus {
         Self { folder, bait }
     }
 
-    /// The cases for the gate; another test covers the schemas.
+    /// Returns the cases for the gate. Another test covers the cases for schemas.
     fn cases(&self) -> Vec<Case> {
         let manifest = std::fs::read_to_string(self.folder.path().join("MANIFEST.jsonl")).unwrap();
         let all = manifest.lines().map(|line| serde_json::from_str::<Case>(line).unwrap());
@@ -55,7 +55,7 @@ impl Corpus {
     }
 }
 
-/// The verdict as one line, or the defect of the verdict.
+/// Returns the verdict of the gate as one line, or the reason why the verdict is wrong.
 fn judge(case: &Case, text: &[u8], verdict: &Result<Checked, Refusal>) -> Result<String, String> {
     match (verdict, case.expect.as_str()) {
         (Err(refusal), "reject" | "literal") => {

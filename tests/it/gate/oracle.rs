@@ -1,4 +1,4 @@
-//! Differential test of two parsers: the scan and libxml2, on thousands of damaged texts.
+//! Compares two parsers, the scan and libxml2, on thousands of damaged texts.
 
 use organism::schema::parse_check;
 use organism::xml::findings::Finding;
@@ -58,8 +58,8 @@ const PIECES: [&str; 40] = [
     "#",
 ];
 
-/// Whether the results of the two parsers differ only in a known way, because one parser is
-/// stricter than the other. The gate refuses these texts.
+/// Whether the results of the two parsers differ only in a known way. In such a case, one parser is
+/// stricter than the other, and the gate refuses the text.
 fn known(
     scanned: &Result<ScannedElement, ScanViolation>,
     parsed: &Result<(), Vec<Finding>>,

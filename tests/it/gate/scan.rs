@@ -315,7 +315,8 @@ fn only_utf_8_is_read() {
     }
 }
 
-/// Function that writes a text with a given number of the items that a limit counts.
+/// Function that writes a text in which a limited item, such as an attribute, occurs a given number
+/// of times.
 type Maker<'a> = &'a dyn Fn(usize) -> String;
 
 /// Each limit accepts a text with exactly the maximum number of items, and refuses a text with one
@@ -359,8 +360,8 @@ fn each_limit_is_exact() {
     assert_eq!(breach(padded.as_bytes()), Some(BrokenRule::Size));
 }
 
-/// If a text breaks several rules, the gate's order of rules decides which violation is reported,
-/// not the order in the text.
+/// If a text breaks several rules, the violation of the first rule in the gate's order is reported,
+/// wherever the violations are in the text.
 #[test]
 fn the_earlier_rule_decides_wherever_the_later_one_is_broken() {
     let deep = "<a>".repeat(limits::XML_DEPTH_MAX + 1);

@@ -1,5 +1,5 @@
-//! An index that is missing, damaged, of another version or of another journal is made again. The
-//! new index gives the same answers as an undamaged index.
+//! Tests of an index that is missing, damaged, of another version or of another journal. The index
+//! is made again, and the new index gives the same answers as an undamaged index.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ fn a_command_that_is_killed_leaves_an_index_that_is_completed() {
 }
 
 /// If a command dies after it has renamed an index for deletion, the next query deletes the renamed
-/// file. The file may contain words that were redacted since.
+/// file. This file may contain words that an operator has redacted since.
 #[test]
 fn an_index_whose_removal_was_interrupted_does_not_stay() {
     let place = researched("sess-abcdefgh");
@@ -145,8 +145,8 @@ fn queries_at_the_same_time_get_the_same_answer() {
     });
 }
 
-/// Design 8.18: when an operator redacts a payload, its words leave the index, and the file that
-/// contained the words is deleted.
+/// Design 8.18: if an operator redacts a payload, the words of the payload disappear from the
+/// index, and the file that contained the words is deleted.
 #[test]
 fn redacted_payloads_leave_the_index() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");
@@ -168,7 +168,7 @@ fn redacted_payloads_leave_the_index() {
 }
 
 /// Makes the payloads of the record at `position` unreadable, and records that an operator accepted
-/// this.
+/// this redaction.
 pub fn redact(place: &Place, position: u64) {
     let db = rusqlite::Connection::open(place.data().join(DATABASE)).unwrap();
     let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = ?1";
@@ -186,8 +186,8 @@ pub fn redact(place: &Place, position: u64) {
     append_unproved(place, record);
 }
 
-/// Appends a record as `organism repair` does, which opens the journal although a normal start
-/// would refuse it.
+/// Appends a record as `organism repair` does: opens the journal although the redacted payloads
+/// would make a normal start refuse it.
 fn append_unproved(place: &Place, record: organism::thread::Record) {
     use organism::journal::{OperatorAcceptance, sqlite::SqliteJournal};
     let accept = OperatorAcceptance { redaction: true, ..OperatorAcceptance::default() };

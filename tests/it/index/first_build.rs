@@ -1,5 +1,5 @@
-//! The missing index of a long journal is made in files of its own, and is the same as an index that
-//! followed the journal.
+//! The first build of an index. The index of a long journal is made in separate files, and is the
+//! same as an index that has followed the journal.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,14 +19,15 @@ use super::{command, contents, organism, rows, text};
 use crate::journal::Place;
 use crate::journal::script::{Script, research, thread};
 
-/// More records than a first build needs.
+/// Number of researches in the journal. With so many records, the index is made by a first build.
 const TREES: usize = 600;
 
-/// Number of records at the end of [`researches`] after the last research.
+/// Number of records that [`researches`] adds after the last research.
 const LATE: usize = 3;
 
-/// Returns the records of many researches. Two late records refer to a call of the first one, which
-/// ended long ago: a note by its cause, and an outcome.
+/// Returns the records of many researches. After these, two late records refer to a call of the
+/// first research, which ended long ago: a note with this call as its cause, and an outcome of this
+/// call.
 fn researches() -> Vec<Record> {
     let mut script = Script::default();
     let mut records = Vec::new();
@@ -78,8 +79,8 @@ fn remove(place: &Place) {
     }
 }
 
-/// The causes of all messages, as the index stores them: numbers of messages, or ids of causes that
-/// are not on record.
+/// Returns the causes of all messages as the index stores them: the number of the causing message,
+/// or the id of a cause that is not on record.
 fn causes(place: &Place) -> Vec<String> {
     let db = rusqlite::Connection::open(file(place, "")).unwrap();
     let mut query = db.prepare("SELECT quote(cause) FROM message_row ORDER BY n").unwrap();
@@ -87,7 +88,7 @@ fn causes(place: &Place) -> Vec<String> {
     rows.map(Result::unwrap).collect()
 }
 
-/// Answers to searches, which read the table of words.
+/// Returns the answers to several searches. Searches read the table of words.
 fn found(place: &Place) -> BTreeMap<&'static str, String> {
     let search = |words| text(&organism(place, &["search", "--count", words]).stdout);
     ["login", "\"login checked\"", "verif*", "again", "missing"]
@@ -103,8 +104,8 @@ fn assert_no_build(place: &Place) {
     }
 }
 
-/// Issue 17, 3.1: an index that is made at once has the same rows and words as one that followed the
-/// journal in small steps. This includes references to messages that ended long ago.
+/// Issue 17, 3.1: an index that is made at once has the same rows and words as an index that
+/// followed the journal in small steps. This includes references to messages that ended long ago.
 #[test]
 fn a_first_build_makes_the_index_that_following_makes() {
     let place = Place::new();
@@ -129,8 +130,8 @@ fn a_first_build_makes_the_index_that_following_makes() {
     assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 2).to_string()]);
 }
 
-/// Issue 17, 3.1: a build that is killed at any point is completed by the next query, and its files
-/// do not stay.
+/// Issue 17, 3.1: if a build is killed at any point, the next query completes the build, and
+/// deletes the files of the build.
 #[test]
 fn a_killed_build_goes_on() {
     let place = researched();
@@ -148,8 +149,8 @@ fn a_killed_build_goes_on() {
     }
 }
 
-/// A build that goes on has none of the earlier messages in memory. It still finds the cause of a
-/// later message, and the call of a late outcome.
+/// A resumed build has none of the earlier messages in memory. It still finds the cause of a later
+/// message, and the call of a late outcome.
 #[test]
 fn a_resumed_build_finds_messages_of_before() {
     let place = Place::new();
@@ -170,8 +171,8 @@ fn a_resumed_build_finds_messages_of_before() {
     assert_eq!(contents(&place.data()), resumed);
 }
 
-/// A build whose files do not belong together, are damaged or belong to another journal begins
-/// again.
+/// If the files of a build do not belong together, are damaged or belong to another journal, the
+/// build begins again.
 #[test]
 fn a_build_with_unusable_files_begins_again() {
     type Damage = fn(&Place);
@@ -199,8 +200,8 @@ fn a_build_with_unusable_files_begins_again() {
     }
 }
 
-/// Design 8.18: words of a payload that is redacted while a build is interrupted are not taken over
-/// from the files of the build, wherever the build was interrupted.
+/// Design 8.18: if a payload is redacted while a build is interrupted, the finished index does not
+/// contain its words, wherever the build was interrupted.
 #[test]
 fn words_that_are_redacted_during_an_interrupted_build_leave_it() {
     let unread = researched();
@@ -217,7 +218,7 @@ fn words_that_are_redacted_during_an_interrupted_build_leave_it() {
     }
 }
 
-/// An index that was deleted without its write-ahead log has no part in its successor.
+/// The write-ahead log of a deleted index has no effect on the index that is made next.
 #[test]
 fn the_log_of_a_deleted_index_does_not_reach_its_successor() {
     let place = researched();
@@ -235,7 +236,8 @@ fn the_log_of_a_deleted_index_does_not_reach_its_successor() {
     assert_eq!((contents(&place.data()), found(&place)), whole);
 }
 
-/// Issue 17, 3.4: a query that finds no index yet states how far another process is that makes it.
+/// Issue 17, 3.4: if another process is making the first index, a query states how many records
+/// this process has read.
 #[test]
 fn a_query_states_how_far_a_build_is() {
     let place = researched();
@@ -248,8 +250,8 @@ fn a_query_states_how_far_a_build_is() {
     assert!(error.contains("has read 1200 of 4202 records; try again"), "{error}");
 }
 
-/// A build that its caller stops leaves no index that a reader could take for a complete one. The
-/// next session completes the build.
+/// If the caller stops a build, no reader finds an index that could be taken for a complete one.
+/// The next session completes the build.
 #[test]
 fn a_stopped_build_is_completed_by_the_next_session() {
     let place = researched();

@@ -55,7 +55,8 @@ fn is_behind(answer: &CommandOutput) -> bool {
     answer.code == Some(75) || answer.err.contains("has not caught up")
 }
 
-/// Output of the query [`COUNT`] while the organism runs, once the index has every record.
+/// Output of the query [`COUNT`] while the organism runs. Repeats the query until its answer covers
+/// every record.
 fn queried(house: &House) -> String {
     until("the index has caught up", || {
         let answer = house.organism(&["sql", "--csv", COUNT]);
@@ -63,7 +64,7 @@ fn queried(house: &House) -> String {
     })
 }
 
-/// Asserts that the index has the same rows as an index that is made again.
+/// Asserts that the index has the same rows as an index that is made from nothing.
 fn assert_like_new(house: &House) {
     let followed = contents(&house.data());
     std::fs::remove_file(file(house)).unwrap();
@@ -88,7 +89,7 @@ fn a_running_organism_keeps_the_index_complete() {
     assert_like_new(&house);
 }
 
-/// Issue 17, 3.4: if an organism dies in a commit of the index, the next organism completes the
+/// Issue 17, 3.4: if an organism dies in a commit of the index, the next organism completes this
 /// index.
 #[test]
 fn an_organism_that_is_killed_in_a_commit_of_the_index_leaves_no_gap() {
@@ -110,8 +111,8 @@ fn an_organism_that_is_killed_in_a_commit_of_the_index_leaves_no_gap() {
     }
 }
 
-/// Design 8.15: an index that is deleted while an organism runs is made again, by the next query or
-/// with the next record.
+/// Design 8.15: if the index is deleted while an organism runs, it is made again, by the next query
+/// or with the next record.
 #[test]
 fn an_index_that_is_deleted_under_an_organism_is_made_again() {
     let house = house();
@@ -161,7 +162,7 @@ fn an_index_that_cannot_be_written_disturbs_no_organism() {
 }
 
 /// Issue 17, 3.4: while the follower is in the middle of a commit, a query waits a second and then
-/// states how far the index is. The pump does not wait at all.
+/// states up to which record the index is complete. The pump does not wait at all.
 #[test]
 fn a_query_beside_a_slow_follower_states_how_far_the_index_is() {
     let house = house();
@@ -190,7 +191,8 @@ fn a_query_beside_a_slow_follower_states_how_far_the_index_is() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Issue 17, 3.4: a query beside an organism sees every record from before the query began.
+/// Issue 17, 3.4: a query beside a running organism sees every record that was written before the
+/// query began.
 #[test]
 fn queries_beside_an_organism_see_every_earlier_record() {
     let house = house();
@@ -245,7 +247,8 @@ fn a_follower_makes_an_index_anew_that_is_deleted_or_damaged_between_commits() {
     assert_eq!(contents(&place.data()), whole);
 }
 
-/// A reader that finds damage while another process writes leaves a request to that process.
+/// If a reader finds damage while another process writes the index, the reader leaves a request for
+/// this process to make the index again.
 #[test]
 fn a_reader_asks_the_writer_to_make_a_damaged_index_again() {
     let mut records = research(&mut Script::default(), "sess-abcdefgh");

@@ -14,8 +14,8 @@ const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 /// The hour in which the first event happens.
 const START: i64 = 400_000 * HOUR;
-/// Time between two events. With this step, the events sooner or later fall on every minute of an
-/// hour.
+/// Time between two events. This step does not divide an hour, so that the events fall on different
+/// minutes in each hour.
 const STEP: i64 = 11 * MINUTE;
 
 /// A journal of 12 hours, in which turns, attempts and refusals alternate.
@@ -114,8 +114,8 @@ fn the_statistics_of_any_range_are_the_sums_of_its_events() {
     assert_eq!(whole[..2], ["a0 | 8 | 856".to_owned(), "a1 | 8 | 864".to_owned()]);
 }
 
-/// The rows of the hourly views add up to the rows of the events, and each duration is counted in
-/// one bucket.
+/// The rows of the hourly views add up to the rows of the events. Each duration is counted in
+/// exactly one bucket.
 #[test]
 fn the_views_of_the_hours_add_up() {
     let place = Place::with(&mut half_a_day());

@@ -13,8 +13,8 @@ use crate::fixtures::stored_journals;
 use crate::journal::Place;
 use crate::journal::script::Script;
 
-/// Commands that read the journal of a stopped organism. The outputs of all other commands are
-/// compared in the tests that run them: see [`crate::json_schemas`].
+/// Commands that read the journal of a stopped organism. Other tests compare the outputs of all
+/// other commands with their schemas: see [`crate::json_schemas`].
 const READS_RECORD: [&str; 11] = [
     "answer",
     "approvals",
@@ -43,7 +43,8 @@ fn organism_alone(place: &Place, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Collects the commands that take `--json`, and `export`, which has JSON lines as a format.
+/// Collects the paths of `command` and of its subcommands that take `--json`. Ignores hidden
+/// commands.
 fn commands_with_json(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
     if command.is_hide_set() {
         return;
@@ -57,7 +58,7 @@ fn commands_with_json(command: &clap::Command, path: &str, found: &mut BTreeSet<
     }
 }
 
-/// Issue 17, 4.7: each command with JSON has a schema.
+/// Issue 17, 4.7: each command with JSON output has a schema for this output.
 #[test]
 fn every_command_with_json_has_a_schema() {
     let place = Place::new();

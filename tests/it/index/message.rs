@@ -75,7 +75,7 @@ fn a_message_is_shown_as_its_record_has_it() {
     assert_eq!(record["head_hash"], place.records().last().unwrap().hash.to_string());
 }
 
-/// Issue 17, 4.3: each effect of a message names that message as its cause.
+/// Issue 17, 4.3: each effect that is listed for a message names this message as its cause.
 #[test]
 fn causes_and_effects_are_each_others_reverse() {
     let place = researched();
@@ -180,8 +180,7 @@ fn raw_bytes_are_exact_and_shown_bytes_have_nothing_invisible() {
     assert_eq!(report(&place, &id)["payload"], raw);
 }
 
-/// Issue 17, 4.3: the beginning of an id names a message if no other message has an id with this
-/// beginning.
+/// Issue 17, 4.3: the beginning of an id names a message if no other id begins in the same way.
 #[test]
 fn the_beginning_of_an_id_names_its_message_or_lists_the_candidates() {
     let mut records = research(&mut Script::default(), ROOT);
@@ -246,8 +245,8 @@ fn a_redacted_payload_is_stated() {
     assert!(error.contains("was redacted") && error.contains(digest.as_str().unwrap()), "{error}");
 }
 
-/// Every message of stored journals of each generation can be shown, and none of its causes is
-/// recorded after it.
+/// Every message in the stored journals of each generation can be shown. No cause of a message is
+/// recorded after the message.
 #[test]
 fn each_message_of_journals_of_every_generation_is_shown() {
     let mut messages = 0;

@@ -1,4 +1,4 @@
-//! `organism sql`: SQL statements that people write.
+//! `organism sql`: SQL statements that people write, on the index of a journal.
 
 use super::{command, organism, text};
 use crate::journal::Place;

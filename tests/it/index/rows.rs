@@ -93,8 +93,8 @@ fn indexed_trees(place: &Place) -> Vec<String> {
     lines
 }
 
-/// Issue 17, 3.2: the index gives the same answers as a walk over the journal, for journals of
-/// every generation, with every kind of fact that a pump records.
+/// Issue 17, 3.2: the messages and trees of the index are those of a walk over the journal. The
+/// test covers journals of every generation, with every kind of fact that a pump records.
 #[test]
 fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
     let mut messages = 0;
@@ -107,8 +107,8 @@ fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
     assert!(messages > 500, "{messages}");
 }
 
-/// Issue 17, 3.2: for refusals, calls, deliveries and the like, the index has as many rows as the
-/// records contain facts or inputs about them.
+/// Issue 17, 3.2: for each refusal, call, delivery and the like in the records, the index has one
+/// row.
 #[test]
 fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
     for (journal, place) in stored_journals() {
@@ -217,8 +217,8 @@ pub fn held_call(script: &mut Script, root: &str) -> (Vec<Record>, MessageId) {
     (records, asked)
 }
 
-/// Issue 17, 3.2: a delivery has separate times for queueing and for work. A wait for a person has
-/// the decision of the person, and an error has its kind.
+/// Issue 17, 3.2: a delivery states its times in the queue and at work separately. A wait for a
+/// person states the decision of the person, and an error states its kind.
 #[test]
 fn deliveries_waits_decisions_and_errors_have_their_times() {
     let (mut records, _) = held_call(&mut Script::default(), ROOT);
@@ -319,8 +319,8 @@ fn sums_of_trees_are_those_of_their_timelines() {
 }
 
 /// The fault of a call between threads is the failure that ended the call, although the opener gets
-/// a `thread-result` instead of this failure. Only the call whose deadline has passed is
-/// `timed-out`; the calls beneath it are cancelled.
+/// a `thread-result` instead of this failure. If a deadline passes, only the call with this
+/// deadline is `timed-out`; the calls beneath it are cancelled.
 #[test]
 fn a_fault_is_the_one_that_ended_the_call() {
     let mut script = Script::default();

@@ -74,8 +74,8 @@ fn words_prefixes_and_runs_without_spaces_are_found() {
     }
 }
 
-/// Issue 17, 4.2: each filter selects the messages and refusals with its property, with or without
-/// words to search for.
+/// Issue 17, 4.2: each filter selects the messages and refusals that have its property. A filter
+/// works with and without words to search for.
 #[test]
 fn filters_leave_what_has_the_property() {
     let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
@@ -116,8 +116,8 @@ fn filters_leave_what_has_the_property() {
     assert_eq!(count(&["sess-abcdefgh.depth"]), "2");
 }
 
-/// Issue 17, 4.2: wrong values of options are refused. A search for a substring is refused as well
-/// unless another option limits it.
+/// Issue 17, 4.2: wrong values of options are refused. A search for a substring is also refused,
+/// except with another option that limits the search.
 #[test]
 fn wrong_options_are_refused() {
     let place = journal_of(&["Who?"]);
@@ -165,8 +165,9 @@ fn the_output_states_the_total() {
     assert_eq!(last(&["nowhere"]), "");
 }
 
-/// A search within a tree finds only matches of this tree. This is so even for texts that contain
-/// the characters with which the index marks trees. The total counts only the matches of this tree.
+/// A search within a tree finds only matches in this tree, and the total counts only these matches.
+/// Other texts may contain the characters with which the index marks trees, but are still not
+/// found.
 #[test]
 fn a_search_within_a_tree_finds_nothing_of_other_trees() {
     let mut script = Script::default();

@@ -81,8 +81,8 @@ fn turns_are_summed_by_agent_and_model() {
     assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
 }
 
-/// Issue 17, 4.4 and 4.8: the groups equal the result of SQL on the rows, for journals of each
-/// version.
+/// Issue 17, 4.4 and 4.8: the groups of `organism stats` equal the result of SQL on the rows of the
+/// index, for journals of each generation.
 #[test]
 fn the_groups_equal_those_of_sql_on_the_rows() {
     let mut compared = 0;

@@ -145,8 +145,8 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     assert!(cut > 100, "{cut}");
 }
 
-/// The thread's own events as JSON, with only the totals of each subthread. Events that a page may
-/// leave out are not included: see `audit::thread_page`.
+/// Returns the thread's own events as JSON, with only the totals of each subthread. Leaves out the
+/// events that a page may leave out: see `audit::thread_page`.
 fn own_events(timeline: &ThreadTimeline) -> Vec<String> {
     let mut own = timeline.clone();
     own.items.retain(|item| !is_left_out(&item.what));
@@ -168,8 +168,8 @@ const fn is_left_out(event: &TimelineEvent) -> bool {
     )
 }
 
-/// Issue 18, 3.4: the pages of a thread, each made from its own records, add up to the whole
-/// thread.
+/// Issue 18, 3.4: all pages of a thread together contain the whole thread. Each page is made from
+/// its own records only.
 #[test]
 fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     let mut script = Script::default();

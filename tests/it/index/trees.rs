@@ -10,8 +10,8 @@ use super::{organism, text};
 use crate::journal::Place;
 use crate::journal::script::{NAMESPACE, Script, research, thread};
 
-/// A journal with trees in several states: finished, running, waiting for a person, failed after
-/// such a wait, and with a turn that has a price.
+/// A journal with trees in several states. A tree is finished, runs, waits for a person, has failed
+/// after such a wait, or has a turn with a price.
 fn several() -> Place {
     let mut script = Script::default();
     let mut records = vec![script.boot(1)];
@@ -65,7 +65,7 @@ fn filters_leave_the_trees_with_the_property() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// Issue 17, 4.1: the pages that cursors lead to contain every tree once.
+/// Issue 17, 4.1: the pages that the cursors lead to contain every tree exactly once.
 #[test]
 fn pages_by_cursor_hold_every_tree_once() {
     let place = several();
@@ -98,7 +98,8 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
     assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
 }
 
-/// The failure of the attempt that ended a call says more than the fault of the call.
+/// If the last attempt of a call failed, the tree states the failure of this attempt, which says
+/// more than the fault of the call.
 #[test]
 fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
     let mut script = Script::default();
@@ -118,7 +119,7 @@ fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
     assert_eq!(tree["fault"], "crashed: crashed: signal 9");
 }
 
-/// A failed tree states its fault, so that a list need not be opened row by row.
+/// A failed tree states its fault in the list of trees, so that a reader need not open each tree.
 #[test]
 fn a_failed_tree_states_why() {
     let place = several();
@@ -135,8 +136,8 @@ fn a_failed_tree_states_why() {
 }
 
 /// Issue 17, 4.1: a filter that most trees match is searched from the newest tree on, and finds the
-/// same trees as any other filter. A tree with records far apart is found by the time at which it was
-/// opened, too.
+/// same trees as any other filter. A tree whose records are far apart is found by every time range
+/// between its first and its last record.
 #[test]
 fn a_property_of_most_trees_leaves_the_newest_of_them() {
     const TREES: usize = 5_100;

@@ -1,4 +1,4 @@
-//! The held calls that are found with the index are the same as those in the whole journal.
+//! Tests that the index finds the same held calls as a search of the whole journal.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ fn indexed(place: &Place) -> Vec<HeldCall> {
     with_index(&place.data(), &mut |index| audit::held_in(index)).unwrap()
 }
 
-/// Trees with held calls. Every second tree has a call that still waits; the other waits have ended
-/// in three ways.
+/// Returns the records of trees with held calls. In every second tree, the call still waits. In the
+/// other trees, the wait has ended in one of three ways.
 pub fn waiting(script: &mut Script, trees: usize) -> Vec<Record> {
     let mut records = Vec::new();
     for number in 0..trees {
@@ -72,7 +72,8 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
     assert!(found > 0);
 }
 
-/// Shares that threads read at once are the items in their order, and each is read once.
+/// Items that are read in shares keep their order, and each item is read once. This holds for one
+/// reader, and for threads that read shares at the same time.
 #[test]
 fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
     let place = Place::with(&mut waiting(&mut Script::default(), 300));
@@ -97,8 +98,8 @@ fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
 }
 
 /// `organism approvals` lists every held call without a running organism, even if the index is
-/// missing, behind, damaged or of another journal. With an index, it reads only the trees that
-/// wait.
+/// missing, behind, damaged or of another journal. With an index, the command reads only the trees
+/// with calls that wait.
 #[test]
 fn approvals_are_complete_whatever_state_the_index_is_in() {
     let mut script = Script::default();

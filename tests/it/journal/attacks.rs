@@ -1,6 +1,6 @@
-//! Attacks on a journal, with the result of each proof. In each attack, the pump runs, has stopped
-//! or was killed. The attacker has the key of the journal or lacks it, and a copy of the
-//! checkpoints on other storage exists or does not.
+//! Attacks on a journal, with the result of each proof. The cases vary in three ways: the pump
+//! runs, has stopped or was killed; the attacker has the key of the journal or lacks it; and a copy
+//! of the checkpoints on other storage exists or is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ use Auditor::{Elsewhere, Nothing, PublicKey, State, WaryState};
 /// Blobs that the first start lists.
 const BLOBS: [&[u8]; 2] = [b"the config", b"the schema"];
 
-/// A journal with an earlier copy, later records, and a copy of its checkpoints.
+/// A journal with later records than its earlier copy, and with a copy of its checkpoints.
 struct Scene {
     place: Place,
     earlier: Place,
@@ -169,7 +169,7 @@ fn append(place: &Place, mac: &str) {
     put(&place.data(), &record, mac);
 }
 
-/// Changes the time of the last record and recomputes everything that needs no key.
+/// Changes the time of the last record, and recomputes every value that needs no key.
 fn edit(place: &Place, mac: &str) {
     let HashedRecord { mut record, .. } = last(place);
     record.time = Time(record.time.0 + 1);

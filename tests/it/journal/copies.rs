@@ -145,8 +145,9 @@ fn an_older_journal_with_its_older_state_is_a_loss_and_continues_once_it_is_acce
     assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
 }
 
-/// Checkpoints that were made after a backup prove the backup. They may be needed for its last
-/// records, because the pump of a quiet organism signs the last records only later.
+/// Checkpoints that were made after a backup prove the backup. The last records of a backup may
+/// need such a later checkpoint, because the pump of an idle organism signs its last records only
+/// later.
 #[test]
 fn a_backup_is_proved_beside_checkpoints_that_were_made_after_it() {
     let mut copied = Copied::new();

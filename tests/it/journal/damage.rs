@@ -20,8 +20,8 @@ use super::script::{Script, research};
 use crate::campaign::Campaign;
 use crate::organism::kill::torture;
 
-/// A generator of random damage. Each failure message contains the seed with which the damage can
-/// be repeated.
+/// A generator of random damage. Each failure message contains the seed, with which the same damage
+/// can be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -192,7 +192,7 @@ fn a_table_that_is_not_ours_any_more_is_found_before_anything_is_written() {
     assert!(std::fs::read(&log).unwrap() == found);
 }
 
-/// The journal of a killed pump, with all records in the write-ahead log.
+/// Returns the journal of a killed pump. All its records are still in the write-ahead log.
 fn left_open(records: &mut [Record]) -> Place {
     let place = Place::new();
     let mut journal = place.open().unwrap();

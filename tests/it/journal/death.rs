@@ -1,4 +1,4 @@
-//! A crash at every failpoint of the journal. Every acknowledged record remains.
+//! A crash at every failpoint of the journal. After each crash, every acknowledged record remains.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -129,7 +129,8 @@ fn a_start_writes_behind_what_it_proved_when_a_killed_pump_left_a_commit_in_the_
     assert_eq!(report.records, proved.0 + 1);
 }
 
-/// Runs the writer. Returns true if it crashed at its failpoint, and false if it reached its end.
+/// Runs the writer in a child process. Returns true if the writer crashed at the failpoint, and
+/// false if it reached its end.
 fn write(place: &Place, failpoint: &str) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "journal::death::writer", "--ignored", "--quiet"])

@@ -1,4 +1,5 @@
-//! The write-ahead log: it is checkpointed concurrently with the writer, and its size is bounded.
+//! Tests of the write-ahead log: it is checkpointed concurrently with the writer, and its size is
+//! bounded.
 
 use organism::journal::Journal as _;
 use organism::limits::{WAL_BYTES, WAL_BYTES_MAX};

@@ -53,7 +53,7 @@ pub fn decisions() -> [Input; 3] {
     ]
 }
 
-/// Writes steps that are consistent unless a test damages them.
+/// Writes steps that are consistent with each other, except where a test damages them.
 #[derive(Default)]
 pub struct Script {
     seqs: HashMap<ThreadId, u64>,

@@ -86,8 +86,8 @@ fn the_queries_of_the_operations_page_run_while_a_pump_holds_the_journal() {
     assert_eq!(refusals, &["schema-invalid | 1"]);
 }
 
-/// The text of a record stays the same byte for byte, because the text is hashed. It leaves out
-/// what other columns of the record contain.
+/// The text of a record stays the same byte for byte, because the text is hashed. The text leaves
+/// out the values that stand in other columns of the record.
 #[test]
 fn the_text_of_a_record_leaves_out_what_the_record_says_elsewhere() {
     let records = research(&mut Script::default(), "sess-abcdefgh");

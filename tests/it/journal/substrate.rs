@@ -11,8 +11,8 @@ use organism::thread::Record;
 
 use super::{Place, streamed};
 
-/// Maximum number of a test's `World` values whose records are written to a journal. The further
-/// ones differ only in size.
+/// Maximum number of `World` values of one test whose records are written to a journal. The test's
+/// further values differ from these only in size.
 const WORLDS_MAX: u32 = 3;
 const RECORDS_MAX: usize = 3_000;
 

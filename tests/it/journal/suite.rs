@@ -1,6 +1,6 @@
-//! Properties of every journal, as one macro with a module for each implementation. A `Place` opens
-//! a journal with `open` and `open_with`, reads it with `reader` and `records`, and copies it with
-//! `copy`.
+//! Tests that hold for every journal. The macro `journal_suite` defines a module of these tests for
+//! each implementation. The type `Place` of an implementation opens a journal with `open` and
+//! `open_with`, reads it with `reader` and `records`, and copies it with `copy`.
 
 macro_rules! journal_suite {
     ($implementation:ident: $place:ty) => {

@@ -1,4 +1,5 @@
-//! The intake organism with a thousand invoices: at its gate alone, and as a running organism.
+//! The intake organism with a thousand invoices: the verdicts of its gate alone, and runs of the
+//! whole organism.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,8 @@ struct Expected {
 const ALL: usize = 1000;
 /// Number of invoices in the test that kills the organism while it books them.
 const KILLED: usize = 300;
-/// Number of invoices in each test that are not booked. The gate refuses [`REFUSED`] of these.
+/// In each test, the number of invoices that must not be booked. The gate refuses [`REFUSED`] of
+/// these invoices.
 const BROKEN: usize = 50;
 const REFUSED: usize = 35;
 
@@ -174,8 +176,8 @@ fn data(folder: &Path) -> PathBuf {
     folder.join("data/organism").join(name)
 }
 
-/// The actual outcome of each file, in the form of the manifest: what became of the file, who
-/// decided this, and the reason.
+/// Returns the actual outcome of each file in the form of the manifest: the outcome, the gate rule
+/// or the listener that decided it, and the reason.
 fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
     let mut became = BTreeMap::new();
     for line in lines.lines() {
@@ -210,7 +212,8 @@ fn text_of<'a>(payload: &'a str, element: &str) -> &'a str {
     rest.split_once("</").unwrap().0
 }
 
-/// Asserts that the books of the listeners and the journal have the same calls.
+/// Asserts that the ledger and the rejects in the listeners' books agree with the calls in the
+/// journal, and that no message is unsettled.
 fn books_agree_with_the_journal(folder: &Path, sent: usize) {
     let journal = rusqlite::Connection::open(data(folder).join(DATABASE)).unwrap();
     let ids = |name: &str| -> BTreeSet<String> {

@@ -94,8 +94,8 @@ async fn a_complete_answer_is_valid_whatever_follows_it() {
     }
 }
 
-/// Calls a server that responds before it has read the whole request: it sends `first` at once, and
-/// `rest`, if any, at the end of the request.
+/// Calls a server that responds before it has read the whole request. The server sends `first`
+/// after one byte of the request, and `rest`, if any, after 8 MiB more.
 async fn hasty(first: &str, rest: Option<&str>) -> Result<String, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

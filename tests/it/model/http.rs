@@ -74,7 +74,8 @@ async fn an_unreachable_server_is_a_typed_error() {
     assert!(error.is_retried() && error.to_string().contains("base_url"), "{error}");
 }
 
-/// A connection to a server that never answers the TLS handshake ends with `connect_timeout`.
+/// A connection to a server that never answers the TLS handshake fails, and the error names
+/// `connect_timeout`.
 #[tokio::test]
 async fn a_server_that_does_not_shake_hands_is_a_timeout() {
     let mut options = options("openai", "https://127.0.0.1:1/v1");
@@ -100,8 +101,9 @@ async fn a_redirect_is_not_followed_with_the_key() {
     assert!(elsewhere.requests().is_empty());
 }
 
-/// Starts a proxy that accepts one request for a tunnel and sends `answer`. The proxy then acts,
-/// without TLS, as the server at the end of the tunnel.
+/// Starts a proxy that answers one request for a tunnel with `answer`. Unless `answer` begins with
+/// `HTTP/1.1 200 Connected`, the proxy then sends a model's answer without TLS. Returns the URL of
+/// the proxy, and the request when it has arrived.
 async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());

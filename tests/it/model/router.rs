@@ -411,8 +411,8 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     assert!(limiter.load().abs() < f64::EPSILON);
 }
 
-/// A waiter that gives up frees its permit for the next waiter. This is so even if it gives up
-/// after it has got a free slot, while it waits for tokens.
+/// A waiter that gives up frees its permit for the next waiter, even if the first waiter already
+/// has a free slot and waits only for tokens.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =

@@ -1,6 +1,6 @@
-//! The scripted servers are realistic: the providers' own libraries read from their answers the
-//! same values as this program. The models of this program also work with a server that was written
-//! independently.
+//! Checks that the scripted servers are realistic: the providers' own libraries and this program
+//! read the same values from the servers' answers. This program's models also work with a server
+//! that was written independently.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,5 @@
-//! Keys of models do not occur in any output or file of a run, however their servers misbehave.
+//! Keys of models do not occur in any output or file of a run, even if the models' servers
+//! misbehave.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -125,7 +125,8 @@ impl Server {
     }
 }
 
-/// Placeholder of a script for the nonce of the request, with the same length.
+/// Placeholder in a script for the nonce of the request. The server replaces it by the nonce, which
+/// has the same length.
 pub const NONCE: &str = "kTHENONCE";
 
 fn nonce(request: &str) -> Option<String> {

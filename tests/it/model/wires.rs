@@ -1,4 +1,4 @@
-//! Equal answers in the wire formats of Anthropic and OpenAI, in the form that real servers send.
+//! Writes answers of models in the wire formats of Anthropic and OpenAI, as real servers send them.
 
 use serde_json::{Value as Json, json};
 
@@ -20,7 +20,7 @@ pub enum Stop {
     Calls,
     Length,
     Refused,
-    /// The reason for the end of the answer, with exactly this text on the wire.
+    /// Another reason for the end of the answer, with its exact text on the wire.
     Word(&'static str),
 }
 

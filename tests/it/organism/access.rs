@@ -47,8 +47,7 @@ replies = ["said"]
 client = "errands"
 "#;
 
-/// Returns the config with `commander` as a peer, and without the peer that otherwise accepts the
-/// same payload.
+/// Returns the config without the other peer that accepts the same payload as `commander`.
 fn config(commander: &str) -> String {
     let other = if commander == "sender" { "commander" } else { "sender" };
     let peers = CONFIG.replace(&format!("\"{other}\", "), "");
@@ -423,8 +422,8 @@ fn login() -> Json {
     own.map_or(Json::Null, |line| line.split(':').next().into())
 }
 
-/// The decisions in the timeline of a thread: verb, uid and note. Asserts that this user took each
-/// of them.
+/// The decisions in the timeline of a thread: verb, uid and note. Asserts that the user who runs
+/// the tests took each decision.
 fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     let shown = house.organism(&["thread", thread, "--json"]);
     let story: Json = serde_json::from_str(&shown.out).unwrap_or_else(|e| panic!("{e}: {shown:?}"));

@@ -19,9 +19,11 @@ use crate::nats::Cluster;
 
 const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
-/// Number of answers after which a new pump counts as working, if enough calls are open.
+/// Number of further answers after which a new pump counts as working. Fewer answers are enough if
+/// no message is in flight any more.
 const TAKEN_OVER: u64 = 5;
-/// Number of rounds with one cluster and one journal. A longer campaign continues with new ones.
+/// Number of rounds with one cluster and one journal. A longer campaign continues with a new
+/// cluster and a new journal.
 const ROUNDS_A_JOURNAL: u64 = 20;
 /// Number of recorded answers that prove the recovery from a fault.
 const ANSWERS: u64 = 20;

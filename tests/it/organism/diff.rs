@@ -100,8 +100,8 @@ fn a_changed_prompt_comes_before_what_the_model_answered() {
     assert_eq!((&found["equal"], &found["equal_results"]), (&false.into(), &true.into()));
 }
 
-/// A changed goal is the first difference. The changed definition, which is no event, appears as
-/// another digest beside the result.
+/// A changed goal is the first difference between two runs. The report also states the digests of
+/// the runs' definitions, and these digests differ.
 #[test]
 fn a_changed_goal_shows_in_its_message_and_in_the_definition() {
     let house = essay_house();

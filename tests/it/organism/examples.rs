@@ -107,8 +107,7 @@ impl Example {
         exported.into_iter().filter(is_named).collect()
     }
 
-    /// For each goal that an agent got, the document of the goal, by the label of the goal's
-    /// thread.
+    /// The documents of the goals that agents got, each by the label of its goal's thread.
     fn documents(&self) -> BTreeMap<String, String> {
         let document = |goal: Json| {
             let label = goal["thread"].as_str()?.strip_prefix(&format!("{THREAD}."))?.to_owned();

@@ -49,8 +49,8 @@ fn fork_every_message(house: &House, root: &str, result: &str) {
     assert_eq!(house.extent(root), before, "the source is untouched");
 }
 
-/// Every message of a workflow's run can be forked, and so can every message of such a fork. Each
-/// fork calls no model.
+/// Every message of a workflow's run can be forked, and every message of such a fork as well. No
+/// fork calls a model.
 #[test]
 fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
@@ -74,7 +74,7 @@ fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// A config with an agent that is called by a listener which is no agent.
+/// A config in which a listener that is not an agent calls an agent.
 const BENEATH: &str = r#"
 [organism]
 name = "talk"
@@ -101,9 +101,9 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-/// If a listener that is no agent calls an agent, a fork at the agent's turn begins at the request
-/// before this call. The fork answers the call from the record as a whole, so the agent takes no
-/// turn again. The command names the listener and the request.
+/// If a listener that is not an agent calls an agent, no fork begins at the agent's turn, because a
+/// fork answers the listener's call from the record as a whole. The fork begins at the request
+/// before that call, and the command names the listener and the request.
 #[test]
 fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
     let house = House::with(BENEATH);

@@ -215,8 +215,8 @@ fn a_run_of_a_workflow_is_forked() {
     house.verified();
 }
 
-/// The payloads with which runs of workflows recorded the digests of their definitions, in the
-/// order of the record.
+/// Recorded payloads of `run-definition` that contain a digest, in the order of the record. Each
+/// states the definition of one run of a workflow.
 fn run_definitions(house: &House) -> Vec<String> {
     let reader = house.reader();
     let records = reader.records(Position(1), reader.last().unwrap()).unwrap();

@@ -46,8 +46,8 @@ fn as_user(program: &Path) -> Command {
 }
 
 /// Returns a house that belongs to the user without permissions, and the path of a copy of the
-/// program. The copy is readable, because the system closes the memory of every process whose
-/// program is unreadable.
+/// program. The copy is readable, because the system itself closes the memory of a process whose
+/// program is unreadable, and the tests would then prove nothing.
 fn house() -> (House, PathBuf) {
     let house = House::with(CONFIG);
     let program = house.path("organism");

@@ -32,7 +32,7 @@ use crate::campaign::Campaign;
 use clients::Clients;
 use left_behind::Started;
 
-/// Number of kills with one journal; a longer campaign continues with a new one.
+/// Number of kills with one journal. A longer campaign continues with a new journal.
 const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
 /// Number of refused starts after which the campaign ends early.
@@ -223,8 +223,8 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// The number of kills of a campaign: `KILLS`, or a number that is small enough for every run of
-/// all tests.
+/// Number of kills of a campaign: the value of `KILLS`, or by default 20, or 1,000 with
+/// `ORGANISM_TORTURE`.
 fn kills() -> u64 {
     environment("KILLS").unwrap_or(if torture() { 1_000 } else { 20 })
 }
@@ -306,8 +306,8 @@ impl Drop for StopReaders<'_> {
 }
 
 /// Runs commands in other processes until `stop` is set. Such a command sometimes holds the journal
-/// open while a pump dies and the next one starts. Returns the output of a command that failed as
-/// an error.
+/// open while a pump dies and the next pump starts. If a command fails, returns its output as the
+/// error.
 fn read_beside(house: &House, stop: &AtomicBool) -> Result<(), CommandOutput> {
     let commands: &[&[&str]] = match torture() {
         true => &[&["threads", "--json"], &["verify"], &["stats"], &["approvals"]],

@@ -79,9 +79,9 @@ fn report(house: &House, id: &str) -> Json {
     shown(house, &[id, "--json"]).json()[0].clone()
 }
 
-/// Issue 17, 4.3: one command states who approved a call and what the person saw, which model and
-/// prompt wrote the call, which config and schema were in force, what the call caused, and how long
-/// each attempt took.
+/// Issue 17, 4.3: one command reports the approval of a call and the payload that the person saw,
+/// the turn that wrote the call and the prompt of this turn, the config and the schema in force,
+/// and the duration of each attempt.
 #[test]
 fn a_call_of_an_agent_is_shown_with_turn_config_schema_decision_and_attempts() {
     let (house, id) = approved();

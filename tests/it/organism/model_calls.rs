@@ -312,8 +312,8 @@ fn a_retry_after_of_an_hour_is_not_waited_for() {
     house.verified();
 }
 
-/// Each route gets at most as many requests as the model has attempts. This limit holds over all
-/// layers and over all attempts of the agent's call together.
+/// Each route gets at most as many requests as the model has attempts. The limit counts the
+/// requests of all attempts of the agent's call together.
 #[test]
 fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
     let dead =

@@ -386,7 +386,7 @@ fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
     }
 }
 
-/// Edits the config of a running organism, which continues with the config of its start.
+/// Replaces `from` by `to` in the config file. An organism that runs keeps the config of its start.
 fn edited(house: &House, from: &str, to: &str) {
     let text = fs::read_to_string(house.path("organism.toml")).unwrap();
     assert!(text.contains(from), "{text}");

@@ -130,7 +130,9 @@ fn fork(house: &House, message: MessageId) -> (String, CommandOutput) {
     (line.split(',').next().unwrap().to_owned(), forked)
 }
 
-/// Forks at a request, and asserts that the agent does the same as in the source.
+/// Forks at a request. Asserts that the fork prints `expected`, that the agent sends the same
+/// messages as in the source, and that every turn gets its recorded answer. Returns the thread of
+/// the fork.
 fn forked_alike(house: &House, source: &str, request: MessageId, expected: &str) -> String {
     let (thread, forked) = fork(house, request);
     assert_eq!((forked.code, forked.out.trim_end()), (Some(0), expected), "{forked:?}");
@@ -274,8 +276,8 @@ fn another_prompt_gets_no_recorded_answer() {
     house.verified();
 }
 
-/// A fork of a fork keeps the whole conversation, at whichever message of the first fork the second
-/// fork begins.
+/// A fork of a fork keeps the whole conversation. The second fork may begin at any message of the
+/// first fork.
 #[test]
 fn a_fork_of_a_fork_keeps_the_history_of_the_source() {
     let house = house("xml-final", "", SLOTS);

@@ -126,7 +126,7 @@ pub fn send_all(house: &House) -> Results {
     requests().iter().map(of).collect()
 }
 
-/// The result of each request, as the first `send` shows it.
+/// Sends every request once, with `send --json`. Returns the results in the form of [`send_all`].
 pub fn first_results(house: &House) -> Results {
     let of = |(key, text, code): &(&str, String, i32)| {
         let json = house.send_text(text, &["--key", key, "--json"]);

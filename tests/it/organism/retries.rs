@@ -123,8 +123,8 @@ fn a_retry_is_retried_and_two_at_once_send_one() {
     house.verified();
 }
 
-/// A retry of work that must not happen twice shows the attempts and needs `--again`. This holds
-/// for `attempts = 1` and for an unknown outcome.
+/// A retry that may repeat work shows the attempts and needs `--again`. This applies if the config
+/// sets `attempts = 1`, or if the outcome of an attempt is unknown.
 #[test]
 fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     let house = House::with(&config("attempts = 1"));

@@ -146,8 +146,8 @@ fn of_two_projects_that_begin_one_stream_at_once_one_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A host that followed a stream in an earlier version continues, although neither its state nor
-/// the bucket names a journal.
+/// A host that followed a stream in an earlier version continues, although the id of the journal is
+/// stored neither in the state directory of the host nor in the bucket of the stream.
 #[test]
 fn a_host_that_followed_a_stream_before_ids_were_stored_continues() {
     let (server, stream) = (Server::start(), stream("before"));

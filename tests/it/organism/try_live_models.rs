@@ -143,8 +143,8 @@ fn tokens_and_money_bound_all_threads_together() {
     }
 }
 
-/// A trial with an amount of money is refused for a model without a price, because the amount would
-/// bound nothing.
+/// A trial with a limit of money is refused for a model without a price, because the limit would
+/// have no effect.
 #[test]
 fn money_for_a_model_without_a_price_is_refused() {
     let provider = Provider::start(vec![answer("after")]);

@@ -70,7 +70,7 @@ fn tested(config: &str, case: &str) -> CommandOutput {
     house(config, case).organism(&["workflow", "test", "cases.toml"])
 }
 
-/// The case with one part replaced.
+/// Returns the case with `to` in place of `from`.
 fn case_with(from: &str, to: &str) -> String {
     let case = format!("{HEAD}{ANSWERS}{EXPECT}");
     assert!(case.contains(from), "{from}");

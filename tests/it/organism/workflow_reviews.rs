@@ -1,4 +1,4 @@
-//! Workflows in a whole organism. The outputs of their goals are reviewed before the outputs count.
+//! Workflows in a whole organism. The output of each goal is reviewed before it counts.
 
 use serde_json::Value as Json;
 

@@ -414,9 +414,9 @@ say = { agent = "specialist", prompt = "Say: {{input/question}}" }
 
 const DELEGATES: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:t:post"><xs:element name="delegate" type="xs:string"/></xs:schema>"#;
 
-/// An open run has a recorded definition that clashes with the config: its roles need the payload
-/// name `delegate`, which the config lets the same agent send to a listener. Other definitions are
-/// not affected.
+/// The recorded definition of an open run clashes with the changed config: its roles need the
+/// payload name `delegate`, and the config lets the same agent send `delegate` to a listener. Only
+/// the runs of that workflow cannot continue.
 #[test]
 fn a_recorded_definition_that_clashes_with_the_config_takes_no_other_one_down() {
     let owner = "[humans.owner]\ndescription = \"x\"\n";

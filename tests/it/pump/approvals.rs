@@ -47,7 +47,8 @@ fn held(world: &World) -> Vec<CallId> {
     held.map(|call| call.id).collect()
 }
 
-/// A turn of the thinker. The command in this turn is held.
+/// Plays a turn in which the thinker calls the shell. The call is held. Returns the thread, the
+/// thinker's own call and the held call.
 fn held_command(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) {
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("run", "rm")]);

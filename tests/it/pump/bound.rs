@@ -300,8 +300,8 @@ fn a_bound_thread_is_unknown_to_later_calls_once_its_call_has_closed() {
     assert_eq!(shown[2], "ack");
 }
 
-/// A call in a bound thread ends as cancelled, even if the thread beneath that call ends first. In
-/// an unbound thread, the call would continue with the result of the thread beneath it.
+/// A call in a bound thread ends as cancelled, even if a thread beneath the call ends first. In an
+/// unbound thread, the call would continue with the result of the thread beneath.
 #[test]
 fn a_call_of_a_bound_thread_ends_as_cancelled_whatever_else_would_end_it() {
     let wall_time = Duration::from_secs(3600);

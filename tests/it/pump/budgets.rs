@@ -24,7 +24,7 @@ fn spawn(inner: &str) -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// Two writers in separate threads.
+/// Opens two threads with a writer in each. Returns the deliveries to the writers.
 fn two_writers(world: &mut World) -> [Delivery; 2] {
     world.open("desk", &word("plan", "p"));
     let spawns = [spawn(&word("ask", "1")), spawn(&word("ask", "2"))];
@@ -58,9 +58,9 @@ fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     assert_eq!(world.reserve(&first, 890, free), Ok(()), "what was not taken is free again");
 }
 
-/// A reservation with an estimated prompt may take half of a budget, and one with counted tokens
-/// the whole. An estimate may be several times too high, and other callers must not be refused
-/// because of an estimate.
+/// A reservation may take a whole budget if the tokens of the prompt are counted, and half of the
+/// budget if they are estimated. An estimate may be several times too high, and must not cause
+/// refusals for other callers.
 #[test]
 fn an_estimated_prompt_may_take_half_of_a_budget() {
     let mut world = limited(TreeLimits { tokens: 1_010, ..Default::default() });
@@ -260,7 +260,7 @@ fn a_budget_without_room_fails_the_call_before_a_model_request() {
     }
 }
 
-/// O11: the budget of an agent limits that agent within the budget of the tree, and no other agent.
+/// O11: the budget of an agent limits only this agent, in addition to the budget of the tree.
 #[test]
 fn an_agents_budget_is_within_the_budget_of_the_tree() {
     let mut contracts = contracts();

@@ -58,8 +58,8 @@ fn cancelling_a_child_tells_its_spawner_and_what_was_nested_just_falls() {
     .assert_eq(&world.transcript(&thread.child("a")));
 }
 
-/// A cancelled call ends as cancelled. Neither the end of a call beneath it, which would otherwise
-/// let the cancelled call continue, nor the end of its tree's time changes this.
+/// A cancelled call ends as cancelled, even if the time of its tree is over. It does not continue
+/// with the result of the thread beneath it, which is cancelled as well.
 #[test]
 fn a_cancelled_call_ends_as_cancelled_whatever_else_would_end_it() {
     let wall_time = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! Time that does not count: changes of the system clock, a frozen pump, and the time without a
-//! pump.
+//! Time that counts against no time limit: changes of the system clock, a frozen pump, and the time
+//! without a pump.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ fn clear(keep: u32) -> String {
     core("clear-context", &format!("keep=\"{keep}\""), "")
 }
 
-/// A world after two rounds, in which the agent's third turn has five items before it: the request,
+/// A world after two rounds of the agent. Five items precede the agent's third turn: the request,
 /// and a turn and a result for each round.
 fn after_two_rounds() -> World {
     let mut world = world();
@@ -50,8 +50,7 @@ pub fn a_second_clearing_counts_what_the_first_one_left() {
     assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
 }
 
-/// The window keeps items from before the turn that requested the window. This turn is not one of
-/// the kept items.
+/// A window keeps only items from before the turn that requested the window.
 #[test]
 fn the_requesting_turn_is_not_among_the_kept_items() {
     let mut world = after_two_rounds();

@@ -127,7 +127,7 @@ impl organism::journal::Journal for InTwo {
     }
 }
 
-/// A host that does not read the journal, as a host on another machine would not.
+/// A host that does not read the journal, like a host on another machine.
 struct Elsewhere(Box<dyn Host>, Log);
 
 impl Host for Elsewhere {

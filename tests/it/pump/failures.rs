@@ -35,8 +35,8 @@ fn failed_attempts(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::AttemptFailed { .. })).count()
 }
 
-/// The time of a standstill does not count against a listener's time-out. On a full disk, the pump
-/// delivers nothing and reads no answer.
+/// A standstill of the pump does not count against a listener's time-out. During a standstill, for
+/// example on a full disk, the pump delivers nothing and reads no answer.
 #[test]
 fn time_in_which_the_pump_stood_still_is_not_a_listeners() {
     let mut world = world();
@@ -134,7 +134,8 @@ fn a_timeout_ends_the_call_and_its_answer_is_late() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// Design 4.24: an agent's `timeout` is time without progress, and its heartbeats are progress.
+/// Design 4.24: an agent's `timeout` limits the time without progress, and each heartbeat of the
+/// agent counts as progress.
 #[test]
 fn progress_of_an_agent_extends_its_deadline_by_its_own_time_out() {
     let mut thinker = agent("thinker", &["plan"], &["answer"], &[]);
@@ -440,8 +441,8 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
-/// T12, F14: an agent that has used its last turn fails with one of four texts. The text depends on
-/// what the agent did in its turns.
+/// T12, F14: the call of an agent that has used its last turn fails. The text of the fault depends
+/// on how the agent used its turns; there are four texts.
 #[test]
 fn the_last_turn_spent_is_a_typed_failure() {
     let mut texts = Vec::new();

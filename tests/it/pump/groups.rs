@@ -349,7 +349,8 @@ fn a_client_gets_the_cancellation_of_every_leg_when_its_thread_is_cancelled() {
     }
 }
 
-/// A leg that forwards the result of its own group passes on several faults as one result.
+/// A leg may call a group of its own and forward the result. If all listeners of that group fail,
+/// the leg passes the faults on as one result.
 #[test]
 fn a_leg_with_several_faults_gives_them_as_one_result() {
     let mut relay = listener("relay", &["vote"], &["plan"], &["ann", "bob"]);

@@ -230,8 +230,8 @@ fn calls_that_wait_for_people_leave_other_clients_their_room() {
     assert!(submit(submissions + 1, "other", &other));
 }
 
-/// Contracts in which `flow` asks `boss` whether to go on. Apart from that question and its answer,
-/// `flow` uses the payload `plan`, and `boss` the payload `report`.
+/// Contracts in which the workflow `flow` asks the person `boss` whether to go on: the question is
+/// the payload `look`, and the answer is `found`. The request of `flow` is `plan`.
 fn asking_workflow() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["ask"]), names(&["report"]));

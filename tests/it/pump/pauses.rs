@@ -126,8 +126,8 @@ fn what_a_pause_does_not_cover_goes_on() {
     assert_eq!(world.result(till), "completed: counted(1)");
 }
 
-/// Issue 18, 4.2: while a pause keeps back a call, no time counts against the call. This holds for
-/// a call whose listener is absent, as well.
+/// Issue 18, 4.2: while a pause keeps back a call, no time counts against the call, even if its
+/// listener is absent.
 #[test]
 fn no_time_counts_against_a_call_that_waits_for_an_absent_listener() {
     let mut world = world();
@@ -277,7 +277,7 @@ fn the_time_of_a_thread_runs_when_nothing_of_it_is_kept_back() {
     assert!(woken.iter().any(|text| text.contains("thread-result")), "{woken:?}");
 }
 
-/// Issue 18, 4.2: submissions are accepted and wait.
+/// Issue 18, 4.2: during a pause, submissions are accepted and wait.
 #[test]
 fn submissions_are_accepted_and_wait() {
     let mut world = world();

@@ -1,4 +1,5 @@
-//! Counts that start again with the next request of a client, and counts that never start again.
+//! Counts against the limits of a tree: counts that start again with the next request of a client,
+//! and counts that never start again.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Trees at rest, trees that wait, and client keys that have left the memory of a pump. [`World`]
-//! lets all of these leave memory before each step, so all other tests with a world cover them, too.
+//! lets all of these leave memory before each step, so every test with a world covers them as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,8 +201,9 @@ fn a_start_from_a_snapshot_keeps_a_bounded_number_of_trees_that_wait_in_memory()
     assert!(outside.iter().all(|call| calls.contains(call)));
 }
 
-/// Applies the latest record of the world to a core that keeps no waiting tree in memory, and
-/// compares the core with one that keeps everything.
+/// Applies the records of the world to a core that keeps no waiting tree in memory, and to a core
+/// that keeps everything. Asserts that both have the same state. Returns the number of trees that
+/// the first core had in memory.
 fn compare_with_whole(world: &World) -> usize {
     let mut bounded =
         ResidentCore::with_store(empty(world), RestingStore::in_memory(), NOTHING_STAYS);
@@ -235,7 +236,8 @@ fn a_pause_and_its_end_leave_the_trees_that_wait_outside_memory() {
     assert_ne!(world.result(calls[0]), "none");
 }
 
-/// A call that waits outside memory fails if a reload removes its listener, as in memory.
+/// If a reload removes a listener, every call that waits for the listener outside memory ends, as
+/// it would in memory.
 #[test]
 fn a_reload_that_removes_a_listener_ends_the_calls_that_wait_outside_memory() {
     let (world, calls) = waiting_for_a_person(None, 5);
@@ -298,7 +300,7 @@ fn a_pause_of_one_thread_leaves_the_other_trees_outside_memory() {
     assert_eq!(in_memory, expected);
 }
 
-/// Starts a pump that keeps nothing in memory that is at rest.
+/// Starts a pump in which everything at rest leaves memory.
 fn started(kept: &Kept, store: RestingStore) -> (Handle, std::thread::JoinHandle<()>) {
     let world = world();
     let mut core = ResidentCore::with_store(empty(&world), store, NOTHING_STAYS);

@@ -108,8 +108,8 @@ fn work_that_may_have_been_done_needs_a_confirmation() {
     world.check_replay();
 }
 
-/// An agent's failed call is retried in a subthread for the client. The agent has its result
-/// already, and gets nothing that would change what it remembers.
+/// An agent's failed call is retried in a subthread for the client. The agent has the result of its
+/// call already, so the retry neither wakes the agent nor appears in its next delivery.
 #[test]
 fn the_call_of_an_agent_is_retried_in_a_subthread_for_the_client() {
     let mut world = world();

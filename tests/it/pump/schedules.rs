@@ -85,13 +85,13 @@ fn events(world: &World, start: Time) -> Vec<String> {
     shown.collect()
 }
 
-/// The events of schedules after the first one, which plans the schedule.
+/// Returns the same events as [`events`], without the first event, which plans the schedule.
 fn later(world: &World, start: Time) -> Vec<String> {
     events(world, start).split_off(1)
 }
 
-/// Passes the time `time`, and then 100 ms more, in which the pump sends the request of a run that
-/// is due.
+/// Lets `time` pass, and then 100 ms more. In these 100 ms, the pump sends the request of each run
+/// that is due.
 fn pass(world: &mut World, time: Duration) {
     world.pass(time);
     world.pass(Duration::from_millis(100));

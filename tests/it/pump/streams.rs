@@ -4,8 +4,7 @@
 use super::*;
 use crate::journal::substrate;
 
-/// One test of each area. On another kind of journal, such a test does the same, and only its
-/// records are stored elsewhere.
+/// One test of each area. The kind of journal affects only where the records of a test are stored.
 const TESTS: [fn(); 36] = [
     absent::calls_that_wait_for_an_absent_listener_end_after_their_time_out_too,
     allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it,

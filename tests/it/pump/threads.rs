@@ -339,7 +339,7 @@ pub fn a_payload_sent_into_a_descendant_opens_a_call_there() {
     .assert_eq(&world.transcript(&ThreadId::parse(&deep).unwrap()));
 }
 
-/// Law 5: no thread is ever created implicitly.
+/// Law 5: a client cannot submit into a child thread of its own thread.
 #[test]
 fn a_client_reaches_no_child_thread() {
     let mut world = world();

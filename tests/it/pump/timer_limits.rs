@@ -90,7 +90,7 @@ fn messages_of_a_cancelled_thread_and_of_a_cancelled_timer_no_longer_wait() {
     assert_eq!(world.core.calls_with_timers(), 0);
 }
 
-/// A tree in which anything else can continue counts as a whole.
+/// If anything in a tree can continue, none of the tree's messages count as waiting.
 #[test]
 fn messages_wait_only_while_nothing_else_in_their_tree_can_continue() {
     let mut world = world();
@@ -116,8 +116,8 @@ fn messages_beyond_those_that_a_waiting_call_may_keep_count_as_in_flight() {
     assert_eq!(world.core.waiting_messages(), limits::WAITING_MESSAGES_PER_CALL_MAX);
 }
 
-/// Plays an agent that spawns a thread with these attributes and waits for it, and the listener that
-/// waits for a timer there. Before, the agent uses `before`.
+/// Plays a turn in which an agent sends the payloads `before`, spawns a thread with `attributes`,
+/// and waits for this thread. Then plays the listener in the thread, which waits for a timer.
 fn spawn_waiting(world: &mut World, attributes: &str, before: &[String]) {
     world.open("desk", &word("plan", "p"));
     let attributes = format!("suggested_sub_id=\"a\" {attributes}");
@@ -137,7 +137,8 @@ fn messages_of_a_tree_with_a_time_limit_count_as_in_flight() {
     }
 }
 
-/// Only the number of calls that are held or have a timer is bounded.
+/// For each call that is held or has a timer, a limited number of messages count as waiting. Calls
+/// without a timer do not raise this limit.
 #[test]
 fn calls_without_timers_leave_out_no_messages() {
     let mut world = world();
@@ -203,7 +204,7 @@ fn timers_of_trees_outside_memory_fire_after_a_start() {
     }
 }
 
-/// A copy of a core without the checks of [`World`], which would read all records after each step.
+/// A core without the checks of [`World`]. Those checks would read all records after each step.
 struct PlainCore {
     core: Core,
     position: Position,

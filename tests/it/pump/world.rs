@@ -403,8 +403,8 @@ impl World {
         }
     }
 
-    /// Checks the properties that a record must have alone, and those that it must have together
-    /// with the records before it.
+    /// Checks the properties of a record: those of the record alone, and those of the record
+    /// together with the earlier records.
     fn check_record(&mut self, record: &Record) {
         for fact in &record.facts {
             match fact {
@@ -474,8 +474,8 @@ impl World {
         }
     }
 
-    /// Asserts that the core counts the messages that wait, and the calls with timers, as the state
-    /// has them.
+    /// Asserts that the core's numbers of waiting messages and of calls with timers agree with the
+    /// state that follows from the records.
     fn check_waiting(&self) {
         let trees = || self.shadow.state().trees.values();
         let waiting: usize = trees().map(Tree::waiting_messages).sum();
@@ -901,7 +901,7 @@ fn scheduled(core: Core, schedules: Option<&[Schedule]>, gate: &Gate) -> Core {
     }
 }
 
-/// Replays the scenario of a dropped world, and asserts that the state of the core is the state
+/// Replays the scenario when the world is dropped. Asserts that the state of the core is the state
 /// that follows from the records.
 impl Drop for World {
     fn drop(&mut self) {

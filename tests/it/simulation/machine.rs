@@ -39,7 +39,7 @@ pub struct Machine {
     last: Time,
     /// Standstills and changes of the clock that the pump has not detected yet.
     unnoticed: Standstill,
-    /// The sum of all uncounted time so far, kept outside the core.
+    /// Total time so far that counts for no time-out, kept outside the core.
     uncounted: Duration,
 }
 
@@ -212,8 +212,8 @@ impl Machine {
         self.uncounted += time;
     }
 
-    /// Sets the wall clock forward, although no time passes. If the clock was set back before, it
-    /// only catches up.
+    /// Sets the wall clock forward, although no time passes. If the clock is behind the pump's own
+    /// time, because it was set back, only the part beyond the pump's time counts as a jump.
     pub fn set_forward(&mut self, by: Duration) {
         let ahead = self.wall.plus(by).since(self.last.max(self.wall));
         self.wall = self.wall.plus(by);
@@ -307,8 +307,7 @@ impl Machine {
     }
 }
 
-/// Wraps a core. With `residency`, everything that may leave memory leaves it as soon as the
-/// machine permits it.
+/// Wraps a core. With `residency`, everything that may leave memory leaves it.
 fn in_memory(core: Core, residency: Option<&Dice>) -> ResidentCore {
     if residency.is_some() { resident(core) } else { core.into() }
 }

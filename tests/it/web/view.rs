@@ -202,7 +202,8 @@ pub fn header<'r>(response: &'r HttpResponse, name: &str) -> Option<&'r str> {
     lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// Asserts that a page has what keyboards and screen readers need, and no inline script or style.
+/// Asserts that a page has the elements and labels that keyboards and screen readers need, and has
+/// no inline script or style.
 fn assert_well_formed(page: &str) {
     for (tag, times) in [("<h1", 1), ("<main", 1), ("<html lang=\"en\">", 1), ("<title>", 1)] {
         assert_eq!(page.matches(tag).count(), times, "{tag} in {page}");

@@ -1,4 +1,4 @@
-//! Tests of the program over its pipe.
+//! Tests of the program through its standard input and output.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Commands: their directory, their environment, and their end.
+//! Tests of commands: their directory, their environment, and their end.
 
 use std::fs;
 use std::time::{Duration, Instant};

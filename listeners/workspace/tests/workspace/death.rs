@@ -1,4 +1,5 @@
-//! The program over its pipe: crashes at every step, and full disks.
+//! Tests of the program through its standard input and output: crashes at every step, and full
+//! disks.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,4 +1,4 @@
-//! The effect of each proposal on a file.
+//! Tests of the effect that each proposal has on a file.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -1,4 +1,4 @@
-//! Nothing outside the workspace can be read or written, whatever the path.
+//! Tests that no path leads to a read or a write outside the workspace.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -266,7 +266,7 @@ fn a_hard_link_is_cut_and_its_other_end_left_alone() {
     );
 }
 
-/// Another process turns a directory into a link to the outside and back, as fast as it can.
+/// Another thread exchanges a directory with a link to the outside, as often as it can.
 #[test]
 fn a_directory_that_becomes_a_link_in_the_middle_leads_nowhere() {
     let room = trapped();

@@ -1,4 +1,4 @@
-//! Installations are proposed before they run.
+//! Tests of installations, which are proposed before they run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

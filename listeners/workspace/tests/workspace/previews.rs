@@ -1,5 +1,5 @@
-//! Previews: a preview changes nothing, and a call does nothing if the approved preview is out of
-//! date.
+//! Tests of previews: a preview changes nothing, and a call does nothing if the approved preview is
+//! out of date.
 
 use std::fs;
 use std::path::Path;

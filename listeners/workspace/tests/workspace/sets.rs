@@ -1,4 +1,4 @@
-//! Sets of changes: made completely or not at all, shown, and taken back.
+//! Tests of sets of changes: made completely or not at all, shown, and taken back.
 
 use std::fs;
 

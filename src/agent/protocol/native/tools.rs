@@ -1,5 +1,5 @@
-//! An agent's vocabulary as native tools: the definitions of the tools, and the payloads that calls
-//! of the tools become.
+//! An agent's vocabulary as native tools: defines the tools, and converts calls of the tools to
+//! payloads.
 
 use serde_json::{Value as Json, json};
 
@@ -16,8 +16,8 @@ use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Core payloads that contain a payload of the agent, each with the name of the property for the
-/// agent's payload.
+/// Core payloads that can contain a payload of the agent. The second text is the name of the
+/// property that contains the agent's payload.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
@@ -52,8 +52,8 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name except that of reasoning, because reasoning needs no
-    /// tool. If `with_finals` is false, leaves out the tools that end the call or report progress.
+    /// Makes a tool for every payload name, except for the reasoning payload, which needs no tool.
+    /// If `with_finals` is false, leaves out the tools that end the call or report progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,

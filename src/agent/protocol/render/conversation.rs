@@ -36,8 +36,8 @@ pub struct ConversationForm {
     pub version: RendererVersion,
 }
 
-/// A rendered conversation, kept between turns. The next turn renders it again from the first
-/// segment that has changed or is new.
+/// A rendered conversation, kept between turns. The next turn renders the conversation again from
+/// the first segment that has changed or is new.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,

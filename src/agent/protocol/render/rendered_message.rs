@@ -147,7 +147,8 @@ pub(super) fn shown_or_stub<'a>(
     }
 }
 
-/// Returns the thread whose result the message is, and the status with which that thread ended.
+/// Returns the thread that ended with this message as its result, and the status of its end.
+/// Returns `None` if the message is not a `thread-result` of the core.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;

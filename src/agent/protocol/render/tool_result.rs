@@ -1,5 +1,5 @@
 //! Writes the element `<tool_result>`, and escapes its content so that no text inside the element
-//! can close it.
+//! can close the element.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -34,8 +34,9 @@ pub(super) fn tool_result(
     out
 }
 
-/// Returns a payload as the content of `<tool_result>`. The payload's text is already escaped, so
-/// only its tags named `tool_result` are escaped; unescaped, such a tag could close the result.
+/// Returns a payload as the content of `<tool_result>`. Escapes the tags named `tool_result` in the
+/// payload, because such a tag could close the result. The texts of the payload are already
+/// escaped.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -44,8 +45,9 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload with its CDATA sections and comments escaped. In well-formed XML, only these
-/// two can contain unbalanced tags, so the payload cannot close the elements around it.
+/// Returns the payload with its CDATA sections and comments escaped. In well-formed XML, only CDATA
+/// sections and comments can contain unbalanced tags. So the payload cannot close the elements
+/// around it.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

@@ -169,7 +169,7 @@ pub(super) fn how(finals: &AgentFinals) -> String {
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// Returns the text without its last characters if they are the beginning of `close`.
+/// Returns the text without an incomplete end tag `close` at its end.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();

@@ -86,13 +86,13 @@ impl TurnSlots {
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether the name of an unknown root element suggests that it was meant as a slot.
+    /// Whether an unknown root element was meant as a slot, judged by its name.
     pub fn is_meant(&self, name: &str) -> bool {
         self.stranger(name).is_some()
     }
 
-    /// Returns why an unknown root element is not one of this turn's slots; `None` if it was not
-    /// meant as a slot.
+    /// Returns why an unknown root element is not one of this turn's slots. Returns `None` if the
+    /// element was not meant as a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

@@ -104,7 +104,7 @@ impl RemoteAgentHost {
     }
 
     /// Serves deliveries until `stopped` completes. Then refuses new deliveries, and returns when
-    /// all running ones are answered.
+    /// all running deliveries are answered.
     pub async fn serve(mut self, stopped: impl Future<Output = ()>) {
         let mut stopped = pin!(stopped.fuse());
         let mut beat = interval(limits::NATS_LEASE / 3);

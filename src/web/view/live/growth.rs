@@ -62,8 +62,8 @@ impl GrowthFollower {
         Self { data, permits, shared, task }
     }
 
-    /// Adds a page; returns `None` if there are too many pages. `is_running` states whether an
-    /// organism runs as far as the page knows, which counts until the first report.
+    /// Registers a live page; returns `None` if there are too many pages. `is_running` states
+    /// whether an organism ran at the last check, and the first report replaces this value.
     pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed, is_running);

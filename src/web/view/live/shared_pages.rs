@@ -36,8 +36,8 @@ pub(in super::super) struct SharedPages {
 }
 
 impl SharedPages {
-    /// Returns the drawn content for `key`; the first caller still has to draw it. Removes old
-    /// content.
+    /// Returns the shared entry for `key`. A new entry is empty until its first caller has drawn
+    /// the content. Also removes old entries.
     fn get(&self, key: PageKey) -> Arc<DrawnPage> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.retain(|_, page| page.since.elapsed() < limits::WEB_LIVE_INTERVAL);

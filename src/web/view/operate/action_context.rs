@@ -17,7 +17,7 @@ use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
 use crate::thread::{DecisionOrigin, Hold, OperatorKeys};
 
-/// The context of one action.
+/// The view, the config, the person and the session of one action.
 pub(super) struct ActionContext {
     pub view: Arc<ViewState>,
     pub config: Config,

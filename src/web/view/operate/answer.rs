@@ -46,8 +46,8 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the answer that the entered values give, and requests its confirmation. Shows the form
-/// again if the values contain a mistake, or if the person wants to change them.
+/// Shows the answer that results from the entered values, and requests its confirmation. Shows the
+/// form again if the values contain a mistake, or if the person wants to change the values.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,

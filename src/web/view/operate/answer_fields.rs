@@ -43,7 +43,7 @@ struct FieldDrawing<'a> {
     next: Cell<usize>,
 }
 
-/// Texts and form of one field.
+/// Label, description and other properties of one form field.
 struct FieldText<'a> {
     label: &'a str,
     doc: Option<&'a str>,
@@ -57,7 +57,7 @@ struct FieldText<'a> {
 }
 
 impl<'a> FieldText<'a> {
-    /// Creates the texts of an optional field with a single value.
+    /// Creates the properties of an optional field that has the label `label` and a single value.
     fn labelled(label: &'a str) -> Self {
         Self {
             label,
@@ -265,7 +265,8 @@ pub(super) struct EnteredField {
     pub value: String,
 }
 
-/// Returns every field of the form with its value. A part that is not included has one entry.
+/// Returns every field of the form with its value. An optional part that the person left out
+/// becomes a single entry.
 pub(super) fn entered(description: &PayloadDescription, typed: &UrlQuery) -> Vec<EnteredField> {
     let root = &*description.name.local;
     let mut fields = Vec::new();

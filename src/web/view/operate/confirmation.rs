@@ -139,8 +139,8 @@ impl ToSign {
     }
 }
 
-/// Returns the label of the confirmation button, and whether the caller of the held call receives
-/// the reason that the person enters.
+/// Returns the label of the confirmation button. Also returns whether the callers of the refused or
+/// cancelled calls receive the reason that the person enters.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     match action.requests.first().map(|prepared| &prepared.request) {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {

@@ -60,8 +60,8 @@ pub(super) async fn show(
     respond(&view, page.await)
 }
 
-/// Shows the fork that the entered values give, and requests its confirmation. If the values
-/// contain a mistake, shows the form again, with the mistake.
+/// Shows the fork that results from the entered values, and requests its confirmation. If the
+/// values contain a mistake, shows the form again, with the mistake.
 pub(super) async fn prepare(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,
@@ -142,7 +142,8 @@ impl ForkDraft {
         self.context.view.page("Fork", "/threads", &content)
     }
 
-    /// Describes what the recipient of the request is, and what it does with the request.
+    /// Describes the role of the request's recipient, and the effect of the request on the
+    /// recipient.
     fn recipient_effect(&self, recipient: &ListenerName, state: RequestState) -> String {
         let mut contracts = self.context.config.contracts.iter();
         match contracts.find(|known| known.name == *recipient).map(|known| known.role) {
@@ -248,7 +249,8 @@ impl ForkDraft {
         Ok(read())
     }
 
-    /// Returns the currency of the prices in the config, which have one currency.
+    /// Returns the currency of the prices in the config; `None` if the config has no prices. All
+    /// prices of a config have the same currency.
     fn currency(&self) -> Option<&str> {
         let mut models = self.context.config.models.iter();
         models.find_map(|model| Some(model.price.as_ref()?.currency.as_str()))
@@ -371,13 +373,13 @@ enum RequestState {
     Open,
     /// The request of the source, unchanged.
     Recorded,
-    /// A changed request to a recipient that is not called for real.
+    /// A changed request. The person has not selected its recipient to be called for real.
     Changed,
     ChangedAndLive,
 }
 
 impl RequestState {
-    /// Describes what happens to a request whose recipient the source may answer.
+    /// Describes how the fork handles its first request if the recipient is a person or a listener.
     const fn effect(self) -> &'static str {
         match self {
             Self::Open => {

@@ -83,9 +83,9 @@ impl OperateAccess {
         self.facts.current(self.config.clone(), self.person.clone()).await
     }
 
-    /// Draws the part of the frame for signatures: the script that signs, and a warning. While decisions must be signed, the script shows the
-    /// warning if the config does not have the key of the browser. Draws nothing before the config
-    /// was loaded.
+    /// Draws the part of the frame for signatures: the script that signs, and a warning. While
+    /// decisions must be signed, the script shows the warning if the config does not have the key
+    /// of the browser. Draws nothing before the config was loaded.
     pub fn key_warning(&self) -> Markup {
         let facts = self.facts.known();
         let keys = facts.as_ref().and_then(|facts| facts.signing_keys.as_deref());

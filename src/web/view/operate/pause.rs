@@ -33,7 +33,8 @@ pub(super) fn cancel_path(thread: &str) -> String {
     UrlQuery::default().with("thread", Some(thread)).link("/operate/cancel")
 }
 
-/// The facts of the indexes about a pause: the pauses in force, and the open work that it concerns.
+/// Facts from the indexes for the pages about pauses: the pauses in force, and the open work that
+/// an action concerns.
 #[derive(Default)]
 struct PauseFacts {
     partitions: Vec<u32>,
@@ -81,14 +82,14 @@ impl PauseFacts {
         self.partitions.iter().copied().filter(|partition| !has_pause(*partition)).collect()
     }
 
-    /// Whether a pause is in force in some partitions, but not in all that it concerns. A pause of a
-    /// thread concerns one partition.
+    /// Whether a pause is in force in some, but not in all, of the partitions that the pause
+    /// concerns. A pause of a thread concerns one partition.
     fn is_partial(&self, pause: &IndexedPause) -> bool {
         !pause.target.starts_with("thread ") && !self.without_pause(&pause.target).is_empty()
     }
 }
 
-/// Shows what can be paused, and what is paused.
+/// Shows the targets that can be paused, and the pauses in force.
 pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: HeaderMap) -> Response {
     let context = match ActionContext::open(&view, &headers).await {
         Ok(context) => context,
@@ -106,7 +107,7 @@ pub(super) async fn overview(State(view): State<Arc<ViewState>>, headers: Header
 /// The page with everything that can be paused or resumed.
 struct PauseOverview {
     listeners: Vec<ListenerName>,
-    /// `None` if an index cannot be read at present.
+    /// The pauses in force and the open work; `None` if an index cannot be read at present.
     facts: Option<PauseFacts>,
     must_sign: bool,
     /// Why no action is possible at present.
@@ -218,7 +219,7 @@ impl PauseOverview {
     }
 }
 
-/// Draws what is paused, since when, by whom and why.
+/// Draws a pause: its target, its beginning, its person and its note.
 fn line(pause: &IndexedPause) -> Markup {
     html! {
         b { (inline(&pause.target)) } " since " (moment(pause.since)) " by "
@@ -259,8 +260,8 @@ fn work(work: &OpenWorkCounts) -> Markup {
     }
 }
 
-/// Writes how many open calls a pause with cancellation cancels, and how many stay. It cancels the
-/// calls that a listener has, and no others. `auxiliary` is the verb before "cancelled".
+/// Writes how many open calls a pause with cancellation cancels, and how many stay open. Such a
+/// pause cancels only the calls that a listener has. `auxiliary` is the verb before "cancelled".
 fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     let stay = [
         (work.queued, "queued", "queued"),
@@ -384,7 +385,7 @@ fn details(
     }
 }
 
-/// Draws the pause of the target that is in force, and whether the action changes it.
+/// Draws the present pause of the target, and states whether the action changes this pause.
 fn present_pause(verb: PauseVerb, pause: Option<&IndexedPause>, facts: &PauseFacts) -> Markup {
     html! {
         @match (verb, pause) {

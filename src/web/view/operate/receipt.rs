@@ -1,5 +1,5 @@
-//! The receipt of a confirmed action: the record that the organism made of it, what it concerned,
-//! its person, and the call that waits next.
+//! The receipt of a confirmed action: the object of the action, the record of the action, the
+//! person, and the next call that waits for a person.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::limits;
 use crate::service::{RetryRequest, ServiceRequest};
 use crate::thread::{Decision, DecisionOrigin, Fact, Input, PauseAction, PauseTarget, Record};
 
-/// The facts of one journal about an action.
+/// The data from one journal for the receipt of an action.
 struct FoundReceipt {
     record: Option<Record>,
     concerned: Option<MessageWithPayload>,
@@ -27,7 +27,8 @@ struct FoundReceipt {
     left: u64,
 }
 
-/// Draws the receipt of an action. Draws less if an index cannot be read at present.
+/// Draws the receipt of an action. If an index cannot be read at present, only refers to the page
+/// with all actions.
 pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Markup {
     let person = context.person.clone();
     let find = move |_, index: &mut IndexReader| find(index, &request);
@@ -43,8 +44,8 @@ pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Ma
     })
 }
 
-/// Draws the receipt of an action of several requests. `requests` contains those that the organism
-/// carried out. Draws nothing if it carried out none.
+/// Draws the receipt of an action of several requests. `requests` contains the requests that the
+/// organism carried out. Draws nothing if `requests` is empty.
 pub(super) async fn draw_several(context: &ActionContext, requests: Vec<ServiceRequest>) -> Markup {
     let all = requests.len();
     let find = move |partition, index: &mut IndexReader| {
@@ -71,7 +72,8 @@ fn partition_of(request: &ServiceRequest) -> Option<u32> {
     }
 }
 
-/// Returns the record of a retry, which is one of the last in the tree of the new message.
+/// Returns the record of a retry. This record is one of the last records in the tree of the new
+/// message.
 fn retry_record(
     index: &IndexReader,
     request: &RetryRequest,
@@ -153,8 +155,8 @@ fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     }
 }
 
-/// Returns the newest record of the action. The journal is read, because the index may follow a
-/// little later.
+/// Returns the newest record of the action. Reads the journal, because the index may lag behind the
+/// journal.
 fn newest_record(
     index: &IndexReader,
     request: &ServiceRequest,
@@ -170,8 +172,8 @@ fn newest_record(
     Ok(newest.find(|record| is_record_of(&record.input, request)))
 }
 
-/// Whether the request led to this input. Of two requests about one thing, only one has the given
-/// signature or note.
+/// Whether the record with this input came from `request`. Two requests about the same object
+/// differ in their signature or their note.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (
@@ -199,8 +201,8 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     }
 }
 
-/// Whether a recorded origin can be that of a request. The organism adds the user of the operating
-/// system, and shortens the note.
+/// Whether a recorded origin belongs to a sent request. Compares only the signature and the
+/// shortened note, because the organism adds the user of the operating system.
 fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {
     let sent = sent.cloned().unwrap_or_default().shortened();
     let recorded = recorded.cloned().unwrap_or_default();

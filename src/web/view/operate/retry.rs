@@ -155,7 +155,7 @@ async fn retry_all(
     context.confirm(action, &details).await
 }
 
-/// Creates the failure for a page of the list from which nothing can be sent again at once.
+/// Creates the failure for a page of the retry list on which a retry of all would send no message.
 /// `left_out` is the number of messages on the page.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
@@ -229,7 +229,7 @@ impl RetryDraft {
         }
     }
 
-    /// Draws that the listener may have done the work already, although the config permits a
+    /// Draws a warning if the listener may have done the work already and the config permits a
     /// repetition.
     fn repetition(&self) -> Markup {
         let repeated = self.listed.facts.repeated.filter(|_| !self.attempts.is_empty());

@@ -1,6 +1,8 @@
-//! The expected result of a retry, before it is sent: by the config in the file and by the record.
+//! Predicts the result of a retry from the config file and from the record, before the retry is
+//! sent.
 //!
-//! The running organism decides. The outlook only keeps a person from sending what cannot succeed.
+//! The prediction only keeps people from sending a retry that cannot succeed. The running organism
+//! decides about the retry.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,10 +32,11 @@ pub(in super::super) enum RetryOutlook {
     /// The message is sent again.
     #[default]
     Sent,
-    /// The organism sends the message only after a confirmation of its own, for this reason.
+    /// The organism sends the message only after a separate confirmation by the person. The text is
+    /// the reason.
     NeedsConfirmation(String),
-    /// The message would be refused again, or would fail again, unless the config changes in this way
-    /// first.
+    /// The message would be refused again, or would fail again, until something changes. The text
+    /// states the necessary change.
     NeedsChange(String),
 }
 
@@ -50,8 +53,8 @@ pub(in super::super) struct RetryFacts {
     /// The failure, in the words of the record.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Set if a listener may have done the work already, and the config permits the repetition: the
-    /// permitted attempts.
+    /// Number of attempts that the config permits, if this number permits a repetition and a
+    /// listener may have done the work already; otherwise `None`.
     pub repeated: Option<u32>,
 }
 
@@ -68,7 +71,7 @@ impl fmt::Debug for RetryPredictor {
     }
 }
 
-/// Returns the facts of the config for a view. Those of a read-only view are empty, so that its
+/// Returns the facts of the config for a view. The facts are empty for a read-only view, so its
 /// predictor has no gate.
 pub(in super::super) async fn config_facts(view: &ViewState) -> Arc<ConfigFacts> {
     match &view.operate {
@@ -159,8 +162,8 @@ impl RetryPredictor {
         Some(contract.attempts_of(Some(&call.name)))
     }
 
-    /// Checks in the same order as the organism: an unknown outcome first, then the gate, then the
-    /// attempts of the listeners that get the message.
+    /// Predicts the result of a retry. Checks in the same order as the organism: an unknown outcome
+    /// first, then the gate, then the attempts of the listeners that get the message.
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";
@@ -208,8 +211,8 @@ fn budget_spent() -> RetryOutlook {
     RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
 }
 
-/// Returns the outlook after a refusal by `rule`; `None` if another moment, not another config,
-/// lifts the refusal.
+/// Returns the outlook of a payload that `rule` refused. Returns `None` if a later retry of the
+/// same payload may pass the rule under the same config.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {

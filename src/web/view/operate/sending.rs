@@ -19,7 +19,7 @@ use crate::thread::{Decision, PauseVerb};
 pub(super) enum ActionResult {
     /// The organism carried out the action.
     Done(DoneAction),
-    /// A whole page, such as one with several results.
+    /// A whole page, for example with the results of several requests.
     Summary {
         status: StatusCode,
         content: Markup,

@@ -15,7 +15,7 @@ use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
 
-/// The state and the totals of a thread, with what it waits for.
+/// The state and the totals of a thread, with the calls and the pauses for which the thread waits.
 pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
@@ -174,7 +174,8 @@ impl ThreadHeader {
     }
 }
 
-/// Writes the cost of model calls. Tokens without a cost come from models whose config has no price.
+/// Writes the cost of model calls. Tokens without a cost come from models whose config has no
+/// price.
 pub(in super::super) fn cost(spent: Spending) -> String {
     match (spent.money.is_zero(), spent.tokens) {
         (true, 0) => String::new(),

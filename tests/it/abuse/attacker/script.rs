@@ -26,7 +26,7 @@ pub struct Says {
 pub struct Attack {
     pub kind: &'static str,
     pub says: Says,
-    /// Unique texts in the attack that must not occur in any effect of the attack.
+    /// Unique texts in the attack. None of them may occur in an effect of the attack.
     pub evil: Vec<String>,
     /// Unique texts in the permitted payloads of the attack. Each of these payloads must become a
     /// message, as long as the budget lasts.
@@ -175,8 +175,8 @@ impl Pen<'_> {
         self.look(&good);
     }
 
-    /// Writes a payload as XML into the text of the turn. The payload is forbidden with every
-    /// transport, so the attacker must get an error.
+    /// Writes a payload as XML into the text of the turn, and requires that the attacker gets an
+    /// error. The payload is forbidden with every transport.
     fn forbidden(&mut self, xml: impl FnOnce(&str) -> String) {
         let evil = self.evil();
         self.say(&xml(&evil));

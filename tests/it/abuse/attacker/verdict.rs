@@ -100,8 +100,8 @@ impl Evidence {
         })
     }
 
-    /// Returns the recorded turns in the order of the journal. The number of a turn is recorded as
-    /// the input tokens of the turn, because the provider reports it in this field.
+    /// Returns the recorded turns in the order of the journal. The provider reports the number of a
+    /// turn as the input tokens of the turn, so the record of the turn contains it.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
@@ -237,6 +237,7 @@ impl Evidence {
     }
 
     /// Checks that the core answers each refusal, and that the next prompt contains the answer.
+    /// Returns the number of texts that prompts had to contain.
     fn hears(&self, turns: &[Turn<'_>], wrong: &mut Vec<String>) -> usize {
         let mut heard = 0;
         for (at, turn) in turns.iter().enumerate() {
@@ -304,8 +305,8 @@ impl Evidence {
         told
     }
 
-    /// Returns the feedback on a turn that was the last one of its call: the texts that a further
-    /// prompt to the attacker would contain.
+    /// Returns the feedback that the attacker would get on a turn, if another prompt of the same
+    /// call followed.
     fn would_hear(&self, turn: &Turn<'_>) -> String {
         let (agent, thread) = (name("mind"), &turn.thread);
         let tree = thread.root();
@@ -376,7 +377,7 @@ fn is_late(turn: &Turn<'_>) -> bool {
     )
 }
 
-/// Use of the budgets of a tree.
+/// Amounts that a tree has used of its budgets and limits.
 #[derive(Default)]
 struct Spent {
     threads: usize,
@@ -384,7 +385,7 @@ struct Spent {
     children: HashMap<ThreadId, usize>,
     model_calls: u64,
     tokens: u64,
-    /// Position of the record that left the tree without tokens.
+    /// Position of the record with which the tree ran out of tokens.
     broke: Option<Position>,
     messages: u64,
 }
@@ -455,7 +456,7 @@ fn since(heard: &[PromptMessage]) -> String {
     new.iter().map(|heard| heard.text.as_str()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Whether the prompt contains the text `what`, unescaped or escaped.
+/// Whether the prompt contains the text `what`, either as written or escaped for XML.
 fn says(prompt: &str, what: &str) -> bool {
     let escaped = what.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     prompt.contains(what) || prompt.contains(&escaped)

@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use super::script::{Attack, Says, Sight, attack};
 use crate::model::server::{STREAM_HEAD, http_chunk, read_request};
 
-/// An attack, and the prompt to which this attack was the answer.
+/// An attack, and the prompt that the attack answers.
 pub struct Played {
     pub attack: Attack,
     pub prompt: Vec<PromptMessage>,
-    /// Reasons for which a strict provider would reject the prompt.
+    /// Reasons why a strict provider would reject the prompt.
     pub bad: Vec<String>,
 }
 

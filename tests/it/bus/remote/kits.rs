@@ -173,7 +173,8 @@ async fn waiting_deliveries_in_the_rust_kit_are_answered_before_it_ends() {
     assert_eq!(ended.await.unwrap(), Ok(()));
 }
 
-/// Answer of a service to the NATS command line.
+/// Returns the answer of a service to a request without a payload, as the NATS command line sends
+/// it.
 async fn service_answer(meeting: &Meeting, subject: &str) -> Value {
     let client = meeting.stranger().await.0;
     let answer = timeout(PATIENCE, client.request(subject.to_owned(), "".into())).await;
@@ -223,8 +224,8 @@ async fn tells_of_itself(meeting: &Meeting, kit: &str) {
     is_nobody_elses(meeting, &format!("$SRV.PING.tested.{id}")).await;
 }
 
-/// Checks that the listener under test sends no announcement to a subject of another organism, even
-/// if a ping names such a subject for the reply.
+/// Checks that the listener under test never announces itself to another organism. The ping `ping`
+/// names a subject of another organism for the reply.
 async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
     let stranger = meeting.stranger().await;
     let mut theirs = stranger.hears("organism.another.re.tested.>").await;

@@ -48,8 +48,8 @@ async fn waits(ear: &mut HostHarness) -> u32 {
     number
 }
 
-/// Checks that a stopping listener stays silent after its delivery is cancelled. `answer` is its
-/// answer to that delivery.
+/// Checks that a stopping listener answers no discovery requests, even after its last delivery is
+/// cancelled. `answer` is its answer to that delivery.
 pub async fn is_silent_after_cancel(
     meeting: &Meeting,
     mut ear: HostHarness,

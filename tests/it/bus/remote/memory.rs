@@ -1,4 +1,4 @@
-//! Replicas that remember the messages of a call receive only the new ones.
+//! Tests that a replica receives only the new messages of a call if it remembers the earlier ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -15,8 +15,8 @@ fn preview(text: &str) -> String {
     format!("<preview xmlns=\"{}\">{text}</preview>", organism::system::NAMESPACE)
 }
 
-/// Checks that a replica previews a call, and performs it only if the approved preview is still
-/// right.
+/// Checks that a replica previews a call. The replica must perform the call only if the approved
+/// preview is still right.
 async fn is_shown_and_compared(ear: &mut HostHarness) {
     let number = ear.ask_for_preview("if-shown a");
     let shown = preview("would do if-shown a");

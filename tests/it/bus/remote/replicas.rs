@@ -66,8 +66,8 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once(language: KitL
     }
 }
 
-/// A request without a responder makes the host forget the announcements of all replicas. The
-/// replicas may not notice this failure, so the host probes for a new announcement as soon as a
+/// If a request finds no responder, the host forgets the announcements of all replicas. The
+/// replicas may not notice this failure. So the host asks for new announcements as soon as a
 /// replica answers again.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
@@ -91,8 +91,8 @@ async fn a_returning_listener_is_probed_for_its_lease() {
     asked().await;
 }
 
-/// A forged `no responders` message, which any user with a publish right can send, does not make a
-/// listener leave.
+/// Any user with a publish right can forge a `no responders` message. Such a message does not make
+/// a listener leave.
 #[tokio::test]
 async fn a_listener_cannot_be_made_to_leave_by_a_message() {
     let meeting = Meeting::at(shared());

@@ -103,8 +103,8 @@ impl Scene {
         messages(&self.place)
     }
 
-    /// Recreates the stream with these messages, and deletes the lease, which records the end of
-    /// the stream.
+    /// Recreates the stream with these messages. Deletes the lease as well, because the lease
+    /// records the end of the stream.
     fn rewrite(&self, messages: &[String]) {
         let options = &self.place.options;
         recreate(&self.place.admin(), &options.stream(), &options.subject(), messages);
@@ -330,7 +330,7 @@ fn put_both_back(scene: &Scene, messages: &mut Vec<String>) {
 }
 
 /// Changes a message that contains a blob, and publishes the original message after the changed
-/// one. No host can read past the changed message, so the copy of a later checkpoint does not help.
+/// one. No host can read beyond the changed message, so a copy of later checkpoints does not help.
 fn change_a_blob_and_repeat_it(scene: &Scene, messages: &mut Vec<String>) {
     let has_blob = |message: &String| message.contains("the config");
     let at = messages.iter().position(has_blob).unwrap();
@@ -374,7 +374,8 @@ fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
     messages[0] = messages[0].replace(&names[0], &names[1]);
 }
 
-/// An attack, which changes the messages of a stream or the directories of its host.
+/// Function that carries out an attack: it changes the messages of a stream, or the directories of
+/// the host.
 type Change = fn(&Scene, &mut Vec<String>);
 
 type Attack = (&'static str, Pump, Change, ProofVerdict, Outcome);
@@ -477,9 +478,9 @@ enum Replaced {
     DataWithoutCopies,
 }
 
-/// Attacks with the key of the host and write access to the servers: the stream is recreated from
-/// an earlier copy, and another pump continues it. The first verdict is without a copy of the
-/// checkpoints on other storage, and the second is with one.
+/// Attacks with the key of the host and write access to the servers. The attacker recreates the
+/// stream from an earlier copy, and another pump continues it. The first verdict is without a copy
+/// of the checkpoints on other storage, and the second verdict is with such a copy.
 const WITH_KEY: &[(Pump, Replaced, ProofVerdict, ProofVerdict)] = &[
     (Stopped, Replaced::Nothing, Broken, Broken),
     (Stopped, Replaced::Data, Broken, Broken),
@@ -527,8 +528,8 @@ fn replace_beside(scene: &Scene, replaced: Replaced) {
     }
 }
 
-/// A host whose directories are restored from an earlier copy reads the newer records from its
-/// stream again.
+/// If the directories of a host are restored from an earlier copy, the host reads the newer records
+/// from its stream again.
 #[test]
 fn a_host_with_old_data_or_old_state_catches_up_with_its_stream() {
     for pump in [Stopped, Killed] {

@@ -1,6 +1,6 @@
-//! Streams that have lost their last records. No pump becomes leader of such a stream if at least
-//! one source shows that the lost records existed: the projection, the state directory, the lease,
-//! or the projection of another host.
+//! Streams that have lost their last records. Four sources can show that the lost records existed:
+//! the projection, the state directory, the lease, and the projection of another host. If at least
+//! one of them does, no pump becomes leader of the stream.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,8 @@ fn lose_state(place: &Place) {
     std::fs::create_dir_all(place.state()).unwrap();
 }
 
-/// Opens the stream, which must fail and leave the stream unchanged. Returns the error.
+/// Opens the stream, and asserts that opening fails and leaves the stream unchanged. Returns the
+/// error.
 fn refused(place: &Place) -> Error {
     let (admin, stream) = (place.admin(), place.options.stream());
     let messages = || {
@@ -145,7 +146,7 @@ fn a_renewed_lease_names_the_last_record() {
     }
 }
 
-/// Another process of the organism, which reports the position of a projection.
+/// Another process of the organism. On request, it reports the position of a projection.
 struct Member(tokio::runtime::Runtime);
 
 impl Member {

@@ -1,4 +1,5 @@
-//! A crash at every failpoint, also between the stream and its projection.
+//! Crashes a writer at every failpoint of a journal on JetStream, including the failpoints before
+//! and after a publish to the stream.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;

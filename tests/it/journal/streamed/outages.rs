@@ -15,8 +15,8 @@ use crate::nats::{Server, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Appends the record again and again until the server accepts it. Returns whether the server
-/// accepted the record at once.
+/// Appends `record`, and repeats this while the journal is unavailable. Returns whether the first
+/// append succeeded within 100 ms.
 fn append(
     journal: &mut organism::journal::jetstream::StreamJournal,
     record: organism::thread::Record,
@@ -118,8 +118,8 @@ fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
     assert!(small.is_ok() || matches!(small, Err(Error::Full { .. })));
 }
 
-/// Waits for the error with which a pump under load learns that it must stop writing to the
-/// journal.
+/// Appends records under load until the journal reports that it is broken, within 8 s. Returns the
+/// text of the error.
 fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let mut script = Script::default();
     let begun = Instant::now();
@@ -136,8 +136,8 @@ fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     told.to_string()
 }
 
-/// Waits for the same error as [`told`] does. Checks that the stream is deleted, or that the error
-/// states that another stream has replaced it.
+/// Appends records until the journal reports that it is broken. Asserts that the stream is deleted,
+/// or that the error states that another stream has replaced it. Returns the text of the error.
 fn hears(place: &Place, journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());

@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// Opens the stream for an operator who accepts this damage.
+    /// Opens the stream for an operator who accepts `damage`.
     pub fn open_accepting(&self, damage: OperatorAcceptance) -> Result<StreamJournal, Error> {
         self.open_accepting_with(damage, &mut |_| Ok(()))
     }

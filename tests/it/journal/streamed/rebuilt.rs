@@ -1,4 +1,4 @@
-//! The stream is the journal: a lost or damaged projection is rebuilt from it.
+//! A lost or damaged projection is rebuilt from its stream, because the stream is the journal.
 
 use organism::audit;
 use organism::clock::Time;
@@ -164,7 +164,8 @@ fn a_message_of_a_later_version_is_no_damage() {
     asks_for_an_upgrade(&place);
 }
 
-/// A host that joins reads the first message before all others, to learn whose stream it is.
+/// A host that joins a stream first reads the first message, which names the journal of the stream.
+/// If that message is of a later version, the host needs an upgrade, and the stream is not damaged.
 #[test]
 fn a_stream_that_begins_with_a_later_version_is_no_damage() {
     let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));

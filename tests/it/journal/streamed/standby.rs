@@ -120,8 +120,8 @@ fn a_released_lease_goes_to_its_heir_at_once_and_to_others_only_after_a_delay() 
     }
 }
 
-/// A standby does not lead a stream that is shorter than, or different from, the stream that it has
-/// followed.
+/// A standby does not lead if the stream has become shorter, or has other records than those that
+/// the standby has followed.
 #[test]
 fn a_standby_leads_no_stream_that_differs_from_what_it_has_followed() {
     for is_forked in [false, true] {

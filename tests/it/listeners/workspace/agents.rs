@@ -1,4 +1,4 @@
-//! Proposals as models write them, from the turn to the files.
+//! Proposals of models, from the turn in which a model writes a proposal to the changed files.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

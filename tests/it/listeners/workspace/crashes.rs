@@ -1,5 +1,5 @@
-//! A crash of the workspace during an action: what state the files have afterwards, and how the
-//! workspace answers when the message is delivered again.
+//! A crash of the workspace during an action: the state of the files afterwards, and the answer of
+//! the workspace when the message is delivered again.
 
 use super::{action, ask, direct, house, read};
 

@@ -1,4 +1,5 @@
-//! The payloads that the schemas permit. All answers of the listener pass their schemas.
+//! The payloads that the schemas of the workspace permit. Every answer of the workspace is valid
+//! against its schema.
 
 use organism::ids::PayloadName;
 use organism::schema::Schemas;
@@ -119,7 +120,8 @@ fn files_come_before_commands_in_a_set() {
     assert!(!set(format!("{command}{replace}")).is_empty());
 }
 
-/// The gate refuses an answer that violates its schema, so each answer that the test gets is valid.
+/// Requests each kind of answer from the workspace. The gate refuses an answer that violates its
+/// schema, so each answer that arrives is valid.
 #[test]
 fn every_kind_of_answer_passes_the_gate() {
     let house = house(direct());

@@ -75,9 +75,8 @@ fn recorded(call: &Json) -> &str {
     call["preview"]["recorded"]["sha256"].as_str().unwrap_or_else(|| panic!("{call}"))
 }
 
-/// Submits a payload with this text, and with the text as the key of the submission. The submission
-/// starts a call, which is held. A test can wait for the result later, with the key. Returns the
-/// held call.
+/// Submits a payload with `text`, which is also the key of the submission. The submission starts a
+/// call, which is held. Returns the held call. With the key, a test can wait for the result later.
 fn hold_with_key(house: &House, text: &str) -> Json {
     let sent = house.send_text(&say(text), &["--no-wait", "--key", text]);
     assert_eq!(sent.code, Some(3), "{sent:?}");

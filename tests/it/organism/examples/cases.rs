@@ -1,8 +1,9 @@
-//! Cases of the examples: shipped ones, and cases that are written from the examples' runs.
+//! Shipped cases of the examples, and cases that are written from the examples' runs.
 
 use super::{Example, THREAD};
 
-/// Runs the case file `config/NAME/cases.toml`, which has this number of cases.
+/// Runs the case file `config/NAME/cases.toml`. Asserts that it has `cases` cases, and that all of
+/// them pass.
 fn assert_shipped_cases_pass(name: &'static str, cases: usize) {
     let example = Example::new(name);
     let file = format!("config/{name}/cases.toml");

@@ -26,7 +26,8 @@ struct ForkedExample {
     example: Example,
     data: PathBuf,
     client: ServiceClient,
-    /// Names of the agents and workflows, which run anew in a fork.
+    /// Names of the agents and workflows. A fork calls these again, and answers calls to other
+    /// listeners from the record.
     anew: BTreeSet<String>,
     running: Running,
 }
@@ -93,7 +94,9 @@ impl ForkedExample {
         forks
     }
 
-    /// Forks at a fork point, and waits for the result of the source.
+    /// Forks at a fork point, and waits for the results of the fork. If the fork has open calls and
+    /// ended no unfinished work of its source, its only result must be `result`. Returns the thread
+    /// of the fork.
     async fn fork(&self, point: &ForkPoint, result: &str) -> ThreadId {
         let request = ForkRequest::at(point, self.client.fork_id(&point.source.thread));
         let at = point.source.message;
@@ -149,9 +152,9 @@ impl ForkedExample {
         to_client.next_back().unwrap()
     }
 
-    /// Asserts that a fork handed calls over only to agents and workflows, and held no call. Models
-    /// must give their recorded answers, unless the prompts differ from those of the source,
-    /// because they lack the preview of an approval or state that work has ended.
+    /// Asserts that a fork handed calls over only to agents and workflows, and held no call. Each
+    /// turn must get its recorded answer. Exceptions are forks with other prompts than the source:
+    /// prompts that lack the preview of an approval, or that state that work has ended.
     fn has_no_effect(&self, fork: &ThreadId) {
         let has_other_prompts = self.example.has_approvals() || self.has_ended_work(fork);
         let records = self.records(fork);

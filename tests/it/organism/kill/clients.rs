@@ -24,7 +24,7 @@ use super::{House, PATIENCE, torture};
 const CLIENTS: usize = 50;
 /// One submission in this many continues the thread of the previous submission.
 const GOES_ON_EVERY: usize = 2;
-/// Minimum number of submissions of each client. Among them, one continues the thread of another
+/// Minimum number of submissions of each client. One of them continues the thread of an earlier
 /// submission, and one is refused.
 const SUBMISSIONS_MIN: usize = 3;
 

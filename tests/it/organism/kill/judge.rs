@@ -54,7 +54,7 @@ fn number(message: &Json) -> &str {
     rest.split_once("</n>").unwrap_or_default().0
 }
 
-/// Shows the compared evidence.
+/// Shows the numbers of submissions, messages and effects.
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ledger, messages, effects, .. } = self;
@@ -140,8 +140,8 @@ impl Evidence {
         defects.extend(open.map(|message| format!("no disposition: {message}")));
     }
 
-    /// Checks that every call has one result. Also checks that each call to `front` has opened one
-    /// call, and every other call none.
+    /// Checks that every call has one result, that each call to `front` has opened one call, and
+    /// that no other call has opened one.
     fn results(&self, defects: &mut Vec<String>) {
         // By call and recipient, because a failed call also owes its caller a payload.
         let mut answers: HashMap<[&str; 2], usize> = HashMap::new();

@@ -390,8 +390,8 @@ fn set(subjects: &[&str]) -> BTreeSet<String> {
     subjects.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
-/// Tries all permissions of a user, which must have all permissions in `own`. Returns the results,
-/// and the permissions that the user has beyond `own`.
+/// Tries all permissions of a user. Asserts that the user has every permission in `own`. Returns
+/// the results, and the permissions that the user has beyond `own`.
 async fn tried(guarded: &Guarded, spy: &Client, own: &Own) -> (AttemptResults, Vec<String>) {
     let Own { user, says, hears, shares, marks } = own;
     let got = probe(spy, &guarded.user(user).await, *marks).await;

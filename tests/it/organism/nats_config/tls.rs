@@ -24,7 +24,8 @@ pub fn port() -> u16 {
     held.local_addr().unwrap().port()
 }
 
-/// Address of the servers, with the credentials and the authority that a listener uses.
+/// Connection settings of a listener: address of the servers, credentials, and certificate of the
+/// authority.
 #[derive(Clone)]
 pub struct Way {
     pub address: String,

@@ -1,5 +1,5 @@
-//! Processes that may lead the same partitions each get a share of them, whenever processes start
-//! and stop. Clients notice no change.
+//! Processes that may lead the same partitions divide them among each other, whenever a process
+//! starts or stops. Clients notice no change.
 
 use std::net::SocketAddr;
 

@@ -94,8 +94,8 @@ fn requests_are_answered_within_five_seconds_after_a_pump_died_or_froze() {
     houses[office].verified();
 }
 
-/// A stream of the test's own. It shows how long the servers alone need until a stream acknowledges
-/// messages again.
+/// A stream that belongs to the test alone and has no pump. It shows how long the servers take
+/// until a stream acknowledges messages again.
 struct Bare {
     link: BlockingClient,
 }

@@ -28,8 +28,8 @@ fn forge(admin: &Admin, house: &House, stream: &str) {
     admin.publish(&format!("{SUBJECT}{stream}.0"), &forged_behind(last, ""));
 }
 
-/// Publishes a record that no pump wrote, with the MAC of the previous record. So the MAC names the
-/// key of the host.
+/// Publishes a record that no pump wrote, with a copy of the previous record's MAC. The copy names
+/// the key of the host.
 fn forge_with_a_mac(admin: &Admin, house: &House, stream: &str) {
     let reader = house.reader();
     let last = reader.record(reader.last().unwrap()).unwrap().unwrap();

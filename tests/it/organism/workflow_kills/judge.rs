@@ -156,8 +156,8 @@ impl RunHistory {
 
     /// Whether the next kill may end the last of the three attempts of a workflow.
     ///
-    /// A killed pump may have published a hand-over that the projection of its stream still lacks.
-    /// So each open call on a stream counts as handed over.
+    /// On a stream, each open call counts as in flight: a killed pump may have published a
+    /// hand-over that the projection does not contain yet.
     pub fn has_workflow_at_last_attempt(&self) -> bool {
         let is_streamed = std::env::var_os("ORGANISM_TEST_NATS").is_some();
         let may_be_in_flight =

@@ -24,7 +24,7 @@ pub(super) const PICTURES: &str = "target/browser-pictures";
 /// The interpreter with the packages that `.ci/browser` installs.
 pub(super) const PYTHON: &str = "target/browser/bin/python3";
 
-/// Names that no page may interpret.
+/// Names with markup and control characters, which no page may interpret.
 const HOSTILE: [&str; 3] = [
     "<script>console.error(1)</script><img src=\"http://192.0.2.1/x\" onerror=\"alert(2)\">",
     "<style>*{display:none}</style><base href=\"http://192.0.2.1/\">",

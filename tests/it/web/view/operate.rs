@@ -577,8 +577,8 @@ fn a_fork_begins_at_a_message_with_another_payload() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A fork with a money budget is refused for a model without a price, because the budget would
-/// bound nothing. Both the web view and `organism fork` refuse it.
+/// A fork with a money budget is refused for a model without a price, because the budget would have
+/// no effect. Both the web view and `organism fork` refuse it.
 #[test]
 fn a_fork_with_an_amount_of_money_is_refused_for_a_model_without_a_price() {
     let provider = Provider::start(Vec::new());

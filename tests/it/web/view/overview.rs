@@ -299,7 +299,8 @@ fn the_page_of_the_record_shows_whole_keys_and_why_they_are_trusted() {
     assert!(text.contains(&format!("organism verify DIR --key {key}")), "{text}");
 }
 
-/// The line on the record states what was checked, what was not, and the command for what is missing.
+/// The page of the threads states which records are checked, that newer records are not checked
+/// yet, and which command completes the proof.
 #[test]
 fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
     let house = House::new();

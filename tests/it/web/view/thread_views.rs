@@ -118,8 +118,9 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
     assert_eq!(beneath.count(), 5, "{rows:?}");
 }
 
-/// The head of a waiting thread states the wait, and the open wait has a bar and a time. No wait is
-/// stated on the page of another thread, and on the page of the thread at an earlier moment.
+/// The head of a waiting thread states the wait, and the wait has a bar and a time. The page of
+/// another thread states no wait, and neither does the page of the same thread at an earlier
+/// moment.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();
@@ -216,8 +217,8 @@ fn queue_of(view: &ViewServer, listener: &str) -> String {
     text_of(&format!("<td{}", cell.split("</td>").next().unwrap()))
 }
 
-/// A call to a paused listener is ready and not handed over: the timeline has a bar for its wait,
-/// and the page of the listeners counts the same call.
+/// A call to a paused listener is queued. The timeline shows its wait as a bar, and the page of the
+/// listeners counts the call as queued.
 #[test]
 fn the_timeline_shows_a_queued_call_that_the_page_of_the_listeners_counts() {
     let house = House::new();
@@ -258,8 +259,9 @@ fn the_timeline_shows_a_queued_call_that_the_page_of_the_listeners_counts() {
     assert!(list.contains(", <span class=\"paused\">paused in part</span>"), "{list}");
 }
 
-/// The page of a prompt names all payloads that the turn wrote, what the turn took, and the way to
-/// its raw text.
+/// The page of a prompt names every payload that the turn wrote, including those that the gate
+/// refused. It also states the tokens, the cost and the latency of the turn, and links to the raw
+/// text.
 #[test]
 fn the_page_of_a_prompt_names_what_the_turn_wrote_and_what_the_gate_refused() {
     let runs = AuditedRuns::shared();

@@ -85,8 +85,8 @@ fn what_waits_for_a_person_stands_first() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The frame of every page states that no organism runs, and how many calls wait for a person. A
-/// queue on a page would otherwise look like a slow listener.
+/// Every page states that no organism runs, and how many calls wait for a person. Otherwise, a
+/// queue on a page would look like a slow listener.
 #[test]
 fn every_page_states_whether_an_organism_runs_and_how_much_waits() {
     let config = CONFIG.replacen("[listeners.solo]", "[listeners.solo]\napproval = \"always\"", 1);

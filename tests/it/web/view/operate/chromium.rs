@@ -26,9 +26,9 @@ fn signing_config() -> String {
     format!("{config}\n[operators.ana] # decides\nkey = \"{key}\"\n")
 }
 
-/// Records failed requests. For each way to use the pages, there is one request that can be retried
-/// without a confirmation, and one whose work could be done twice because of a retry. Two further
-/// requests follow.
+/// Records failed requests. For each way to use the pages, there is one request of `desk`, which
+/// can be retried without a confirmation, and one of `till`, whose work a retry could do twice. Two
+/// further requests of `desk` follow.
 fn prepare_failures(house: &House) {
     let clients = ["desk", "till"].repeat(WAYS).into_iter().chain(["desk", "desk"]);
     for (number, client) in clients.enumerate() {

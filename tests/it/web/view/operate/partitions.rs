@@ -30,7 +30,7 @@ partitions = 2
 "#;
 
 const KILL: &str = "/operate/pause?verb=pause-and-cancel&target=all";
-/// Link that pauses everything, on the page of what can be paused.
+/// Link to pause everything, on the page `/operate`.
 const PAUSE: &str = ">Pause all</a>";
 const RESUME: &str = "/operate/pause?verb=resume&target=all";
 

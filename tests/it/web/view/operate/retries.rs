@@ -12,8 +12,8 @@ use super::signed::{key, sign_each};
 use super::{House, hidden, operating, own_name, rows};
 use crate::organism::{numbered, until};
 
-/// A config with listeners that time out until a file lets them answer. One of them must not do its
-/// work twice.
+/// A config with listeners that time out until a file lets them answer. The listener `once` must
+/// not do its work twice.
 pub(super) const CONFIG: &str = r#"
 [organism]
 name = "talk"
@@ -277,8 +277,8 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     house.verified();
 }
 
-/// The action "All" leaves out two texts and states the reason: a text that every gate refuses, and
-/// a text that is not completely on record.
+/// The action "All" leaves out texts that every gate refuses, and texts that are not completely on
+/// record. The page states the reason.
 #[test]
 fn what_can_never_succeed_is_left_out_of_all_with_the_reason() {
     let house = House::with(CONFIG);
