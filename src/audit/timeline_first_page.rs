@@ -11,7 +11,7 @@ use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_o
 
 /// Maximum number of times that the records of one page are read. A further read is necessary if a
 /// subthread on the page continues after the records read so far.
-const EXTENSIONS_MAX: usize = 4;
+const READS_MAX: usize = 4;
 
 /// Returns the first page of a thread, with about `limit` events. The page equals the one that
 /// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] make from all records. Returns
@@ -37,7 +37,7 @@ impl FirstPage<'_> {
     fn make(&self, thread: &ThreadId) -> Result<Option<ThreadTimeline>, Error> {
         let mut last = self.end_of(thread)?;
 
-        for _ in 0..EXTENSIONS_MAX {
+        for _ in 0..READS_MAX {
             let Some(position) = last else { return Ok(None) };
             let mut builder = TimelineBuilder::default();
             for sealed in self.index.journal().walk(position)? {

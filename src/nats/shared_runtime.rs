@@ -78,7 +78,7 @@ impl SharedRuntime {
         let runtime = self.runtime.as_ref()?;
         let RuntimeShared { begun, waiting, driver_drives, stop_driving, .. } = &*self.shared;
         begun.fetch_add(1, Ordering::SeqCst);
-        waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = WaitingCaller::begin(waiting);
         if driver_drives.load(Ordering::SeqCst) {
             stop_driving.notify_one();
         }
@@ -86,9 +86,23 @@ impl SharedRuntime {
         // Ordering rule: `waiting` rises before the background thread is stopped, so that the
         // thread does not resume during this call. If the thread still drives the runtime,
         // `block_on` polls `task` beside it.
-        let done = runtime.block_on(task);
-        waiting.fetch_sub(1, Ordering::SeqCst);
-        Some(done)
+        Some(runtime.block_on(task))
+    }
+}
+
+/// Counts a blocking call while it waits, also if its task panics.
+struct WaitingCaller<'c>(&'c AtomicUsize);
+
+impl<'c> WaitingCaller<'c> {
+    fn begin(waiting: &'c AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::SeqCst);
+        Self(waiting)
+    }
+}
+
+impl Drop for WaitingCaller<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -113,16 +113,18 @@ impl SourceSearch {
         let key = (order.listener.clone(), order.payload);
 
         let own = self.calls(&reader, &order.fork, Position(0))?;
-        if let Some(call) = own.reopened.get(&order.call).copied() {
+        let reopened = own.reopened.get(&order.call).copied();
+        let number =
+            own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
+
+        let Some(reader) = self.source_reader(&order.source)? else { return Ok(None) };
+        if let Some(call) = reopened {
             // The call was open at the fork point, so its request precedes that point.
             let source = self.calls(&reader, &order.source, Position(0))?;
             return source.result(&reader, call, order);
         }
-        let number =
-            own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
-        let Some(number) = number else { return Ok(None) };
 
-        let Some(reader) = self.source_reader(&order.source)? else { return Ok(None) };
+        let Some(number) = number else { return Ok(None) };
         let source = self.calls(&reader, &order.source, order.after)?;
         let Some(call) = source.same.get(&key).and_then(|calls| calls.get(number)).copied() else {
             return Ok(None);

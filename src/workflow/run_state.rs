@@ -233,7 +233,9 @@ impl RunState {
             GoalState::Waiting | GoalState::Replaced | GoalState::Skipped => 0,
         });
         let passes = self.passes.values().flatten().flatten().map(|(_, output)| output.bytes());
-        self.input.text_bytes() + goals.sum::<usize>() + passes.sum::<usize>()
+        let corrections = self.corrections.values().flatten().map(String::len);
+        let texts = goals.sum::<usize>() + passes.sum::<usize>() + corrections.sum::<usize>();
+        self.input.text_bytes() + texts
     }
 }
 

@@ -36,7 +36,7 @@ fn measure(span: Duration) -> (f64, f64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let organism = Organism::start_with(config, HashMap::from(natives)).await.unwrap();
-        let idle = median_exchange(&organism.handle(), span).await;
+        let idle = slow_exchange(&organism.handle(), span).await;
         let stop = Arc::new(AtomicBool::new(false));
         let thread = exchange(&organism.handle(), "producer", None).await;
         let producers: Vec<_> = (0..PRODUCERS)
@@ -49,7 +49,7 @@ fn measure(span: Duration) -> (f64, f64) {
                 })
             })
             .collect();
-        let busy = median_exchange(&organism.handle(), span).await;
+        let busy = slow_exchange(&organism.handle(), span).await;
         stop.store(true, Ordering::Relaxed);
         for producer in producers {
             producer.await.unwrap();
@@ -59,7 +59,9 @@ fn measure(span: Duration) -> (f64, f64) {
     })
 }
 
-async fn median_exchange(handle: &Handle, span: Duration) -> f64 {
+/// Makes calls one after another for the duration `span`. Returns the 99th percentile of their
+/// durations, in microseconds.
+async fn slow_exchange(handle: &Handle, span: Duration) -> f64 {
     let (began, mut times, mut thread) = (Instant::now(), Vec::new(), None);
     while began.elapsed() < span {
         let start = Instant::now();

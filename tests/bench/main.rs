@@ -65,7 +65,7 @@ type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table. A name on the command line selects the figures whose
 /// names contain it.
-const FIGURES: [Figure; 54] = [
+const FIGURES: [Figure; 55] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -116,6 +116,7 @@ const FIGURES: [Figure; 54] = [
     ("large_thread_page", large::thread),
     ("large_search", large::search),
     ("large_approvals", large::approvals),
+    ("large_message", large::message),
     ("large_stats", large::stats),
     ("large_web_pages", web_view::pages),
     ("large_verify", large::verify),

@@ -80,7 +80,7 @@ impl PresentFacts {
 
     /// Whether a new check for an organism is due: the last check is older than
     /// [`limits::WEB_LOOK_INTERVAL`]. If so, sets the time of the last check to now.
-    fn is_due(&self) -> bool {
+    fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if looked.is_some_and(|time| now.duration_since(time) < limits::WEB_LOOK_INTERVAL) {
@@ -110,7 +110,7 @@ pub(super) async fn look(
     request: Request,
     next: Next,
 ) -> Response {
-    if view.present.is_due() {
+    if view.present.begin_check_if_due() {
         view.present.look().await;
         if let Some(access) = &view.operate {
             access.config_facts().await;

@@ -1,11 +1,12 @@
 //! Queries on a long journal: `make bench` with 1,000,000 messages, `make bench-large` with ten
 //! times as many. Each query runs the real command, including the start of its process, with warm
-//! file caches.
+//! file caches. With `BENCH_JOURNAL=jetstream`, the journal is the projection of a stream.
 
 mod generate;
 #[expect(dead_code, reason = "tests do more with records")]
 #[path = "../../it/journal/script.rs"]
 mod script;
+mod streamed;
 
 use std::cell::OnceCell;
 use std::fs::DirEntry;
@@ -22,10 +23,12 @@ use organism::journal::sqlite::{JournalReader, SqliteJournal};
 use organism::pump::ResidentCore;
 use organism::pump::core::Core;
 use organism::pump::snapshot_maker::SnapshotPlan;
+use organism::thread::Fact;
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::figures::{Bench, percentile};
+use super::nats::Server;
 use generate::LargeJournal;
 
 const MESSAGES: usize = 1_000_000;
@@ -42,6 +45,8 @@ const WORDS: usize = 100;
 thread_local! {
     /// The journal that all figures of a run share. It is written once.
     static JOURNAL: OnceCell<LargeJournal> = const { OnceCell::new() };
+    /// The server of the journal's stream, if the journal is on JetStream.
+    static SERVER: OnceCell<Server> = const { OnceCell::new() };
 }
 
 fn with_journal<T>(bench: &Bench, measure: impl FnOnce(&LargeJournal) -> T) -> T {
@@ -58,7 +63,15 @@ fn written(bench: &Bench) -> LargeJournal {
     let LargeJournal { messages, records, trees, .. } = journal;
     let took = began.elapsed();
     println!("wrote {messages} messages, {records} records, {trees} trees in {took:.0?}");
+    if is_streamed() {
+        SERVER.with(|server| server.set(streamed::moved(&journal)).ok());
+    }
     journal
+}
+
+/// Whether the journal is on JetStream.
+fn is_streamed() -> bool {
+    std::env::var("BENCH_JOURNAL").is_ok_and(|kind| kind == "jetstream")
 }
 
 /// Returns the directory of this run's journal, and words of the journal: ten from each tenth of
@@ -162,6 +175,11 @@ fn peak_memory() -> f64 {
 /// Adds the time and the memory of opening the journal and its state, first without a snapshot and
 /// then from a snapshot. Also adds the time, the memory and the size of the snapshot itself.
 pub fn start(bench: &mut Bench) {
+    if is_streamed() {
+        println!("  large_start: not measured on JetStream; `takeover` measures a stream");
+        return;
+    }
+
     let figures = with_journal(bench, |journal| {
         let whole = measured(journal, "start");
         let made = measured(journal, "snapshot");
@@ -329,6 +347,21 @@ pub fn search(bench: &mut Bench) {
 
 pub fn approvals(bench: &mut Bench) {
     add_query(bench, "large_approvals", &["approvals"]);
+}
+
+/// Duration of showing one message of a thread of common size.
+pub fn message(bench: &mut Bench) {
+    let id = with_journal(bench, |journal| {
+        let reader = JournalReader::open(&journal.data()).unwrap();
+        let records = reader.tree(&journal.samples[0], None).unwrap();
+        let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+        let ids = facts.filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } => Some(message.id),
+            _ => None,
+        });
+        ids.last().expect("the tree has messages").to_string()
+    });
+    add_query(bench, "large_message", &["message", &id]);
 }
 
 pub fn stats(bench: &mut Bench) {
