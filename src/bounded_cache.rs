@@ -5,12 +5,13 @@ use std::hash::Hash;
 
 use crate::limits;
 
-/// A map that evicts its oldest values if it has too many values or too many bytes.
+/// A map with limits for the number of its values and for their bytes. Beyond a limit, the oldest
+/// values are removed.
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
-    /// One entry for each `put`, oldest first. An entry is outdated if its value was removed or
-    /// replaced after the `put`.
+    /// One entry for each call of `put`, oldest first. An entry is outdated if its value was
+    /// removed or replaced later.
     order: VecDeque<(u64, K)>,
     values_max: usize,
     bytes_max: usize,
@@ -26,7 +27,8 @@ struct CachedValue<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Default for BoundedCache<K, V> {
-    /// Creates a cache with the bounds for the calls that a listener remembers.
+    /// Creates a cache with the limits for the memory of a listener, which contains messages of
+    /// calls.
     fn default() -> Self {
         Self::new(limits::REMEMBERED_CALLS_MAX, limits::REMEMBERED_BYTES_MAX)
     }
@@ -69,8 +71,8 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         self.values.get(key).is_some_and(|cached| cached.place == place)
     }
 
-    /// Removes outdated entries from `order` if they outnumber the current entries. So the length
-    /// of `order` stays proportional to the number of values.
+    /// Removes outdated entries from `order` if they outnumber the entries in use. So `order` never
+    /// becomes much longer than the number of values.
     fn drop_outdated_entries(&mut self) {
         if self.order.len() <= 2 * self.values.len() + 16 {
             return;

@@ -1,5 +1,5 @@
-//! Registers the child processes that this program starts, each with the listener that it runs, and
-//! reads the status of any process.
+//! Keeps a register of the child processes that this program starts, each with the listener that it
+//! runs. Also reads the status of any process.
 //!
 //! Every child is started through [`spawn`]. As a subreaper, this program also becomes the parent
 //! of processes that a listener detached. [`reap_orphans`] collects the exit codes of these
@@ -103,8 +103,8 @@ mod subreaper {
 
     static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
 
-    /// Makes this program the parent of every process that a child detaches. Only for programs that
-    /// start all their children through [`super::spawn`].
+    /// Makes this program the parent of every process that a child detaches. Call this function
+    /// only in programs that start all their children through [`super::spawn`].
     pub fn become_subreaper() -> io::Result<()> {
         set_child_subreaper(Some(getpid()))?;
         IS_SUBREAPER.store(true, Ordering::Relaxed);

@@ -48,8 +48,8 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// Returns the offset in microseconds that a test adds to the clock of a running pump. Debug builds
-/// read the offset from the file that `ORGANISM_CLOCK_SKEW` names.
+/// Returns the number of microseconds that are added to the clock of a running pump, for tests.
+/// Debug builds read the number from the file that `ORGANISM_CLOCK_SKEW` names.
 #[cfg(debug_assertions)]
 fn skew() -> i64 {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();

@@ -65,8 +65,8 @@ pub enum Role {
     Workflow,
 }
 
-/// How the answers of several peers become one result, if all these peers accept the same payload
-/// name.
+/// How the results of several peers become the one result of a call. A call goes to several peers
+/// if all of them accept its payload name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
     /// The result holds the reply or fault of each peer, in config order.
@@ -132,8 +132,8 @@ pub struct Contract {
     /// previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time after which a client key counts as unused, if all calls of the key have ended. `None`
-    /// if the key is kept as long as its tree.
+    /// Time for which a client key is kept after all its calls have ended. A later request with the
+    /// key counts as new. `None` if the key is kept as long as its tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -226,8 +226,8 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether a fork answers calls to this listener with the recorded results of the fork's
-    /// source. True if the listener is neither an agent nor a workflow.
+    /// Whether a fork answers calls to this listener without calling it: with the results that the
+    /// source of the fork recorded. True for every listener except agents and workflows.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -237,8 +237,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns a shared reference to the contract of a listener. The caller can keep the reference
-    /// while it changes the state that contains these contracts.
+    /// Returns a shared reference to the contract of a listener. A caller that holds the reference
+    /// can still change the pump's state, which contains these contracts.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }

@@ -37,17 +37,17 @@ pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-publ
 /// Failpoints of a command that brings an index up to date.
 pub const INDEX: [&str; 2] = ["index-before-commit", "index-after-commit"];
 
-/// Failpoints of a first build of an index, after all its commits.
+/// Failpoints of the first build of an index. The build passes them after all its commits.
 pub const INDEX_BUILD: [&str; 2] = ["index-sorted", "index-complete"];
 
 /// Failpoints while a snapshot is made.
 pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapshot-written"];
 
-/// Failpoint of the proof of the records before a snapshot.
+/// Failpoint in the proof of the records that precede a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoints of the pump: around the effects of a durable record, and between the arrival of an
-/// answer and its record.
+/// Failpoints of the pump. Some lie around the effects that follow a durable record, others between
+/// the arrival of a listener's answer and its record.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -62,18 +62,19 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Prefix of bus thread ids. The failpoint counts only passes for bus threads with this prefix;
-    /// `None` if it counts the passes for all bus threads.
+    /// Prefix of bus thread ids. The failpoint counts only passes for threads of the bus whose ids
+    /// have this prefix. If `None`, the failpoint counts every pass.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// File that the passing thread waits for; `None` if the process aborts instead.
+    /// The file whose creation a thread at the failpoint waits for; `None` if the process aborts
+    /// instead.
     until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Aborts the process, or waits for the file, if the environment selects the failpoint `place` and
-/// this call is the selected pass.
+/// Marks the failpoint `place`. If the environment selects this place and this pass, aborts the
+/// process, or waits until the file exists that the environment names.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }

@@ -44,8 +44,8 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
-/// Id of a message: a UUIDv7 for external input; for every message that the pump emits, a UUIDv5
-/// derived from the step and an index.
+/// Id of a message. External input gets a UUIDv7. Every message that the pump emits gets a UUIDv5,
+/// which is derived from the pump's step and an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -91,9 +91,9 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 thread_local! {
-    /// The core's name. All messages of the core share this value, because open calls keep many of
-    /// these messages. Each thread has a value of its own, so that pumps do not contend for the
-    /// reference count.
+    /// The core's name. Each thread has one value, and all messages of the core on this thread
+    /// share it. Sharing saves memory, because open calls keep many of these messages. Separate
+    /// values keep pumps from contending for the reference count.
     static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
 }
 
@@ -165,8 +165,8 @@ impl ScheduleName {
         self.0.as_str()
     }
 
-    /// Returns the partition whose pump sends the requests of this schedule, if the journal has
-    /// `partitions` partitions.
+    /// Returns the partition whose pump runs this schedule, if the journal has `partitions`
+    /// partitions.
     pub fn partition(&self, partitions: u32) -> u32 {
         partition_of(self.as_str(), partitions)
     }
@@ -276,8 +276,8 @@ impl ThreadId {
         !self.0.contains('.')
     }
 
-    /// Returns the id that consists of `root` and the labels of this id: `sess-a.b.c` under
-    /// `sess-x` is `sess-x.b.c`. Returns `None` if that id would be too long.
+    /// Returns an id with the root `root` and the labels of this id. For example, `sess-a.b.c`
+    /// under `sess-x` becomes `sess-x.b.c`. Returns `None` if the new id would be too long.
     pub fn under(&self, root: &Self) -> Option<Self> {
         let labels = self.0.find('.').and_then(|at| self.0.get(at..)).unwrap_or_default();
         let id = format!("{root}{labels}");
@@ -403,8 +403,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns the number under which a pump of this epoch requests previews. In this number, `n`
-    /// is 0; in the number of an attempt, `n` is at least 1.
+    /// Returns the attempt number that a pump of this epoch gives to preview requests. In this
+    /// number, `n` is 0; in the numbers of other attempts, `n` is at least 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }

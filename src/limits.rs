@@ -9,8 +9,8 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 /// Maximum bytes of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
-/// Maximum bytes of a payload that the core writes. The record of a model turn is such a payload
-/// and contains the whole text of the turn, escaped.
+/// Maximum bytes of a payload that the core writes. One of these payloads records a model turn: it
+/// contains the whole text of the turn, escaped.
 pub const CORE_PAYLOAD_BYTES_MAX: usize = 8 << 20;
 /// Maximum depth of nested elements in a payload.
 pub const XML_DEPTH_MAX: usize = 128;
@@ -28,22 +28,25 @@ pub const XML_ELEMENTS_MAX: usize = 100_000;
 pub const FINDINGS_MAX: usize = 16;
 /// Maximum bytes of the message of a finding.
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
-/// Maximum bytes of a refused text that its journal record keeps, from the beginning of the text.
+/// Maximum bytes that the record of a refusal keeps of the refused text, from the beginning of the
+/// text.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
-/// Maximum bytes of an example in the answer to a refused payload. A longer example is left out.
+/// Maximum bytes of the example in the answer to a refused payload. If the example is longer, the
+/// answer contains none.
 pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 
 // Model text.
 /// Maximum bytes of a model turn's text.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of one text-only value in a model turn.
+/// Maximum bytes of the decoded text of one text-only element in a model turn.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Maximum digests of stored turn inputs that the pump keeps in memory. For other turn inputs, the
-/// pump queries the journal.
+/// Maximum digests that the pump keeps in memory to know which turn inputs the journal already
+/// contains. For all other turn inputs, the pump queries the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Maximum bytes of a turn that the extractor searches for missing close tags.
+/// Maximum total bytes of one turn that the extractor searches for close tags without finding them.
+/// After this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
-/// Maximum names of unknown root elements that the extractor remembers for one turn.
+/// Maximum unknown root elements of one turn whose names the extractor remembers.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
@@ -77,11 +80,11 @@ pub const GRAMMARS_MAX: usize = 1_024;
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth to which descriptions and examples of a schema follow nested types.
 pub const OUTLINE_DEPTH_MAX: usize = 24;
-/// Maximum bytes of the example of a payload in a prompt.
+/// Maximum bytes of an example that a prompt shows for a payload.
 pub const EXAMPLE_BYTES_MAX: usize = 4 << 10;
-/// Maximum bytes of the outline of a payload in a prompt.
+/// Maximum bytes of an outline that a prompt shows for a payload.
 pub const OUTLINE_BYTES_MAX: usize = 12 << 10;
-/// Maximum bytes of the JSON Schema of a payload for native calls.
+/// Maximum bytes of the JSON Schema that describes a payload for native tool calls.
 pub const TOOL_SCHEMA_BYTES_MAX: usize = 16 << 10;
 
 // Expressions of workflows.
@@ -90,23 +93,25 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Number of bytes that count as one operation when organism's own XPath functions read text.
+/// Number of bytes of text that count as one operation, when one of organism's own XPath functions
+/// reads them.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
 /// Maximum bytes of the text of all nodes that one expression selects.
 pub const XPATH_TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Default maximum number of items of one goal.
+/// Default maximum number of items that a goal with `each` processes.
 pub const EACH_ITEMS_DEFAULT: u32 = 100;
 pub const EACH_ITEMS_CEILING: u32 = 100_000;
-/// Default maximum number of items of one goal that run at once.
+/// Default maximum number of items that a goal with `each` processes at the same time.
 pub const EACH_CONCURRENCY_DEFAULT: u32 = 8;
 pub const LOOP_PASSES_CEILING: u32 = 10_000;
-/// Default maximum number of corrections of one goal.
+/// Default maximum number of times that a supervisor may have the output of one goal corrected.
 pub const CORRECTIONS_DEFAULT: u32 = 2;
 pub const CORRECTIONS_CEILING: u32 = 100;
-/// Highest configurable number of delegation levels beneath one goal.
+/// Highest configurable depth of delegations: how many levels of delegated tasks may be beneath one
+/// goal.
 pub const ROLES_DEPTH_CEILING: u32 = 8;
 
 // Names and ids.
@@ -192,8 +197,8 @@ pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
-/// Number of consecutive failed rounds of a call after which its listener gets further results with
-/// backoff. Agents are exempt.
+/// Number of consecutive failed rounds of a call after which backoff begins: organism then delays
+/// the delivery of further results to the call's listener. Agents are exempt.
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -204,13 +209,13 @@ pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 /// [`PROBE_FIRST`].
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
 /// Time limit of a probe, which is a delivery to a listener that did not accept an earlier
-/// delivery. If the probe is not returned as undeliverable within this time, the listener counts as
-/// having accepted it.
+/// delivery. After this time, the listener counts as having accepted the probe, unless the probe
+/// was returned as undeliverable before.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a cancelled call may keep the instance of its listener busy.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
-/// Maximum threads with open calls that are listed when an organism stops.
+/// Maximum number of threads with open calls that an organism lists when it stops.
 pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
@@ -221,8 +226,8 @@ pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// processes that survived the previous pass.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
-/// Maximum characters of a crashed process's last line on standard error that the failure report
-/// keeps.
+/// Maximum characters that the failure report of a crashed process contains from the process's last
+/// line on standard error.
 pub const LAST_STDERR_LINE_CHARS_MAX: usize = 200;
 
 // Agents.
@@ -289,11 +294,11 @@ pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
-/// Estimated tokens of the framing around each message, each tool and the prompt.
+/// Estimated tokens that frame each message, each tool and the prompt in the input of a model.
 pub const FRAMING_TOKENS: u64 = 8;
-/// Percentage added to the token counts of models whose vocabulary organism does not have. Their
-/// tokens are counted with OpenAI's vocabulary of 2024. Most other vocabularies are smaller, so a
-/// text has more tokens in them.
+/// Percentage added to an estimated number of tokens if organism does not have the vocabulary of
+/// the model. The estimate uses OpenAI's vocabulary of 2024. Most other vocabularies are smaller,
+/// so they split a text into more tokens.
 pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
 /// Estimated tokens of the short text that replaces an oversized result in a prompt.
 pub const STUB_TOKENS: u64 = 64;
@@ -309,8 +314,8 @@ pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Longest `Retry-After` of a provider for which a request waits. A longer `Retry-After` counts as
-/// a refusal.
+/// Longest wait that a provider may request with `Retry-After`. If a provider requests a longer
+/// wait, the response counts as a refusal.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
 pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
@@ -320,8 +325,8 @@ pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// Maximum bytes of a submission. A submission within this limit that is too large for a payload is
-/// refused, and the refusal is recorded.
+/// Maximum bytes of a submission. If a submission is within this limit, but larger than a payload
+/// may be, the pump refuses it and records the refusal.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
@@ -336,8 +341,8 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
-/// Maximum connections that the control socket answers with `busy` at once; further connections
-/// wait to be accepted.
+/// Maximum number of connections to which the control socket answers `busy` at the same time;
+/// further connections wait to be accepted.
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// Delay after which a client should send again a request that got `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
@@ -345,8 +350,8 @@ pub const BUSY_RETRY: Duration = Duration::from_millis(500);
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
-/// Interval at which a command that keeps an organism or its agents running checks whether they
-/// have ended.
+/// Interval at which a long-running command, such as `organism run` or `organism host`, checks
+/// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum connections that a command makes to a socket before it reports that another process
 /// serves the socket.
@@ -362,9 +367,10 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);
 /// Maximum time for which each step of a test case waits until the run is idle.
 pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout of the query for held calls. After this time, the command reads the journal instead.
+/// Timeout of a command's query for held calls. If the query times out, the command reads the
+/// journal instead.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of the query for the running config, in commands that only display data.
+/// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum response lines queued for one command at the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
@@ -373,24 +379,25 @@ pub const LOCK_TIMEOUT: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// Maximum pump commands that one group commit carries out.
 pub const GROUP_COMMIT_MAX: usize = 256;
-/// Shortest standstill of a pump that is recorded and left out of time-outs. A standstill is caused
-/// by a stopped process, a sleeping machine, or a clock that was set forward.
+/// Minimum time for which a pump must have stood still before it records the standstill. A recorded
+/// standstill does not count towards time-outs. A standstill is caused by a stopped process, a
+/// sleeping machine, or a clock that was set forward.
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of calls with waiting clients at which a pump removes the waiters of clients that
-/// have left.
+/// Minimum number of awaited calls at which a pump removes the waiters of clients that have left.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump. Held calls do not count, nor do the messages of trees
-/// that wait for persons or timers alone.
+/// Maximum messages in flight in one pump. Held calls do not count. Messages of a tree do not count
+/// while its open calls wait only for persons or timers.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Maximum messages in flight that do not count towards [`IN_FLIGHT_MAX`] in a tree that waits for
-/// persons or timers alone, for each of the tree's calls that is held or has a timer. Further
-/// messages count, so that a listener cannot collect messages without bound before it waits.
+/// Number of messages in flight that do not count towards [`IN_FLIGHT_MAX`] for each call that is
+/// held or has a timer. This applies only to a tree whose open calls wait only for persons or
+/// timers. Further messages of the tree count, so that a listener cannot collect messages without
+/// bound before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
-/// Interval at which a pump with too many messages in flight fires some of the timers that are due.
+/// Interval at which a pump fires some of the due timers while it has too many messages in flight.
 /// Timers fire in spite of the limit, because the messages in flight may wait for a timer.
 pub const TIMERS_WHILE_FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval within which all `busy` refusals of one client are recorded as one count.
@@ -418,7 +425,8 @@ pub const WAL_BYTES: usize = 40 << 20;
 /// Bytes of SQLite's write-ahead log after which the journal's writer waits until the log has been
 /// moved into the database file.
 pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
-/// Maximum bytes of the encoding buffers that the journal keeps from one commit to the next.
+/// Maximum capacity in bytes that each encoding buffer of the journal keeps for the next commit. A
+/// larger buffer is shrunk after its commit.
 pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
 /// Maximum time that a commit waits while another program's SQL statement locks the journal.
@@ -438,74 +446,79 @@ pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
 /// Maximum number of the latest records that an index may lack when a command uses it. If the index
 /// lacks more records, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
-/// Minimum number of records of a tree at which a command uses the index to read the first page of
-/// a thread. For a smaller tree, the command reads the journal.
+/// Minimum number of records in a tree at which a command reads the first page of a thread from the
+/// index. For a smaller tree, the command reads the journal.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of each kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
-/// Maximum rows of each kind that a writer of an index keeps in memory between commits while it
-/// follows a pump closely.
+/// Maximum rows of each kind that the writer of an index keeps in memory between commits, while the
+/// index lacks only recent records (fewer than [`INDEX_COMMIT_RECORDS`]).
 pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
-/// Maximum names of a tree that a writer of an index keeps in memory, so that it writes each name
-/// only once.
+/// Maximum names that the writer of an index keeps in memory for one tree, so that it writes each
+/// of these names only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Maximum number of messages with the searched words for which a search collects and sorts all
-/// trees of these messages. If there are more messages, the search tests the trees one after
-/// another, newest first, because it then soon finds enough trees that match.
+/// Number of messages up to which a search for words sorts trees. If at most this many messages
+/// contain the words, the search collects and sorts all trees of these messages. Otherwise, it
+/// tests the trees one after another, newest first, because it then soon finds enough trees that
+/// match.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
-/// Maximum number of trees with a searched property for which a search collects and sorts these
-/// trees. If there are more trees, the search tests all trees one after another, newest first,
-/// because it then soon finds enough trees that match.
+/// Number of trees up to which a search for a property collects and sorts all trees with this
+/// property. If there are more such trees, the search tests all trees one after another, newest
+/// first, because it then soon finds enough trees that match.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
-/// Maximum number of records that an index adds in one commit while it follows a pump closely.
-/// Fewer than [`INDEX_COMMIT_RECORDS`], because the words of these records are in memory until the
-/// commit.
+/// Maximum number of records that an index adds in one commit, while it lacks only recent records.
+/// The number is smaller than [`INDEX_COMMIT_RECORDS`], so that the words of these records need
+/// little memory until the commit.
 pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
-/// Size in KiB of an index writer's page cache while the writer closely follows a pump.
+/// Page cache in KiB of the writer of an index, while the index lacks only recent records (fewer
+/// than [`INDEX_COMMIT_RECORDS`]).
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Minimum number of records of a journal whose missing index is made by a first build.
+/// Minimum number of records in a journal at which its missing index is made by a first build,
+/// which writes the rows before it makes the SQL indexes.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
-/// memory. A call that is not in memory is found only after the SQL index of ids is made.
+/// memory. Other calls are found only later, when the build has made the SQL index of ids.
 pub const INDEX_BUILD_CALLS_KEPT: usize = 100_000;
 /// Page cache, in KiB, of the database with the rows of a first build of an index.
 pub const INDEX_BUILD_CACHE_KIB: u32 = 16 << 10;
-/// Number of records that a first build of an index adds in one commit.
+/// Number of records after which a first build of an index commits its work.
 pub const INDEX_BUILD_COMMIT_RECORDS: u64 = 100_000;
-/// Bytes of texts after which a first build passes them to the thread that writes words.
+/// Number of bytes of texts that a first build of an index collects before it passes them to the
+/// thread that writes words.
 pub const INDEX_WORD_BATCH_BYTES: usize = 64 << 10;
 /// Interval at which the last phase of a first build checks whether it must stop.
 pub const INDEX_STOP_CHECK: Duration = Duration::from_millis(50);
-/// Maximum batches of texts that wait for the thread that writes words.
+/// Maximum batches of texts that a first build of an index queues for the thread that writes words.
 pub const INDEX_WORD_BATCHES: usize = 64;
-/// Time limit for the exact alignment of two threads. After this time, the remaining messages are
-/// aligned roughly.
+/// Time limit for the exact alignment of two threads. Messages that are not aligned within this
+/// time are aligned roughly.
 pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum pairs of requests that a comparison of two threads rebuilds. The comparison searches for
-/// a pair that differs in more than ids and dates.
+/// Maximum pairs of prompts that a comparison of two threads rebuilds to find a pair that differs
+/// in more than ids and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits for another process to bring the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
 /// Maximum open readers of indexes that a web view keeps between its queries.
 pub const INDEX_READERS_KEPT: usize = 8;
-/// Number of items that a query reads before it may start threads for the other items.
+/// Number of items that a query reads first. Only then may it start threads that read the other
+/// items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
-/// Maximum time in which a query reads its first items without further threads. If this takes
-/// longer, threads read the other items. Reading the first items from the page cache takes a third
-/// of this time.
+/// Time limit for the first items of a query. If reading them takes longer, further threads read
+/// the other items. Reading the first items from the page cache takes a third of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;
 /// Minimum number of items for each thread that reads items of a query, because opening the
 /// thread's reader takes as long as reading several items.
 pub const SHARE_ITEMS_MIN: usize = 50;
-/// Time for which the index follower collects records of a journal for one commit of the index.
+/// Time for which the index follower waits for further records of a journal before it adds all of
+/// them to the index in one commit.
 pub const INDEX_COLLECT_TIME: Duration = Duration::from_millis(200);
 /// Time for which the index follower keeps the lock of the index after it has caught up.
 pub const INDEX_IDLE_TIME: Duration = Duration::from_millis(500);
@@ -517,10 +530,10 @@ pub const INDEX_RETRY_MAX: Duration = Duration::from_secs(60);
 /// Niceness of the index follower's thread. At this niceness, the thread gets about a tenth of a
 /// core while other threads are busy.
 pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
-/// Maximum bytes of an index whose structure is checked before each use. In a larger index, damage
-/// is found only when the damaged page is read.
+/// Size of an index in bytes up to which the structure of the index is checked before use. In a
+/// larger index, damage is found only when the damaged page is read.
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
-/// Number of results up to which a search counts its results exactly.
+/// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;
@@ -531,20 +544,22 @@ pub const SEARCH_PAYLOADS_MAX: usize = 10_000;
 pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages that one `organism retry` command shows or sends again.
 pub const RETRIES_MAX: usize = 1_000;
-/// Maximum failed calls, and maximum refusals, that a search for messages that cannot be retried
-/// examines, oldest first.
+/// Limit of a search for messages that cannot be retried. The search examines at most this many
+/// failed calls and this many refusals, oldest first.
 pub const RETRIES_TESTED: i64 = 10_000;
-/// Maximum messages that are listed if several ids begin with the given digits.
+/// Maximum number of messages that a command lists if it gets the first digits of an id and several
+/// ids begin with them.
 pub const CANDIDATES_MAX: usize = 10;
 /// Maximum attempts, failures, waits, decisions and refusals that are shown for one message.
 pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 
-/// Maximum reports about waiting calls of a tree that are queued for one waiting client; further
-/// reports are dropped.
+/// Maximum number of reports that are queued for one client that waits for a call. The reports name
+/// waiting calls in the client's tree; further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
-/// Duration of a model call after which waiting clients are informed of the call.
+/// Duration of a model call after which the clients that wait for its tree are informed of the
+/// call.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
 /// Delay before the pump first looks for stalled calls, which are ready but not handed over. The
 /// pump informs the waiting clients of stalled calls. The delay doubles with each further look, up
@@ -552,8 +567,8 @@ pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
 /// Maximum delay between two looks for stalled calls, which are ready but not handed over.
 pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
-/// Interval at which the pump checks for model calls that have run for so long that waiting clients
-/// must be informed.
+/// Interval at which the pump looks for model calls that have reached [`CALL_WAIT_REPORT_AFTER`],
+/// so that it can inform the waiting clients.
 pub const CALL_WAIT_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum events of the live channel queued for one reader; further events are dropped. At most
 /// half of the queued events may be text.
@@ -568,25 +583,26 @@ pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time that a reader of the live channel waits for a further event after the organism has
-/// ended. Also the maximum time for which the host of a remote agent delays an answer, so that it
-/// can send the queued texts first.
+/// ended. Also the maximum time for which an agent's host delays an answer, to send the queued
+/// texts of the model before the answer.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum pause before a reader subscribes again to a partition whose pump refused the
 /// subscription.
 pub const LIVE_REFUSED_RETRY_MAX: Duration = Duration::from_secs(60);
-/// Interval at which a pump asks the hosts of its agents for texts, while its live channel has
-/// readers.
+/// Interval at which a pump asks the hosts of its agents for the texts that models stream. The pump
+/// asks only while its live channel has readers.
 pub const LIVE_INTEREST_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum pumps to which one host of agents sends texts.
+/// Maximum pumps to which one host of agents sends the texts that models stream.
 pub const LIVE_PUMPS_MAX: usize = 256;
-/// Time for which a host of agents sends texts to a pump after the pump's last request for texts.
+/// Time for which a host of agents sends streamed texts to a pump after the pump has last asked for
+/// them.
 pub const LIVE_INTEREST_VALIDITY: Duration = Duration::from_secs(4);
-/// Longest pause that a provider can impose on a model route.
+/// Longest pause of a model route that a provider can request.
 pub const MODEL_PAUSE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Interval at which a model call checks for the end of a provider's pause.
 pub const MODEL_PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Longest interval between the progress reports of a model call. A call with a short timeout
-/// reports at intervals of an eighth of the timeout.
+/// Longest interval between two reports about the progress of a model call. If the timeout of the
+/// call is short, the interval is an eighth of the timeout.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 // HTTP.
@@ -610,7 +626,7 @@ pub const WEB_ROWS_MAX: usize = 500;
 /// Default number of messages on a page of a thread in the web view; the URL may state another
 /// number.
 pub const WEB_PAGE_MESSAGES: usize = 200;
-/// Number of messages that a link into a thread shows before the linked message.
+/// Number of messages that a page shows before a message if a link leads to that message.
 pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 /// Maximum lines of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_LINES: usize = 40;
@@ -621,7 +637,8 @@ pub const WEB_EXCERPT_CHARS: usize = 4_000;
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Period, up to now, whose messages the web view counts to show the message rate of each listener.
+/// Period in which the web view counts messages to show the message rate of each listener. The
+/// period ends now.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
@@ -631,18 +648,20 @@ pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum characters of the reason of a failure in a list of the web view.
 pub const WEB_REASON_CHARS: usize = 300;
-/// Maximum age of the facts of a config that the web view keeps while the files are unchanged.
+/// Time after which the web view reads the facts of a config again, even if the files of the config
+/// are unchanged.
 pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
-/// Maximum records at the end of a journal in which the web view looks for the record of an action
-/// that it has just sent.
+/// Maximum number of records that the web view reads from the end of a journal to find the record
+/// of an action that it has just sent.
 pub const WEB_RECEIPT_RECORDS: u64 = 200;
-/// Maximum records to which the receipt of an action with several requests links.
+/// Maximum number of links to records in the receipt of an action that consists of several
+/// requests.
 pub const WEB_RECEIPT_LINKS: usize = 5;
 /// Maximum refusals of a model's turn that the web view shows with a held call of the same turn.
 pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
-/// Maximum branches of a tree that are open on a page of the web view.
+/// Maximum number of branches that a page of the web view shows opened in the tree of threads.
 pub const WEB_OPEN_BRANCHES: usize = 50;
 /// Maximum goals that a graph in the web view draws.
 pub const WEB_DRAWN_GOALS: usize = 300;
@@ -658,26 +677,27 @@ pub const WEB_DIFF_LINES: usize = 200;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Number at which the frame of a page stops counting calls that wait for a person. At this number,
-/// the frame shows the number minus one and a plus sign.
+/// Maximum number of calls waiting for a person that the web view counts. If there are this many
+/// calls or more, the frame of a page shows the number minus one and a plus sign.
 pub const WEB_WAITING_COUNTED: u64 = 100;
 /// Maximum time that a page waits while the web view looks for a running organism.
 pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum interval at which the web view looks for an organism on its host.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum records of a tree for which the web view computes how the tree looked at an earlier
-/// time.
+/// Maximum records of a tree whose earlier state the web view computes. For a tree with more
+/// records, it shows no earlier state.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal that the web view itself proves. For a longer journal, the web view
 /// names the commands that prove it.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
-/// Niceness of the thread that proves a record for the web view. The thread gets only the processor
-/// time that all other threads leave.
+/// Niceness of the thread that proves the journals for the web view. The thread gets only the
+/// processor time that all other threads leave.
 pub const WEB_PROOF_NICENESS: i32 = 19;
-/// Age at which the web view replaces a proof of the record by a new proof.
+/// Age of the web view's last proof of the journals at which it begins a new proof.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of records since the oldest held call of a thread was opened. If there are more,
-/// the page of the thread does not show the contents of held calls.
+/// Limit for the contents of held calls on the page of a thread. If the journal has grown by more
+/// records than this since the oldest of these calls was opened, the page does not show the
+/// contents.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
@@ -690,10 +710,11 @@ pub const WEB_CONNECTIONS_MAX: usize = 128;
 /// Maximum live pages of a web view; further pages do not update by themselves.
 pub const WEB_LIVE_PAGES_MAX: usize = 64;
 const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
-/// Minimum time between two updates of live pages, which the web view makes when the journals have
-/// grown.
+/// Minimum time between two updates of a live page. The web view updates live pages when the
+/// journals have grown.
 pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay before the web view looks again for a running organism, while a live page is open.
+/// Delay before the web view looks for a running organism again. It looks only while a live page is
+/// open.
 pub const WEB_LIVE_RETRY: Duration = Duration::from_secs(1);
 /// Interval of keep-alive lines on the connection of a quiet live page.
 pub const WEB_LIVE_KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -747,10 +768,10 @@ pub const MODEL_NAME_CHARS_MAX: usize = 128;
 // Memory of agents and workflows.
 /// Maximum trees for which one reader of listeners' memory keeps an index of the tree's records.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum bytes of the tree indexes that one reader of listeners' memory keeps. The index of the
-/// tree that was read last does not count.
+/// Maximum bytes of the tree indexes that one reader of listeners' memory keeps. The index that was
+/// read last is kept whatever its size.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum journal readers that stay open between two reads of listeners' memory.
+/// Maximum journal readers for listeners' memory that stay open until the next read.
 pub const MEMORY_READERS_MAX: usize = 4;
 /// Page cache, in KiB, of each journal reader that reads listeners' memory. The cache is small,
 /// because each record is read about once.
@@ -761,7 +782,7 @@ pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
 /// Maximum bytes of the messages that agents keep between turns. The messages of the thread with
-/// the latest turn do not count.
+/// the latest turn are kept whatever their size.
 pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
 
 // Listeners that remember.
@@ -782,8 +803,8 @@ pub const RESTING_THREADS_MAX: usize = 16_384;
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
-/// Number of trees, or of client keys, that may collect in memory beyond the limit before an
-/// eviction begins. So one eviction removes many of them.
+/// Number of trees, or of client keys, that may collect in memory beyond their limit, such as
+/// [`RESTING_TREES_MAX`], before an eviction begins. So one eviction removes many of them.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -791,8 +812,9 @@ pub const HELD_CALLS_BATCH: usize = 256;
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of latest uses of tree heads that keep a head in memory. A use is a record of the tree,
-/// or the loading of the head into memory.
+/// Number of uses of tree heads, counted back from the latest use of any head. A head that was used
+/// within this number stays in memory. A use is a record of the tree, or the loading of the head
+/// into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which heads are moved out of
 /// memory. The number is large, so that many heads leave memory together.
@@ -813,8 +835,8 @@ pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
 /// Maximum bytes of texts that one round writes to a snapshot.
 pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
-/// Factor for the pause before the next snapshot: the pause is this factor times the duration of
-/// the last snapshot.
+/// Factor for the pause before the next snapshot. The pause is the duration of the last snapshot,
+/// multiplied by this factor.
 pub const SNAPSHOT_PAUSE: u32 = 4;
 /// Interval at which a thread that waits for a proof checks whether it must end.
 pub const PROOF_WAIT_INTERVAL: Duration = Duration::from_millis(50);
@@ -842,8 +864,9 @@ pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum bytes of a listener's answer that the receiving thread checks by itself. One thread
-/// receives the messages of all listeners, so longer answers are checked on another thread.
+/// Size of a listener's answer in bytes up to which the receiving thread itself checks the answer.
+/// One thread receives the messages of all listeners, so longer answers are checked on another
+/// thread.
 pub const NATS_INLINE_CHECK_BYTES: usize = 64 << 10;
 /// Interval at which the NATS host checks for silent listeners.
 pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -854,8 +877,8 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
-/// Maximum distinct operations of a listener that one record of operations denied by NATS servers
-/// contains.
+/// Maximum number of distinct denied operations in one record. The record names operations of a
+/// listener that the NATS servers denied.
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
@@ -865,7 +888,8 @@ pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum ended attempts of one NATS listener for which the pump still accepts a late answer.
+/// Maximum number of ended attempts that the pump remembers for one NATS listener, to accept a late
+/// answer to one of them.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
@@ -876,8 +900,8 @@ pub const NATS_PAGE_BYTES: usize = 512 << 10;
 pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
-/// Total time for which an agent's host repeats a request to the pump. A restarted pump delivers
-/// the turn again before this time has passed.
+/// Total time for which an agent's host repeats a request to the pump. The host then gives up,
+/// because a pump that was restarted in this time has delivered the turn again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -885,15 +909,15 @@ pub const NATS_REQUESTS_MAX: usize = 64;
 pub const TURN_FINDINGS_MAX: usize = 10_000;
 /// Maximum characters of an attempt's failure that an agent's host reports.
 pub const FAILURE_CHARS_MAX: usize = 16 << 10;
-/// Maximum bytes of an agent's answer over NATS. The answer contains the note of its turn and its
-/// payloads, escaped for JSON.
+/// Maximum bytes of an agent's answer over NATS. The answer contains its payloads and a note about
+/// its turn, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Time for which a host of agents keeps a delivery whose config the host does not have. After this
 /// time, the host returns the delivery; by then, another host may have the right config.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
-/// Maximum number of configs for which a host of agents accepts deliveries: the present config, and
-/// those before the last reloads.
+/// Maximum number of configs for which a host of agents accepts deliveries. These are the present
+/// config, and the configs before the last reloads.
 pub const AGENT_HOST_CONFIGS_MAX: usize = 4;
 /// Maximum time that a NATS host waits for the server to confirm its subscriptions.
 pub const NATS_SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -932,9 +956,11 @@ pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
 /// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Total time limit for querying all sources that know how far a stream must reach.
+/// Total time limit for the queries to all sources of lower bounds. A lower bound states how many
+/// records a stream must have.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Approximate bytes of each message while `organism promote` copies a journal into a stream.
+/// Approximate size in bytes of a message with which `organism promote` copies records of a journal
+/// into a stream.
 pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
 /// Maximum time that the move of a journal into a stream waits for a server that is unreachable or
 /// full. A later run resumes the move.
@@ -954,8 +980,8 @@ pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
 /// Maximum delay before a standby tries again after a full disk, or after reading a stream that it
 /// refuses.
 pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
-/// Factor for the delay before a standby reads a refused stream again: the delay is this factor
-/// times the duration of the last read.
+/// Factor for the delay before a standby reads a refused stream again. The delay is the duration of
+/// the last read, multiplied by this factor.
 pub const STANDBY_READ_SHARE: u32 = 10;
 /// Maximum time that a request waits for a partition without a pump. The time is slightly longer
 /// than a takeover takes.
@@ -976,8 +1002,8 @@ pub const MEMBERS_MAX: usize = 256;
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// Maximum time that a process waits for the heir of a partition to take the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which a process is offered no partition after it failed to take over an offered
-/// partition.
+/// Pause after a process failed to take over a partition that was offered to it. During the pause,
+/// no partition is offered to the process.
 pub const HANDOVER_RETRY: Duration = Duration::from_secs(60);
 /// Maximum time that a handover waits for the partition's deliveries in flight to end. A delivery
 /// that takes longer does not delay the handover further.
@@ -1039,17 +1065,17 @@ pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
 /// Maximum alerts of one kind that are raised within one window. If there are more causes, one
-/// further alert counts them.
+/// further alert states how many.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum alert reports that wait in each pump for their alert command to run. No command runs for
-/// further reports.
+/// Maximum reports of alerts in each pump that wait until their alert command can run. No command
+/// runs for further reports.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
-/// Maximum time for which the output of an alert command is read after the command has ended. A
-/// process that the command started may keep the output open.
+/// Maximum time for which organism reads the output of an alert command after the command has
+/// ended. The output may stay open for longer if the command started another process.
 pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);

@@ -46,7 +46,7 @@ impl Gauge {
     }
 }
 
-/// One counter for each value of a closed list.
+/// One counter for each of `N` label values.
 #[derive(Debug)]
 pub struct LabelledCounters<const N: usize>([Counter; N]);
 
@@ -57,7 +57,7 @@ impl<const N: usize> Default for LabelledCounters<N> {
 }
 
 impl<const N: usize> LabelledCounters<N> {
-    /// Increments the counter of the value at `index` in the list.
+    /// Increments the counter of the label value at `index`.
     pub fn increment(&self, index: usize) {
         self.add(index, 1);
     }

@@ -1,6 +1,7 @@
-//! Fits a request into the model's context window. A message that does not fit is replaced as a
-//! whole by a short placeholder, and no text is cut. The record of the turn lists the replaced
-//! messages, and the notice of the turn states that the turn is the last one of its call.
+//! Fits a model request into the context window of the model. A message that does not fit is
+//! replaced as a whole by a short placeholder, and no text is cut. After such a replacement, the
+//! turn is the last one of its call, as its notice tells the model. The record of the turn lists
+//! the replaced messages.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use super::RendererVersion;
 use super::history::MemoryItem;
 use super::protocol::render;
 
-/// A model request after fitting, which is within the context window.
+/// A model request that fits into the context window, perhaps with placeholders for some messages.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
-    /// Messages that a placeholder replaces in prompts from this turn on. If the list is not empty,
-    /// this turn is the last one of its call.
+    /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
+    /// the list is not empty, this turn is the last one of its call.
     pub left_out: Vec<MessageId>,
 }
 
@@ -74,7 +75,7 @@ pub(super) fn fit(
     }
 }
 
-/// A message that a placeholder may replace.
+/// A message that may be replaced by a placeholder.
 struct StubCandidate {
     at: usize,
     is_old: bool,

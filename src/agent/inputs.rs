@@ -1,5 +1,5 @@
-//! The inputs of a turn's model request except the thread, stored by digest. The prompt can be
-//! rebuilt from these inputs and the thread, even if the config has changed since.
+//! The inputs of a turn's model request except the thread, stored by digest. The request can be
+//! rebuilt from these inputs and the thread, even if the config has changed since the turn.
 
 use std::sync::Arc;
 
@@ -18,16 +18,17 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a model request, except the thread and the data in the turn's note.
+/// The inputs of a model request, except the thread and the values that the turn's note already
+/// contains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
-    /// Renderer version of the turn.
+    /// Version of the renderer that wrote the turn's prompt.
     #[serde(rename = "renderer")]
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// The provider whose native calls and results are sent as blocks. Native calls of other
-    /// providers are sent as XML.
+    /// The provider whose native calls and results were sent as blocks of its API. Native calls of
+    /// other providers were sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -43,7 +44,8 @@ pub struct TurnInputs {
     /// Name of the model that answered.
     #[serde(rename = "model")]
     pub model: String,
-    /// Wire settings of the request. `None` if the request was not sent over a network.
+    /// Settings that determine the body of the HTTP request. `None` if the request was not sent
+    /// over a network.
     #[serde(rename = "settings", default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<WireSettings>,
 }
@@ -63,7 +65,7 @@ impl TurnInputs {
         serde_json::from_slice(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the body of the HTTP request, byte for byte as it was sent.
+    /// Returns the body of the HTTP request for `request`, byte for byte as it was sent.
     pub fn wire(&self, request: &ModelRequest) -> String {
         match &self.settings {
             Some(settings) => settings.body(request),
@@ -71,8 +73,8 @@ impl TurnInputs {
         }
     }
 
-    /// Rebuilds the request of the turn `past`. Returns `None` if this program lacks the turn's
-    /// renderer version.
+    /// Rebuilds the model request of the recorded turn `past`. Returns `None` if this program lacks
+    /// the renderer version of that turn.
     pub fn request(
         &self,
         records: &[Record],
@@ -110,8 +112,9 @@ impl TurnInputs {
         })
     }
 
-    /// Returns the messages that the thread contained before the turn `past` and that the turn's
-    /// request does not show. Returns `None` if this program lacks the turn's renderer version.
+    /// Returns the messages that the thread contained before the recorded turn `past` but that the
+    /// prompt of this turn did not show. Returns `None` if this program lacks the renderer version
+    /// of the turn.
     pub fn unseen(
         &self,
         records: &[Record],
@@ -135,8 +138,8 @@ impl TurnInputs {
     }
 }
 
-/// Appends the notice of a turn to the last message of the turn's request. The requests of other
-/// turns do not contain this notice.
+/// Appends the notice of a turn to the last message of the turn's request. Requests of later turns
+/// do not contain this notice.
 pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String) {
     match messages.last_mut().filter(|message| message.role == ChatRole::User) {
         Some(message) => Arc::make_mut(message).blocks.push(ChatBlock::Text(notice)),
@@ -144,11 +147,12 @@ pub(super) fn append_notice(messages: &mut Vec<Arc<ChatMessage>>, notice: String
     }
 }
 
-/// Digests of a model request, and the text of its inputs.
+/// Digests of a model request and of its inputs, with the text of the inputs.
 pub(super) struct SentDigests {
-    /// Digest of the whole request in its wire format.
+    /// Digest of the whole request in the form in which it is sent.
     pub prompt: Digest,
-    /// Text of the inputs except the thread; `None` if the text need not be stored for this turn.
+    /// Text of the inputs, to be stored by its digest. `None` if the text is not stored for this
+    /// turn.
     pub kept: Option<String>,
     pub inputs: Option<Digest>,
 }
@@ -167,8 +171,8 @@ impl SentDigests {
 }
 
 /// Returns the digest of all parts of a request except its settings. In the digested text, a zero
-/// byte follows each part; no part contains a zero byte. Turns of older versions recorded this
-/// digest and stored no inputs.
+/// byte follows each part. No part contains a zero byte, so the parts stay distinguishable. Older
+/// versions of the program recorded this digest with their turns, and stored no inputs.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

@@ -1,8 +1,9 @@
 //! Agents: listeners whose handler is a model.
 //!
-//! One delivery is one turn. The agent renders the prompt from the journal, calls the model, parses
-//! the text while it streams, and returns the result as an outcome. `docs/AGENTS.md` describes
-//! turns in detail. This module must not know the pump: an agent is a listener like any other.
+//! In one delivery, an agent takes one turn. It renders the prompt from the journal, calls the
+//! model, parses the text while it streams, and returns the parsed payloads as its outcome.
+//! `docs/AGENTS.md` describes turns in detail. This module must not know the pump: an agent is a
+//! listener like any other.
 
 mod fit_prompt;
 pub mod history;
@@ -28,10 +29,11 @@ use serde::{Deserialize, Serialize};
 use crate::contract;
 use crate::ids::PayloadName;
 
-/// Namespace of payloads that belong to agents themselves, not to their peers or the core.
+/// Namespace of the payloads that agents themselves define. Payloads of peers and of the core have
+/// other namespaces.
 pub const NAMESPACE: &str = contract::AGENT_NAMESPACE;
 
-/// Schema of the agents' own namespace.
+/// Schema of the namespace [`NAMESPACE`].
 pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
 
 /// Returns the name of the default final payload, for agents that declare no final payload.
@@ -61,8 +63,8 @@ pub enum ActionTransport {
     /// All payloads are native calls of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Actions are native calls. The final payload is XML in the model's text, in an element (a
-    /// slot) that is valid only in one turn.
+    /// Actions are native calls. The final payload is XML in the model's text. It is in an element,
+    /// the slot, that is valid in one turn only.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }
@@ -76,7 +78,7 @@ impl ActionTransport {
         }
     }
 
-    /// Whether tools are offered as native calls.
+    /// Whether the agent's tools are offered to the model as native calls.
     pub const fn is_native(self) -> bool {
         !matches!(self, Self::Xml)
     }

@@ -1,5 +1,5 @@
-//! Formats of final reports. The config states exactly one format, so that no format is ever
-//! guessed.
+//! Formats of an agent's final report. The config names exactly one format, so that the program
+//! never has to guess.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::limits;
 /// How an agent ends its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum FinalMode {
-    /// Only an action ends a call: the agent sends a final payload.
+    /// Only an action ends a call: the agent must send a final payload.
     #[default]
     #[serde(rename = "action")]
     Action,
-    /// An action ends a call. A turn without an action also ends the call, with its text as the
-    /// answer.
+    /// An action ends a call, as in the mode `Action`. In addition, a turn without an action ends
+    /// the call, and the text of the turn is the answer.
     #[serde(rename = "text")]
     Text,
 }
@@ -35,11 +35,11 @@ pub enum FinalFormat {
     Text,
     #[serde(rename = "markdown")]
     Markdown,
-    /// JSON that is valid by this JSON Schema.
+    /// JSON that is valid according to this JSON Schema.
     #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
-    /// A whole final payload as XML. Only the slot of `xml-final` uses this format, for final
-    /// payloads that cannot contain a report as text.
+    /// A whole final payload as XML. Used only in the slot of `xml-final`, if the agent's final
+    /// payloads cannot contain a report as text.
     #[serde(rename = "xml")]
     Xml,
 }
@@ -79,7 +79,7 @@ pub struct ReportSchema {
     validator: jsonschema::Validator,
 }
 
-/// Reason why a text is no usable JSON Schema.
+/// Reason why a text cannot be used as a JSON Schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportSchemaError {
     #[error("it is no JSON: {0}")]

@@ -9,48 +9,50 @@ use crate::envelope::{Money, RouteTry};
 use crate::limits;
 use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, TokenUsage};
 
-/// Buffer for the answer to a model call, which may take several requests.
+/// Buffer for the answer to one model call. Several requests may be needed until the answer is
+/// complete.
 #[derive(Debug, Default)]
 pub(super) struct AnswerBuffer {
     pub raw: String,
     pub thoughts: String,
-    /// Whether the answer exceeds the maximum size of a turn. Text beyond that size is not kept.
+    /// Whether the answer exceeds the maximum size of a turn. The buffer drops text beyond this
+    /// size.
     pub is_too_long: bool,
     /// Number of bytes of `raw` that [`AnswerBuffer::unread`] has returned.
     read: usize,
     /// Number of bytes received for the current request, including bytes that the buffer dropped.
     bytes: usize,
-    /// Route of the latest request.
+    /// Route of the latest request, which is its provider and model.
     route: Option<ModelRoute>,
     is_under_way: bool,
-    /// End of the pause for which the router is waiting.
+    /// Time at which the present pause of the router ends. During a pause, the router sends no
+    /// request.
     pause: Option<Instant>,
     lost: Vec<LostRequest>,
 }
 
-/// A request that got no complete answer.
+/// A request that failed or broke off before its answer was complete.
 #[derive(Debug)]
 struct LostRequest {
     route: ModelRoute,
     reason: &'static str,
     bytes: usize,
-    /// Whether the provider worked on the request, so that the request's prompt must be charged.
+    /// Whether the request's prompt must be charged, because the provider worked on the request.
     is_charged: bool,
 }
 
-/// Recorded reason for a request whose call was cancelled before the answer was complete.
+/// Recorded reason for a request that was cut short because its call was cancelled.
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
-    /// Records that a request was sent.
+    /// Records that a request was sent to `route`.
     pub fn begin(&mut self, route: ModelRoute) {
         self.bytes = 0;
         self.route = Some(route);
         self.is_under_way = true;
     }
 
-    /// Returns the state of the model call after this chunk, or `None` if the chunk does not change
-    /// it.
+    /// Returns the new state of the model call, if the chunk changes it, otherwise `None`.
     pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
             AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)
@@ -68,7 +70,7 @@ impl AnswerBuffer {
         }
     }
 
-    /// Keeps one chunk of the answer.
+    /// Adds one chunk to the buffered answer.
     pub fn keep(&mut self, chunk: AnswerChunk<'_>) {
         let (text, kept) = match chunk {
             AnswerChunk::Text(text) => (text, &mut self.raw),
@@ -101,21 +103,23 @@ impl AnswerBuffer {
         }
     }
 
-    /// Returns the unread text if it has at least `least` bytes.
+    /// Returns the part of the text that was not returned before, if this part has at least `least`
+    /// bytes.
     pub fn unread(&mut self, least: usize) -> Option<&str> {
         let unread = self.raw.get(self.read..).filter(|unread| unread.len() >= least)?;
         self.read = self.raw.len();
         Some(unread)
     }
 
-    /// Records that the current request failed. A request that this program aborted is charged even
-    /// if no byte was received, because the provider may be working on it.
+    /// Records that the current request failed. The request is charged if bytes of an answer were
+    /// received. It is also charged if this program broke it off, because the provider may still be
+    /// working on it.
     pub fn fail(&mut self, error: &Error) {
         let is_charged = self.bytes > 0 || error.is_broken_off();
         self.lose(error.word(), is_charged);
     }
 
-    /// Records that the call was cancelled, which also ends the current request.
+    /// Records that the call was cancelled. The current request ends with it and is charged.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }
@@ -129,7 +133,8 @@ impl AnswerBuffer {
         self.lost.push(LostRequest { route, reason, bytes, is_charged });
     }
 
-    /// Drops the text received so far, because the next request gets the answer from its beginning.
+    /// Drops the text that was received so far, because the next request gets the answer from its
+    /// beginning.
     fn void(&mut self) {
         if self.bytes > 0 {
             self.lose("restarted", true);
@@ -149,8 +154,8 @@ impl AnswerBuffer {
     }
 
     /// Estimates usage and cost of the failed requests, because providers report no usage for them.
-    /// Charges each request for its prompt, and for one token per four received bytes. Returns
-    /// `None` if nothing is to be charged.
+    /// Each charged request costs its prompt, and one token for every four bytes that were
+    /// received. Returns `None` if no request is charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -37,30 +37,31 @@ use recorded_answer::OwnNames;
 #[derive(Clone)]
 pub struct AgentOptions {
     pub contract: Contract,
-    /// All contracts of the organism, from which the agent's vocabulary and the descriptions of its
-    /// peers are generated.
+    /// The contracts of all listeners. The agent's vocabulary and the descriptions of its peers are
+    /// generated from them.
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
     pub transport: ActionTransport,
     pub memory: MemoryScope,
-    /// Maximum number of model calls in each call of the agent.
+    /// Maximum number of turns in one call of the agent.
     pub max_iterations: u32,
     pub final_format: FinalFormat,
     pub final_by: FinalMode,
-    /// Tool choice for native calls; `None` leaves the provider's default.
+    /// Whether the model may or must call native tools. If not set, the provider's default applies.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether every turn gets a notice. Without this setting, only two kinds of turns get a
-    /// notice: turns with `xml-final`, because the notice names the slots, and turns with a full
-    /// context window.
+    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets one in only
+    /// two cases: with `xml-final`, because the notice names the slots, and if the context window
+    /// is full.
     pub notice: bool,
-    /// Maximum tokens of one answer.
+    /// Maximum tokens of one answer of the model.
     pub max_tokens: Option<u32>,
-    /// Terms of the agent's model: context window, length of answers, price.
+    /// Properties of the agent's model: context window, maximum length of answers, price.
     pub terms: ModelTerms,
-    /// Prompt sections of the config, in the order of the config.
+    /// Prompt sections from the config, in its order.
     pub sections: Vec<(String, String)>,
     pub environment: AgentEnvironment,
-    /// Renderer version of new turns. A recorded turn is always rendered in its own version.
+    /// Renderer version of new turns. A recorded turn is always rendered again in the version in
+    /// which it was taken.
     pub version: RendererVersion,
 }
 
@@ -86,14 +87,14 @@ impl AgentOptions {
     }
 }
 
-/// An agent that is ready to take turns. Cheap to clone. Turns of different threads run
-/// concurrently.
+/// An agent that is ready to take turns. A clone is cheap, because it shares its parts with the
+/// original. Turns of different threads run concurrently.
 #[derive(Clone)]
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal, by the payloads that answer and delegate the goal; empty
-    /// for an agent that receives no goals from workflows.
+    /// Protocols for calls with a goal. The key is the payloads that answer and delegate the goal.
+    /// Empty if no workflow sends goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -104,7 +105,7 @@ impl ModelAgent {
         Self::with_memories(options, model, Arc::new(AgentMemories::new(history)))
     }
 
-    /// Creates an agent that keeps its memories in a store shared with other agents.
+    /// Creates an agent that shares its store of memories with other agents.
     pub fn with_memories(
         options: AgentOptions,
         model: SharedModel,
@@ -115,7 +116,7 @@ impl ModelAgent {
         Self { options: Arc::new(options), protocol, goal_protocols, model, memories }
     }
 
-    /// Returns the same agent with another environment.
+    /// Returns the same agent with another environment in its prompts.
     #[must_use]
     pub fn within(&self, environment: AgentEnvironment) -> Self {
         let options = AgentOptions { environment, ..(*self.options).clone() };
@@ -129,9 +130,9 @@ impl ModelAgent {
         Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
-    /// Takes one turn for a delivery. Reserves the cost of each request of the model call through
-    /// `context` before the request is sent. If the turn is cancelled, the stream of the model is
-    /// closed immediately.
+    /// Takes one turn for a delivery. The model call may need several requests; before each one is
+    /// sent, its cost is reserved through `context`. If the turn is cancelled, the stream of the
+    /// model is closed immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -140,7 +141,7 @@ impl ModelAgent {
         self.turn_with(self.kept_memory(delivery), delivery, context).await
     }
 
-    /// Takes one turn as [`ModelAgent::turn`] does, with `memory` as the kept memory of the
+    /// Takes one turn like [`ModelAgent::turn`], but uses `memory` as the kept memory of the
     /// delivery's thread.
     pub async fn turn_with(
         &self,
@@ -185,7 +186,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Returns the inputs of a request to `route`, except the thread.
+    /// Returns the inputs of a request to `route`, without the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -247,13 +248,13 @@ impl ModelAgent {
         note.write()
     }
 
-    /// Renders the model request for a delivery's turn: a pure function of the journal and the
-    /// config.
+    /// Renders the model request for the turn of a delivery. This is a pure function of the journal
+    /// and the config.
     pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, AttemptFailure> {
         Ok(self.render(self.kept_memory(delivery), delivery)?.request)
     }
 
-    /// Returns the same request as [`ModelAgent::rendered`], with the size of the request.
+    /// Renders the same request as [`ModelAgent::rendered`], and computes its size.
     pub fn measured(
         &self,
         delivery: &Delivery,
@@ -264,27 +265,27 @@ impl ModelAgent {
         Ok((request, size))
     }
 
-    /// Returns the body of the HTTP request that a turn for this delivery would send to its first
-    /// route.
+    /// Returns the body of the HTTP request that a turn for this delivery would send to the agent's
+    /// first route.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, AttemptFailure> {
         let rendered = self.render(self.kept_memory(delivery), delivery)?;
         Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
     }
 
-    /// Computes the digest of a request without its settings. Turns of older versions recorded this
-    /// digest.
+    /// Computes the digest of a model request without its settings. Older versions of the program
+    /// recorded this digest with their turns.
     pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
 
-    /// Computes the size of a rebuilt request. `notice` is the notice at the end of the request;
-    /// `None` if the request has no notice.
+    /// Computes the size of a model request that was rebuilt. `notice` is the notice that the
+    /// request contains at its end, or `None` if it has no notice.
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
 
-    /// Returns the protocol and the tool choice for a call. If the call has an untyped goal, the
-    /// tool choice is never `Required`, because plain text answers such a goal.
+    /// Returns the protocol and the tool choice for a call. The tool choice is never `Required` if
+    /// the call has an untyped goal, because plain text answers such a goal.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -318,8 +319,8 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds the records after the end of `memory`, up to `up_to`. Reads on a blocking thread, not
-    /// on an async worker.
+    /// Adds the records after the end of `memory` to it, up to `up_to`. Reads them on a thread that
+    /// may block, not on an async worker.
     async fn extended(
         &self,
         mut memory: ThreadMemory,
@@ -336,7 +337,8 @@ impl ModelAgent {
         extended.await
     }
 
-    /// Adds the new records to a memory, renders the turn, and keeps the memory.
+    /// Adds new records to the thread's memory, renders the turn from the memory, and keeps the
+    /// memory.
     fn render(
         &self,
         mut memory: ThreadMemory,
@@ -432,7 +434,8 @@ impl ModelAgent {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
 
-    /// Returns [`Spent`] if this turn did not end its call and the call may take no further turn.
+    /// Returns [`Spent`] if the call has used up its turns: this turn did not end the call, and no
+    /// further turn is permitted.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -483,18 +486,20 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The payloads that answer and delegate a goal. Goals differ in these payloads, so an agent has
-/// one protocol for each combination.
+/// The payloads that answer and delegate a goal. They differ between goals, so an agent has one
+/// protocol for each combination of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
     answer: PayloadName,
-    /// The payload that delegates the goal; `None` if the goal has no roles.
+    /// The payload with which the agent delegates tasks of the goal; `None` if the goal has no
+    /// roles.
     delegate: Option<PayloadName>,
 }
 
-/// Makes one protocol for each combination of payloads that answer and delegate a goal. The text of
-/// a turn answers an untyped goal; only the goal's payload answers a typed goal.
+/// Makes one protocol for each combination of payloads that answer and delegate a goal. An untyped
+/// goal is answered by the text of a turn. A typed goal is answered only by the payload that
+/// belongs to it.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -571,20 +576,20 @@ struct RenderedTurn {
     protocol: Arc<AgentProtocol>,
     remembered: AgentMemory,
     environment: String,
-    /// The notice at the end of the request.
+    /// The notice at the end of the request; `None` if the turn gets no notice.
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// The provider whose native calls and results are sent as blocks.
+    /// The provider whose native calls and results are sent as blocks of its API.
     native: Option<String>,
-    /// Messages that a placeholder replaces in prompts from this turn on. If the list is not empty,
-    /// this turn is the last one of its call.
+    /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
+    /// the list is not empty, this turn is the last one of its call.
     left_out: Vec<MessageId>,
 }
 
 impl RenderedTurn {
-    /// Whether the request contains text that the agent wrote in this call: the agent's last turn
-    /// wrote text or native calls.
+    /// Whether the request contains text of the agent from this call. True if the agent wrote text
+    /// or native calls in its last turn of the call.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -1,5 +1,5 @@
-//! The `model-turn` note: the data with which a person can examine a model call, and with which the
-//! program can rebuild the prompt.
+//! The note `model-turn`, with the recorded data of one model call. A person can examine the call
+//! with it, and the program can rebuild the prompt.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ use super::protocol::feedback::REJECTED;
 /// Local name of the note, in the namespace of the core.
 pub const WORD: &str = "model-turn";
 
-/// The recorded data of one model call.
+/// The data of one model call, to be recorded in a note.
 #[derive(Debug, Clone)]
 pub struct TurnNote<'a> {
     pub agent: &'a ListenerName,
@@ -42,37 +42,37 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Digest of the stored inputs of the request, except the thread. `None` if the inputs are not
+    /// Digest of the stored inputs of the request, without the thread. `None` if the inputs are not
     /// stored.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// The turn's native calls, each with its result.
+    /// The turn's native calls, each with the digest of its payload or refused text.
     pub calls: &'a [ParsedToolCall],
-    /// Blocks that only the provider can read, verbatim.
+    /// Blocks of the answer that only the provider can read, verbatim.
     pub own: &'a [OwnBlock],
     /// The notice that the request of this turn contained.
     pub notice: Option<&'a str>,
     /// The nonce that the names of the turn's slots contain.
     pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
-    /// Findings about payloads that were accepted.
+    /// Findings about payloads that were accepted in spite of a mistake.
     pub warnings: &'a [Finding],
-    /// Messages that a placeholder replaces in prompts from this turn on.
+    /// Messages that are replaced by placeholders in this turn's prompt and in later prompts.
     pub left_out: &'a [MessageId],
     /// Cost of the model call, with its currency.
     pub cost: Option<(Money, &'a str)>,
     /// Name of the model that answered, as the provider states it.
     pub answered_by: Option<&'a str>,
-    /// Requests that failed before the answer.
+    /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Note of the source's turn that supplied the recorded answer for this turn of a fork; `None`
-    /// if a model answered this turn.
+    /// For a turn of a fork that got a recorded answer: id of the note of the source's turn with
+    /// this answer. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 
 impl TurnNote<'_> {
-    /// Writes the complete payload.
+    /// Writes the note as a payload.
     pub fn write(&self) -> String {
         let mut out = format!("<{WORD} xmlns=\"{}\"", system::NAMESPACE);
         self.write_attributes(&mut out);
@@ -173,7 +173,8 @@ fn write_try(out: &mut String, lost: &RouteTry) {
     let _ = write!(out, "<tried route=\"{route}\" reason=\"{reason}\"/>");
 }
 
-/// Returns the name of a model in its recorded form: bounded, and without control characters.
+/// Returns the name of a model as it is recorded: cut to a maximum length, and without control
+/// characters.
 fn shown(model: &str) -> String {
     let visible = model.chars().filter(|c| !c.is_control());
     visible.take(limits::MODEL_NAME_CHARS_MAX).collect()
@@ -212,7 +213,7 @@ pub struct PastTurn {
     pub turn: u32,
     /// Provider that answered the turn's request.
     pub provider: String,
-    /// Name of the model at its provider.
+    /// Name of the model in the request to the provider.
     pub model: String,
     /// Name of the model that answered, as the provider stated it.
     pub answered_by: Option<String>,
@@ -224,19 +225,19 @@ pub struct PastTurn {
     pub is_rejected: bool,
     /// Renderer version of the turn's prompt; empty if the note does not state it.
     pub renderer: String,
-    /// Environment of the agent, as the turn's prompt described it.
+    /// The agent's environment, in the lines of the turn's prompt.
     pub environment: Option<String>,
     /// Digest of the whole request of the turn.
     pub prompt: Option<Digest>,
-    /// Digest of the stored inputs of the request, except the thread. `None` for older turns, which
-    /// stored no inputs.
+    /// Digest of the stored inputs of the request, without the thread. `None` for turns of older
+    /// program versions, which stored no inputs.
     pub inputs: Option<Digest>,
     /// The notice that the request of this turn contained.
     pub notice: Option<String>,
     pub raw: String,
     pub calls: Vec<ParsedToolCall>,
     pub own: Vec<OwnBlock>,
-    /// Messages that a placeholder replaces in prompts from this turn on.
+    /// Messages that are replaced by placeholders in this turn's prompt and in later prompts.
     pub left_out: Vec<MessageId>,
 }
 

@@ -1,34 +1,34 @@
-//! Versions of the texts that models read: the rendering of a thread, and the fixed texts around
+//! Versions of the texts that models read, which are the rendered thread and the fixed texts around
 //! it.
 //!
 //! Each turn records its version. Later programs rebuild the turn's prompt in that version, so the
-//! output of a version must never change: `tests/data/agent/renderer-N.txt` pins it.
+//! output of a version must never change. The files `tests/data/agent/renderer-N.txt` pin it.
 
 /// A version of the prompt renderer and its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RendererVersion {
-    /// Third version, which escapes results twice and shows them in the order of arrival. Clearing
-    /// the context hides the open request.
+    /// Third version. It escapes results twice, and shows them in their order of arrival. If the
+    /// agent clears its context, the request of the open call is no longer shown.
     V3,
-    /// Fourth version, which escapes results once and shows them in the order of their calls. The
-    /// open request always stays.
+    /// Fourth version. It escapes results once, and shows them in the order of their calls. The
+    /// request of the open call is always shown.
     V4,
-    /// Fifth version, which adds `cancel-thread`, and the attribute `bound` of `spawn-thread`. A
-    /// bound thread is cancelled when the call that spawned it closes.
+    /// Fifth version. It adds the payload `cancel-thread`, and the attribute `bound` of
+    /// `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.
     V5,
-    /// Sixth version, which adds the attributes that limit a spawned thread.
+    /// Sixth version. It adds attributes of `spawn-thread` that limit the spawned thread.
     V6,
-    /// Seventh version, which differs from the sixth in one rule: a goal of another agent in the
-    /// same thread is shown like any message.
+    /// Seventh version. It differs from the sixth in one rule: a goal for another agent in the same
+    /// thread is shown like any message.
     V7,
-    /// Eighth version, which differs from the seventh in two rules: the system prompt describes
-    /// each tool and each peer once, and native tools that contain a payload do not repeat the
-    /// schemas of other tools.
+    /// Eighth version. It differs from the seventh in two rules. The system prompt describes each
+    /// tool and each peer only once. A native tool whose payload contains another payload does not
+    /// repeat the schemas of other tools.
     V8,
 }
 
 impl RendererVersion {
-    /// Version of new turns.
+    /// Version in which new turns are rendered.
     pub const CURRENT: Self = Self::V8;
 
     /// All versions whose turns can be rebuilt.

@@ -28,7 +28,8 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Formats an offset like `+0.137s`, with minutes and hours if needed.
+/// Formats the time since the beginning of something, like `+0.137s`. Longer times have minutes and
+/// hours.
 pub fn offset(since: Duration) -> String {
     let seconds = since.as_secs();
     match seconds {

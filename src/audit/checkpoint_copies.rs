@@ -1,5 +1,6 @@
-//! Copies of checkpoints, with which a proof compares the journal. A copy outside the state
-//! directory protects the journal even from an attacker who knows the journal's key.
+//! Copies of the journal's checkpoints. A proof compares the journal with these copies. A copy
+//! outside the state directory protects the journal even from an attacker who knows the journal's
+//! key.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Delay between two reads of a directory with copies, while a pump is about to write a copy to
-/// that directory.
+/// Delay between two reads of a directory with copies, if a running pump is about to write a copy
+/// to it.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -26,21 +27,23 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 struct CopyFile {
     path: PathBuf,
     lines: Vec<Checkpoint>,
-    /// Whether the file is kept apart from the state directory.
+    /// Whether the file is kept outside the directories of the journal and of its key.
     is_elsewhere: bool,
-    /// Whether agreement with this file counts as proof. A file that does not count can still
-    /// contradict the journal.
+    /// Whether the file counts as proof if it agrees with the journal. Any file can contradict the
+    /// journal.
     counts: bool,
 }
 
-/// A copied checkpoint that differs from the journal's checkpoints.
+/// A copy of a checkpoint that contradicts the journal: the journal has another checkpoint at this
+/// position, or none.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
     pub position: Position,
     pub file: PathBuf,
 }
 
-/// A copied checkpoint that is newer than the backup's last checkpoint.
+/// A copy of a checkpoint that is newer than the last checkpoint in the journal. A backup of a
+/// journal can lack its newest checkpoints.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -48,32 +51,31 @@ struct LaterCopy {
     is_elsewhere: bool,
 }
 
-/// All copies of checkpoints that were read.
+/// All copies of the journal's checkpoints that were read.
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
     /// Whether a state directory was given, even if `distrust_state` excludes its checkpoint copies
     /// from the proof.
     has_state: bool,
-    /// Why the configured directory has no copy for this journal; `None` if the directory has a
-    /// copy.
+    /// Reason why the configured directory has no copy for this journal. `None` if it has one.
     lacking: Option<String>,
-    /// Position of the last checkpoint that the journal had when the copies were read.
+    /// Position of the journal's last checkpoint when the copies were read.
     due: Position,
-    /// Position of the last record that a matching copy outside the state directory covers.
+    /// Position of the last record that is proved by a copy outside the state directory.
     vouched: Position,
-    /// Checkpoints newer than the backup's last checkpoint, newest first.
+    /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons why files that the auditor named cannot serve as proof.
+    /// For each file that the auditor named but that cannot serve as proof, the reason.
     pub unread: Vec<String>,
-    /// Keys that signed checkpoints in files that the auditor named.
+    /// Public keys of the checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
 }
 
 impl CopyEvidence {
-    /// Reads the copies of the checkpoints of `journal`. The journal is in the directory `data`,
-    /// and its last checkpoint was at `due`.
+    /// Reads the copies of the checkpoints of `journal`. The directory `data` contains the journal,
+    /// and `due` is the position of its last checkpoint.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -139,8 +141,8 @@ impl CopyEvidence {
         Ok(())
     }
 
-    /// Reads the copies in a directory. If a running pump is about to write a copy of its last
-    /// checkpoint, waits for that copy.
+    /// Reads the copies in a directory. If a running pump has not yet written a copy of its last
+    /// checkpoint, waits a while for that copy.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
@@ -171,9 +173,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes every copied checkpoint that is newer than the backup's last checkpoint. Keeps the
-    /// removed checkpoints up to `last`, the position of the backup's last record, for
-    /// [`CopyEvidence::compare_later`]. The backup has all records that the kept checkpoints cover.
+    /// Removes every copy of a checkpoint that is newer than the journal's last checkpoint. `last`
+    /// is the position of the journal's last record. Copies up to `last` are kept aside for
+    /// [`CopyEvidence::compare_later`], because the journal has the records that they cover.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -188,9 +190,9 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Takes the checkpoints at the position `heads.last()` that [`CopyEvidence::set_later_aside`]
-    /// has kept, and compares their Merkle roots with the Merkle root of the records up to this
-    /// position. A matching copy outside the state directory covers these records.
+    /// Compares the copies at the position `heads.last()` that [`CopyEvidence::set_later_aside`]
+    /// has kept aside. A copy must have the Merkle root of the records up to this position. If the
+    /// copy is outside the state directory, it proves these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -205,14 +207,14 @@ impl CopyEvidence {
         }
     }
 
-    /// Removes and returns the copied checkpoints that contradict the records and are newer than
-    /// the backup's last checkpoint.
+    /// Removes and returns the copies that are newer than the journal's last checkpoint and
+    /// contradict the journal's records.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copied checkpoints that differ from the checkpoints in the journal. A matching
-    /// copy outside the state directory covers all records up to its position.
+    /// Returns the copies that differ from the journal's checkpoints `inside`. An equal copy
+    /// outside the state directory proves all records up to its position.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
@@ -250,7 +252,7 @@ impl CopyEvidence {
     }
 
     /// Returns why the copies do not protect the journal from an attacker who knows the journal's
-    /// key. Returns `None` if the copies protect the journal.
+    /// key. Returns `None` if they do.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.vouched;
         let due = self.due;

@@ -1,5 +1,5 @@
-//! Compares two threads, with everything beneath them, by the content of their events, and finds
-//! the first difference.
+//! Compares two threads and everything beneath them. Their events are compared by content, and the
+//! first difference is found.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -23,10 +23,9 @@ use crate::xml::element::Element;
 pub struct ThreadComparison {
     /// Differences, in the order of the left thread's events.
     pub differences: Vec<ThreadDifference>,
-    /// Number of pairs of equal events of the two threads.
+    /// Number of events of the left thread that have an equal event in the right thread.
     pub equal: u64,
-    /// Pairs of corresponding turns that sent different requests to the model, in the order of the
-    /// turns.
+    /// Pairs of corresponding turns whose requests to the model differ, in the order of the turns.
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
@@ -35,12 +34,12 @@ pub struct ThreadComparison {
     right_ids: ContentReader,
 }
 
-/// Two corresponding events with different content, or an event that only one of the two threads
-/// has.
+/// A difference between two threads: two corresponding events with different content, or an event
+/// that only one of the threads has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position of the event in the left journal. If only the right side has the event, this is the
-    /// position of the next event on the left side.
+    /// Position by which differences are sorted: that of the event in the left journal. If only the
+    /// right thread has the event, this is the position of the next event of the left thread.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -49,14 +48,15 @@ pub struct ThreadDifference {
     pub right: Option<ComparedEvent>,
 }
 
-/// One side of a difference.
+/// The event that one of the two threads has at a difference.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedEvent {
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "position")]
     pub position: Position,
-    /// Sequence number of the message, or of the last message before the event.
+    /// `seq` of the message. For an event that is no message, the `seq` of the last message before
+    /// it.
     #[serde(rename = "seq")]
     pub seq: u64,
     /// Id of the message; `None` if the event is no message.
@@ -71,7 +71,7 @@ pub struct ComparedEvent {
     pub lines: Vec<String>,
 }
 
-/// Two corresponding turns of two compared threads.
+/// Two turns of two compared threads that correspond to each other.
 #[derive(Debug, Clone)]
 pub struct PromptPair {
     pub order: Position,
@@ -79,7 +79,7 @@ pub struct PromptPair {
     pub right: ComparedTurn,
 }
 
-/// A turn of a model.
+/// A turn of one of the compared threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComparedTurn {
     pub thread: ThreadId,
@@ -88,8 +88,8 @@ pub struct ComparedTurn {
     pub turn: u32,
     pub position: Position,
     pub prompt: Digest,
-    /// The agent's environment, with the date. A different environment does not count as a
-    /// difference of the prompt.
+    /// The agent's environment in the turn's prompt, with the date. Prompts that differ only in the
+    /// environment count as equal.
     pub environment: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last reply or fault that the thread sent to its opener.
+    /// Payload of the last result that the opener of the thread got: a reply or a fault.
     #[serde(rename = "result")]
     pub result: Option<String>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -163,7 +163,7 @@ impl ThreadComparison {
         self.has_equal_results
     }
 
-    /// Whether one of the threads has not ended, so that its result may still come.
+    /// Whether one of the threads has not ended. Its result may still come.
     pub fn is_open(&self) -> bool {
         [&self.left, &self.right].iter().any(|side| is_open_phase(side.status.as_str()))
     }
@@ -183,20 +183,21 @@ impl ThreadComparison {
         }
     }
 
-    /// Whether both threads had the same events. Their prompts may still differ.
+    /// Whether both threads have equal events. Their prompts may still differ.
     pub fn has_equal_events(&self) -> bool {
         self.differences.is_empty()
     }
 
-    /// Returns the pairs of prompts that were sent before the first difference between events. The
-    /// first difference cannot be the reason why the prompts of such a pair differ.
+    /// Returns the pairs of differing prompts up to the first difference between events. Prompts of
+    /// these pairs differ for another reason than that difference.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
     }
 
-    /// Returns the requests of a pair of turns without the parts that always differ: ids are
-    /// replaced, and the right side gets the left side's environment with its date.
+    /// Returns the two requests of a pair of turns without the parts that always differ. Ids are
+    /// replaced by places in the thread. In the right request, the environment with its date is
+    /// replaced by that of the left request.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
@@ -215,17 +216,17 @@ struct ThreadComparer {
     prompts: Vec<PromptPair>,
 }
 
-/// An event of a thread with its content.
+/// An event of a compared thread, with its content.
 struct EventOf<'t> {
     thread: &'t ThreadId,
     entry: &'t TimelineEntry,
-    /// Content of the event; `None` for a subthread.
+    /// Content of the event; `None` for a subthread, whose own events are compared.
     content: Option<EventContent>,
     key: Digest,
 }
 
 impl ThreadComparer {
-    /// Compares the events of two threads in order. Subthreads are compared in pairs.
+    /// Compares the events of two threads in order, and subthreads in pairs.
     fn compare(&mut self, left: &ThreadTimeline, right: &ThreadTimeline) {
         let before = events_of(left, &self.left);
         let after = events_of(right, &self.right);
@@ -255,8 +256,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two corresponding events: if they are subthreads, by their events; if they are
-    /// turns, by their prompts.
+    /// Compares two corresponding events. Subthreads are compared by their events, and notes of
+    /// turns by the prompts of the turns.
     fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
         match (&left.entry.what, &right.entry.what) {
             (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
@@ -271,8 +272,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges that have no event in common. Pairs the events with equal titles in
-    /// order, and also the subthreads with equal titles.
+    /// Compares two ranges of events that have no equal events. Pairs events that have the same
+    /// title, in order. Subthreads are paired in the same way.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -354,7 +355,7 @@ impl EventOf<'_> {
     }
 }
 
-/// Returns the events of the thread itself, with one entry for each subthread. Counts of refused
+/// Returns the events of the thread itself. Each subthread is one entry. Counts of refused
 /// submissions are left out, because they belong to the client.
 fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
     let events = timeline.items.iter().filter_map(|entry| {
@@ -370,16 +371,16 @@ fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<Ev
     events.collect()
 }
 
-/// Returns the key by which subthreads are paired: the listener that opened the thread, and the
-/// thread's first event.
+/// Returns the key by which subthreads of the two threads are paired. It contains the listener that
+/// opened the subthread, and the first event of the subthread.
 fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     let first = timeline.items.iter().find_map(|item| reader.read(&item.what));
     let text = first.map(|first| format!("{}\0{}", first.title, first.text)).unwrap_or_default();
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Returns the last result that the sender of the thread's first message got: a reply, or a message
-/// of the core.
+/// Returns the last result that went to the thread's opener: a reply, or a message of the core. The
+/// opener is the sender of the thread's first message.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;
@@ -390,7 +391,7 @@ fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     messages().filter(is_result).last()
 }
 
-/// Returns the messages of the thread itself.
+/// Returns the messages of the thread itself, without those of its subthreads.
 fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &MessageView> {
     timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),
@@ -410,7 +411,7 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the recorded turn that supplied the answer for a turn of a fork. Returns `None` if
+/// Returns the id of the recorded turn whose answer a turn of a fork got. Returns `None` if
 /// `message` is not the note of such a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
@@ -448,7 +449,8 @@ impl ThreadTotals {
         totals
     }
 
-    /// Adds the events of a thread and everything beneath it. Returns the time of the last event.
+    /// Adds the events of a thread and of everything beneath it. Returns the time of the last of
+    /// these events.
     fn add(&mut self, timeline: &ThreadTimeline) -> Time {
         let mut last = timeline.updated;
         for item in &timeline.items {

@@ -1,9 +1,9 @@
-//! Short forms of the core's payloads: a summary line, and the lines beneath that summary.
+//! Short forms of the core's payloads. Each has a summary line, and further lines beneath it.
 
 use super::payload_lines::{self, leave_out, take_children};
 use crate::xml::element::Element;
 
-/// Summarizes a payload, for the first line of its message.
+/// Summarizes a payload of the core. The summary is for the first line of the payload's message.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
     let root = payload_lines::parse(payload)?;
     let attribute = |name: &str| root.attribute(name).map(str::to_owned);
@@ -22,7 +22,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
     }
 }
 
-/// Summarizes a turn, like `researcher turn 3 normal 1666 + 158 tokens 12 ms`.
+/// Summarizes a turn of an agent, like `researcher turn 3 normal 1666 + 158 tokens 12 ms`.
 fn turn(root: &Element) -> String {
     let get = |name: &str| root.attribute(name).unwrap_or("?");
     let mut text = format!("{} turn {}", get("agent"), get("turn"));
@@ -47,12 +47,12 @@ fn turn(root: &Element) -> String {
     text
 }
 
-/// Returns the last label of a thread id, with the dot before it.
+/// Returns the last label of a thread's id, with the dot before the label.
 fn label(thread: &str) -> String {
     thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
 }
 
-/// Returns the lines beneath the summary. The lines repeat nothing that the summary shows.
+/// Returns the lines beneath the summary of a payload. They repeat nothing that the summary shows.
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload_lines::parse(payload) else {
         return payload_lines::lines(payload);
@@ -78,7 +78,8 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the reasons in a `huh` as sentences with their locations, followed by the expected form.
+/// Returns the reasons in a `huh` payload as sentences, each with its location. The expected form
+/// comes last.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -158,7 +159,7 @@ fn checklist(mut root: Element) -> Vec<String> {
     lines
 }
 
-/// Returns the line with its digest cut to the first digits.
+/// Returns the line with its digest shortened to the first digits.
 fn shortened(line: &str) -> String {
     match line.rsplit_once(": ") {
         Some((name, value)) if is_digest(value) => {

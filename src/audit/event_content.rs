@@ -1,5 +1,5 @@
-//! The content of a thread's events: everything that stays the same if the events happen again.
-//! Ids, times, positions and durations are not content.
+//! The content of a thread's events, for comparing two threads. If the same events happen again,
+//! their content is the same. So ids, times, positions and durations are not content.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ const UUID_CHARS: usize = 36;
 /// Offsets of the hyphens in a UUID.
 const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// Attributes of a turn's note that differ from run to run.
+/// Attributes of a turn's note that differ each time the same turn is taken.
 const MEASURED: [&str; 14] = [
     "call",
     "cost",
@@ -38,19 +38,19 @@ const MEASURED: [&str; 14] = [
 pub(super) struct EventContent {
     /// Kind of the event, with the listeners involved.
     pub title: String,
-    /// Text by which two events with the same title may differ.
+    /// The rest of the event's content, which may differ between events with the same title.
     pub text: String,
 }
 
 impl EventContent {
-    /// Returns the text in lines for people.
+    /// Returns the content as lines for people.
     pub fn lines(&self) -> Vec<String> {
         lines(&self.text)
     }
 }
 
-/// Reads the content of the events of one tree of threads. Replaces each id of a thread or a
-/// message by its place in the tree, such as `thread.1#2`.
+/// Reads the content of the events in one tree of threads. Each id of a thread or a message is
+/// replaced by its place in the tree, such as `thread.1#2`.
 pub(super) struct ContentReader {
     root: String,
     threads: HashMap<String, String>,
@@ -65,7 +65,8 @@ impl ContentReader {
         reader
     }
 
-    /// Numbers a thread's messages, and its subthreads in the order in which they were opened.
+    /// Numbers the messages of a thread, and its subthreads in the order in which they were opened.
+    /// `name` is the thread's place in the tree.
     fn number(&mut self, timeline: &ThreadTimeline, name: String) {
         let mut opened = 0;
         let mut count = 0;
@@ -135,13 +136,14 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces the ids of this tree in a text.
+    /// Replaces each id of this tree in a text by its place in the tree.
     pub fn without_ids(&self, text: &str) -> String {
         self.replace_ids(text, false)
     }
 
-    /// Replaces the ids of this tree in a text. In a payload of the core, also replaces all other
-    /// UUIDs, which are ids of calls and timers.
+    /// Replaces each id of this tree in a text by its place in the tree. If `is_core` states that
+    /// the text is a payload of the core, all other UUIDs are also replaced. They are ids of calls
+    /// and timers.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -158,8 +160,8 @@ impl ContentReader {
         out
     }
 
-    /// Returns the length of the id at the beginning of a text, and the replacement of the id. The
-    /// length is 0 if the text does not begin with an id.
+    /// Finds an id of this tree at the beginning of a text. Returns the length and the replacement
+    /// of the id. The length is 0 if the text does not begin with an id.
     fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -185,7 +187,7 @@ impl ContentReader {
     }
 }
 
-/// Whether the core wrote the message to record that the thread is a fork.
+/// Whether the message is a note of the core that the thread is a fork.
 pub(super) fn is_lineage(message: &MessageView) -> bool {
     let is_action = || {
         let payload = message.payload.as_deref().unwrap_or_default();
@@ -201,7 +203,7 @@ fn is_uuid(text: &str) -> bool {
     })
 }
 
-/// Returns the note of a turn without its environment and measurements.
+/// Returns the note of a turn as text, without its environment and its measured values.
 fn turn_text(payload: &str) -> String {
     let Some(mut note) = Element::read(payload) else { return payload.to_owned() };
     leave_out(&mut note, &MEASURED);

@@ -1,4 +1,4 @@
-//! Exports the records of all trees or of one tree, for other programs and for archives.
+//! Exports the records of all trees or of one tree, as a file for other programs and for archives.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -18,8 +18,8 @@ use super::views::{BusyRefusals, MessageView, RefusalView};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// One well-formed XML document of records with their envelopes, dispositions, refusals and
-    /// other facts.
+    /// One well-formed XML document of all records. Each record contains envelopes, dispositions,
+    /// refusals and other facts.
     Xml,
     /// One line of JSON for each message or refusal.
     Jsonl,
@@ -28,7 +28,7 @@ pub enum ExportFormat {
 /// Selects the records that an export writes.
 #[derive(Debug, Clone, Default)]
 pub struct ExportFilter {
-    /// Root thread of the only tree that is written; `None` for all trees.
+    /// Root thread of the tree to which the export is limited; `None` for all trees.
     pub tree: Option<ThreadId>,
     /// Beginning of the time range: records before this time are not written.
     pub since: Option<Time>,
@@ -36,8 +36,8 @@ pub struct ExportFilter {
     pub until: Option<Time>,
 }
 
-/// Writes the records that the filter selects. Several journals become one XML document with a part
-/// for each journal, or JSON lines in the order of time.
+/// Writes the records that `filter` selects. With several journals, an XML document has a part for
+/// each journal, while JSON lines of all journals are sorted by time.
 pub fn export(
     readers: &[JournalReader],
     filter: &ExportFilter,
@@ -69,12 +69,12 @@ pub fn export(
     }
 }
 
-/// The records of one journal that an export writes. Each iteration yields the same records.
+/// The records of one journal that an export writes. They can be read several times.
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
-    /// Position of the last record: of the tree if the filter names a tree, otherwise of the
-    /// journal.
+    /// Position of the last record of the filter's tree, or of the journal if the filter names no
+    /// tree.
     head: Position,
     /// Position of the first record to write.
     first: Position,
@@ -82,8 +82,8 @@ struct ExportSource<'r> {
     last: Position,
 }
 
-/// Visits the records of several journals in the order of time. The records of one journal keep
-/// their order, even if their times are not in this order.
+/// Calls `visit` with the records of several journals in the order of time. Records of one journal
+/// always keep their order, even if a later record has an earlier time.
 fn each_in_time(
     sources: &[ExportSource<'_>],
     visit: &mut dyn FnMut(&HashedRecord) -> Result<(), Error>,
@@ -109,7 +109,7 @@ fn each_in_time(
     }
 }
 
-/// A journal, with the records that were read ahead from it.
+/// A journal that is being exported, with records that were already read from it.
 struct PeekedJournal<'s, 'r> {
     source: &'s ExportSource<'r>,
     from: u64,
@@ -128,13 +128,14 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns this source with a later end: the head instead of the last selected record.
+    /// Returns this source extended to its head. Without this, it ends with the last record in the
+    /// filter's time range.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads the first records. If the filter names a tree, reads all records of the tree;
-    /// otherwise reads one batch of the journal.
+    /// Reads the records at the beginning: all records of the tree if the filter names a tree,
+    /// otherwise the first batch of the journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }
@@ -283,8 +284,8 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// Writes a message without the namespace declaration for envelopes, which the root element of the
-/// document contains.
+/// Writes a message as XML. The namespace of envelopes is not declared again, because the root
+/// element of the document already declares it.
 fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
     let mut text = String::new();
     let payload = &message.payload;

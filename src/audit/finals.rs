@@ -1,5 +1,5 @@
-//! Compares the results that the clients of two threads got, by the schemas of the results.
-//! Differences in notation do not count.
+//! Compares the results that clients got from two threads. The schemas of the results decide which
+//! differences count, so that differences in notation do not.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::schema::Schemas;
 use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
-/// Whether the clients of the two threads got the same results in the same order. Two results are
-/// the same if they have the same values according to their schema. White space between elements,
-/// the order of attributes, prefixes and notations of numbers do not count.
+/// Whether clients of the two threads got the same results in the same order. Two results are the
+/// same if they have the same values according to their schema. White space between elements, the
+/// order of attributes, prefixes, and notations of numbers do not count.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);
@@ -28,7 +28,7 @@ pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: 
             .all(|(before, after)| is_same_final(schemas, (before, &left_ids), (after, &right_ids)))
 }
 
-/// Whether two results of clients have the same values by their schema.
+/// Whether two results went to the same client, and have the same values according to their schema.
 pub(super) fn is_same_final(
     schemas: &Schemas,
     (left, left_ids): (&MessageView, &ContentReader),
@@ -38,7 +38,7 @@ pub(super) fn is_same_final(
     same_kind && has_same_content(schemas, (left, left_ids), (right, right_ids))
 }
 
-/// Returns the replies and faults to the clients of a thread.
+/// Returns the replies and faults that a thread sent to clients.
 pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     let messages = timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),
@@ -90,8 +90,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two values that the same schema has converted to JSON are equal. XML has notations of
-/// numbers and flags that JSON lacks; the schema converts such a number or flag to a JSON string.
+/// Whether two JSON values are equal. The same schema has converted both from XML. A number or flag
+/// that XML writes in a form that JSON lacks was converted to a string.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {
@@ -115,8 +115,8 @@ fn is_same_json(left: &Json, right: &Json) -> bool {
     }
 }
 
-/// Returns an element in a form for comparison: with sorted attributes, without white space between
-/// elements, and without its location in the text.
+/// Returns an element in a form in which two elements can be compared. Its attributes are sorted.
+/// White space between elements and the location in the text are left out.
 fn canonical(element: &Element) -> Element {
     let mut own = Element { origin: ElementOrigin::default(), ..element.clone() };
     own.attributes.sort_by(|(one, _), (other, _)| {

@@ -1,4 +1,4 @@
-//! The history that a thread of a fork has inherited from the source.
+//! The history that a thread of a fork has taken over from the source of the fork.
 
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::thread::{Fact, ForkSource, Record};
@@ -6,24 +6,25 @@ use crate::thread::{Fact, ForkSource, Record};
 use super::event_content::is_lineage;
 use super::views::MessageView;
 
-/// The history that a thread of a fork has taken over from the fork's source by reference.
+/// The history that a thread of a fork has taken over from the fork's source. The fork refers to
+/// this history and does not copy it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkOrigin {
     pub source: ForkSource,
-    /// The thread of the source whose history this thread continues.
+    /// The thread of the source that this thread of the fork continues.
     pub thread: ThreadId,
-    /// Number of messages of the source thread in the history.
+    /// Number of messages that this thread has taken over from the source's thread.
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// Messages that the fork's first record added to this thread: the notes of the core, and the
-    /// messages of calls that were open in the source and are open again in the fork.
+    /// Messages that the first record of the fork contains for this thread. They are notes of the
+    /// core, and messages of calls that were open in the source and are opened again in the fork.
     pub recorded: Vec<MessageId>,
 }
 
 impl ForkOrigin {
-    /// Reads the origin of `thread` from the first record of the thread's fork. Returns `None` if
-    /// `record` is not the first record of a fork, or if the fork has not taken over this thread.
+    /// Reads the history of `thread` from the first record of the fork. Returns `None` if `record`
+    /// is not the first record of a fork, or if the fork has not taken over this thread.
     pub fn of(record: &Record, thread: &ThreadId) -> Option<Self> {
         let (root, source, threads) = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),

@@ -20,19 +20,20 @@ use crate::thread::{
 #[derive(Debug, Clone)]
 pub struct ForkPoint {
     pub source: ForkSource,
-    /// The client's request with which the fork begins; `None` for a fork point without a request.
+    /// The client's request with which the fork continues. `None` if the fork does not begin at a
+    /// request.
     pub request: Option<PointRequest>,
-    /// The turn that the fork repeats; `None` if the fork does not begin at a turn.
+    /// The turn of an agent that the fork takes again. `None` if the fork does not begin at a turn.
     pub turn: Option<PointTurn>,
-    /// The client that opened the source.
+    /// The client that opened the source thread.
     pub client: ListenerName,
-    /// Listener whose call contains the turn at which the fork was requested. The call gets its
-    /// recorded result in the fork, so the fork begins before the call. `None` for all other fork
-    /// points.
+    /// Set if the fork was requested at a turn inside a call that gets its recorded result in the
+    /// fork. The fork then begins before this call, and the field is the listener that was called.
+    /// `None` for all other fork points.
     pub beneath: Option<ListenerName>,
 }
 
-/// The request of a client at a fork point.
+/// The request of a client at which a fork begins.
 #[derive(Debug, Clone)]
 pub struct PointRequest {
     pub sender: ListenerName,
@@ -49,21 +50,21 @@ impl PointRequest {
     }
 }
 
-/// The turn of an agent at a fork point.
+/// The turn of an agent at which a fork begins.
 #[derive(Debug, Clone)]
 pub struct PointTurn {
     pub agent: ListenerName,
-    /// The call of the source in which the agent took the turn.
+    /// The call in the source during which the agent took the turn.
     pub call: CallId,
 }
 
-/// A recorded turn that a fork repeats.
+/// A recorded turn at which a fork can begin, and which the fork takes again.
 struct ForkedTurn {
     agent: ListenerName,
     call: CallId,
     note: MessageId,
     seq: u64,
-    /// Position up to which the turn's prompt shows the thread.
+    /// Position up to which the prompt of the turn shows the thread.
     prompt: Position,
 }
 
@@ -79,25 +80,25 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the listeners whose calls get recorded results in a fork, if the source has such
-/// results.
+/// Returns the listeners that do not handle calls of a fork again. Their calls get the results that
+/// the source recorded.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
 }
 
-/// Whether calls to this listener get recorded results in a fork. False for agents and workflows,
-/// which run again.
+/// Whether a fork answers calls to this listener with the results that the source recorded. False
+/// for agents and workflows, which run again.
 pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bool {
     let contract = contracts.iter().find(|contract| contract.name == *name);
     !contract.is_some_and(|own| matches!(own.role, Role::Agent | Role::Workflow))
 }
 
 impl ForkPoint {
-    /// Finds the fork point at a message. If no fork can begin at the message, finds the last
-    /// earlier fork point. The message is in the record at `position`. Returns `None` if the record
-    /// lacks the message, or if the tree cannot be forked. In the fork, calls to a listener get
-    /// recorded results if `is_answered` is true for the listener.
+    /// Finds the fork point at a message of the record at `position`. If no fork can begin at the
+    /// message, finds the last fork point before it. Returns `None` if the record lacks the
+    /// message, or if the tree cannot be forked. `is_answered` states for each listener whether the
+    /// fork answers its calls with recorded results.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -149,10 +150,10 @@ impl ForkPoint {
         Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
     }
 
-    /// Returns the point in the source at which the fork with the records `records` began. Returns
-    /// `None` if `records` belong to no fork, or if the fork has no history of a source in this
-    /// journal. A fork of this fork at a message of the first record begins in the source, because
-    /// the first record contains copies of the source's messages.
+    /// Returns the point in the source at which the fork with these `records` began. Returns `None`
+    /// if the records belong to no fork, or if the source has no history in this journal. The first
+    /// record of a fork contains copies of messages of the source. So if a second fork is requested
+    /// at a message of this record, it begins in the source, too.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -178,7 +179,7 @@ impl ForkPoint {
     }
 
     /// Returns the listener whose call contains the turn at this point, if calls to that listener
-    /// get recorded results.
+    /// get recorded results in a fork.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -190,7 +191,7 @@ impl ForkPoint {
         past.answered_above(&last.record.tree, turn.call, is_answered)
     }
 
-    /// Whether a fork can represent the work that is open at this point.
+    /// Whether a fork can continue the work that is open at this point.
     fn can_begin(
         &self,
         records: &[HashedRecord],
@@ -202,8 +203,9 @@ impl ForkPoint {
         past.reopened_work((source, source), turn, is_answered).is_some()
     }
 
-    /// Returns the threads that a fork with the root `fork` takes over at this point, and the work
-    /// that is open again in the fork. Returns `None` if a fork cannot represent the open work.
+    /// Returns the threads of the source that a fork takes over at this point, and the calls that
+    /// are open again in the fork. `fork` is the root thread of the fork. Returns `None` if a fork
+    /// cannot continue the open work.
     pub fn taken_over(
         &self,
         reader: &JournalReader,
@@ -275,7 +277,8 @@ fn taken_over(
     Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
 }
 
-/// A recorded fork whose lineage a proof checks against its source.
+/// A fork in the journal. A proof checks against the source whether the fork's record of its origin
+/// is true.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedFork {
     position: Position,
@@ -283,18 +286,18 @@ pub(super) struct RecordedFork {
     source: ForkSource,
     threads: Vec<InheritedThread>,
     calls: Vec<ReopenedCall>,
-    /// The messages of the calls that the fork has opened again.
+    /// Messages of the calls that are open again in the fork.
     messages: Vec<Message>,
     /// Version of the core that recorded the fork.
     core_version: u32,
 }
 
-/// First core version whose forks keep the allotments of spawned threads.
+/// First version of the core whose forks keep the allotments, which are limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
 
 impl RecordedFork {
-    /// Returns the fork whose first record is `record`. `core_version` is the version of the core
-    /// that recorded the fork.
+    /// Returns the fork whose first record is `record`, or `None` if `record` begins no fork.
+    /// `core_version` is the version of the core that recorded the fork.
     pub fn of(record: &Record, core_version: u32) -> Option<Self> {
         let forked = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),
@@ -320,8 +323,9 @@ impl RecordedFork {
         })
     }
 
-    /// Proves the fork's statements about its beginning: the source has the stated record, and the
-    /// fork has taken over exactly the threads and open calls that the source had at that record.
+    /// Proves that the fork's record of its origin is true. The source must have the record that
+    /// the fork names. The threads and open calls of the source at that record must be exactly
+    /// those that the fork has taken over.
     ///
     /// # Errors
     ///
@@ -370,8 +374,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners whose calls get recorded results in the fork. Derives them from the
-    /// calls that the fork has opened again.
+    /// Returns the listeners whose calls get recorded results in the fork. The calls that the fork
+    /// has opened again show which listeners these are.
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -379,7 +383,7 @@ impl RecordedFork {
         requests.map(|own| own.to.clone()).collect()
     }
 
-    /// Whether the calls that the fork has opened again are exactly the calls in `work`.
+    /// Whether the fork has opened exactly the calls in `work` again.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
@@ -428,8 +432,8 @@ fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the request of the first call that a client opened in this record. Returns `None` if the
-/// record contains calls that a fork has opened again.
+/// Returns the request of the first call that a client opened in this record. Returns `None` if
+/// there is no such call, or if the record opens calls of a source again.
 fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
@@ -444,9 +448,9 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message at which a fork can begin after the calls that ended in this record. This is
-/// `wanted` if the record contains `wanted`, otherwise the last result in the record. Returns
-/// `None` if no call ended in the record.
+/// Finds the message of a record at which a fork can begin, if calls ended in this record. It is
+/// the message `wanted`, or the last result of the record if the record does not contain `wanted`.
+/// Returns `None` if no call ended in the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -1,4 +1,4 @@
-//! Calls that wait for a person: for an approval, or for the answer to a question.
+//! Held calls, which wait for a person: for an approval, or for the answer to a question.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -18,10 +18,10 @@ use crate::thread::{Fact, Hold, Record};
 use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
-/// The state of the preview of a held call.
+/// The preview of a held call, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallPreviewView {
-    /// The preview was requested, and its time limit has not passed.
+    /// The preview was requested, and can still arrive within its time limit.
     #[serde(rename = "requested")]
     Requested,
     /// The listener's preview.
@@ -34,7 +34,7 @@ pub enum CallPreviewView {
         #[serde(rename = "text")]
         text: Option<String>,
     },
-    /// No preview arrived.
+    /// The preview was requested, but did not arrive.
     #[serde(rename = "missing")]
     Missing {
         #[serde(rename = "reason")]
@@ -43,7 +43,7 @@ pub enum CallPreviewView {
 }
 
 impl CallPreviewView {
-    /// Creates the view of a recorded preview.
+    /// Creates the view of a preview from the note that recorded it.
     pub fn recorded(note: &Message) -> Self {
         let payload = &note.payload;
         let text = || Element::read(payload.as_str()).map(|preview| preview.text());
@@ -82,7 +82,7 @@ pub struct HeldCall {
     /// Deadline of the decision. After the deadline, the wait ends without a decision.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// The preview of the call; `None` if its listener gives none.
+    /// The preview of the call; `None` if its listener declares no previews.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<CallPreviewView>,
 }
@@ -142,15 +142,15 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// Returns all held calls, oldest first. Reads only the trees that have held calls according to the
-/// index. In each tree, reads only the records since the tree's first held call.
+/// Returns all held calls, oldest first. Reads from the journal only the trees with held calls,
+/// which the index names. Of each tree, reads only the records since its first held call.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     let calls = index.waiting_calls()?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
     held_in_all(index, placed.into_iter().flatten())
 }
 
-/// Returns the calls among `calls` that are held, oldest first. Reads only the trees of these
+/// Returns those of the given calls that are held, oldest first. Reads only the trees of the given
 /// calls.
 pub fn held_of(
     index: &IndexReader,
@@ -164,11 +164,11 @@ pub fn held_of(
     Ok(held)
 }
 
-/// Number of trees that are read in one view of the journal.
+/// Number of trees that are read in one view of the journal, which is a read transaction.
 const TREES_PER_VIEW: usize = 256;
 
-/// Returns the held calls of these trees, oldest first. A tree that occurs several times is read
-/// once, from its lowest position on.
+/// Returns the held calls of the found trees, oldest first. If a tree occurs several times, it is
+/// read once, from its lowest position on.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,
@@ -188,7 +188,7 @@ fn held_in_all(
     Ok(held)
 }
 
-/// Returns the held calls of these trees.
+/// Returns the held calls of the given trees.
 fn held_in_trees(
     journal: &JournalReader,
     trees: &[WaitingTree],
@@ -211,7 +211,7 @@ fn held_in_trees(
     Ok(open.held())
 }
 
-/// The calls without a result, up to the record that was read last from the journal.
+/// The calls that have no result yet, up to the last record that was read.
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,
@@ -286,7 +286,8 @@ impl OpenCalls {
         }
     }
 
-    /// Sets the reason of a hold if `message` is the core's message about that hold.
+    /// If `message` is the message with which the core requests an approval, keeps its reason for
+    /// the held call.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

@@ -1,4 +1,5 @@
-//! Proves by counting that no message is lost: in every thread, accepted = settled + in flight.
+//! Proves by counting that no message is lost. In every thread, the number of accepted messages
+//! must be the number of settled messages plus the number of messages in flight.
 
 use std::collections::hash_map::Entry;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 use crate::ids::{MessageId, ThreadId};
 use crate::thread::{Fact, InheritedThread, Input, Map, Record};
 
-/// Message counts of one thread, or of several threads together.
+/// Numbers of messages of one thread, or of several threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadCounts {
     #[serde(rename = "accepted")]
@@ -36,16 +37,16 @@ pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// For each thread with history from a fork's source, the `seq` of the last message of that
-    /// history.
+    /// For each thread of a fork that continues a thread of the source, the `seq` of the last
+    /// message that was taken over.
     inherited: Map<u32, u64>,
-    /// Number of refusals that belong to no thread. These include the `busy` refusals, which are
-    /// recorded only as a count.
+    /// Number of refusals that belong to no thread. Refusals with the code `busy` are among them,
+    /// because only their number is recorded.
     unplaced: u64,
 }
 
 impl MessageLedger {
-    /// Adds the next record. The error states the rule that the record breaks.
+    /// Adds the next record. If the record breaks a rule, the error states that rule.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
         if let Input::Busy { count, .. } = &record.input {
             self.unplaced += count;
@@ -138,7 +139,7 @@ impl MessageLedger {
         *tally
     }
 
-    /// Returns the counts of each thread, in order of first appearance.
+    /// Returns the counts of each thread. Threads are in the order in which they first appeared.
     pub fn threads(&self) -> impl Iterator<Item = (&ThreadId, ThreadCounts)> {
         self.threads.iter().map(|(thread, tally)| (thread, *tally))
     }

@@ -1,5 +1,6 @@
-//! Everything on record about one message: its envelope and bytes, its place in the chain, its
-//! causes and effects, the decisions about it, and the config and schemas that checked it.
+//! Everything that the journal records about one message: its envelope and bytes, its place in the
+//! chain of records, its causes and effects, the decisions about it, and the config and schemas
+//! that checked it.
 
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ use super::held::CallPreviewView;
 use super::timeline::{SignedBy, signed_by};
 use super::views::{MessageView, RefusalView};
 
-/// A message with everything on record about it.
+/// A message with everything that the journal records about it.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageReport {
     #[serde(skip)]
@@ -39,22 +40,23 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Refused payloads from the same outcome as the message.
+    /// Payloads that came in the same outcome of a listener as the message, and that were refused.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that were written in the call of the message.
+    /// Refusals of payloads that the listener wrote while it handled the call of the message.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
-    /// The model call that wrote the message.
+    /// The model call in which the message was written.
     #[serde(rename = "turn")]
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload; empty if the program contains the schema or generates it
-    /// from the config.
+    /// Schemas that declare the payload. Empty if the schema is not stored, because the program
+    /// contains it or generates it from the config.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
-    /// Messages that led to this message: the direct cause first, the client's message last.
+    /// The chain of causes that led to this message. The direct cause comes first, the client's
+    /// message last.
     #[serde(rename = "causes")]
     pub causes: Vec<IndexedMessage>,
     #[serde(rename = "caused")]
@@ -71,7 +73,7 @@ pub struct MessageReport {
     pub errors: Vec<IndexedError>,
 }
 
-/// The record of a message, with its neighbours in the chain of its tree.
+/// The record that contains a message, and its neighbours in the chain of the tree's records.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChainedRecord {
     #[serde(rename = "position")]
@@ -92,13 +94,13 @@ pub struct ChainedRecord {
     pub head_hash: Digest,
 }
 
-/// Verdict of the gate on a message.
+/// The way in which a message passed the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate passed another payload. That payload contains the message's payload, or the core
-    /// made the message's payload from it.
+    /// The gate passed another payload. Either that payload contains the payload of this message,
+    /// or the core made this message from that payload.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -106,7 +108,7 @@ pub enum GateVerdict {
     WrittenByCore,
 }
 
-/// Refusals, with their total number. The list may contain fewer refusals than the total number.
+/// Refusals and their total number. If there are too many, the list contains only some of them.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalSummary {
     #[serde(rename = "total")]
@@ -115,13 +117,13 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The first and the last messages that a message caused, with the number of all messages that it
-/// caused.
+/// The messages that one message caused. If there are too many, the list contains the first and the
+/// last of them.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether the message caused more messages than `total` states, because counting stopped
+    /// Whether there are more caused messages than `total` states, because the counting stopped
     /// early.
     #[serde(rename = "more")]
     pub is_more: bool,
@@ -143,7 +145,7 @@ pub struct RecordedConfig {
     pub epoch: u32,
 }
 
-/// A hold of the call that the message opened, with the reason of the hold.
+/// A hold of a call, which makes the call wait for a person, with the reason for it.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageHold {
     #[serde(flatten)]
@@ -163,7 +165,7 @@ pub struct MessagePreview {
     pub preview: CallPreviewView,
 }
 
-/// A person's decision about a held message.
+/// A person's decision about a held call.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageDecision {
     #[serde(rename = "position")]
@@ -175,13 +177,13 @@ pub struct MessageDecision {
     pub action: &'static str,
     #[serde(rename = "by")]
     pub by: ListenerName,
-    /// Whether the organism carried the decision out.
+    /// Whether the organism accepted the decision and carried it out.
     #[serde(rename = "accepted")]
     pub accepted: bool,
-    /// Digest of the payload that the person saw, or the first digits of the digest.
+    /// Digest of the payload that the person has seen. May be shortened to its first digits.
     #[serde(rename = "saw_payload")]
     pub payload: Option<String>,
-    /// Digest of the preview that the person saw.
+    /// Digest of the preview that the person has seen.
     #[serde(rename = "saw_preview")]
     pub preview: Option<String>,
     #[serde(rename = "reason")]
@@ -192,17 +194,18 @@ pub struct MessageDecision {
     pub signed: Option<SignedBy>,
 }
 
-/// Result of looking for a message by the digits of its id.
+/// Result of a search for a message by the first digits of its id.
 #[derive(Debug)]
 pub enum FoundMessage {
     None,
     One(Box<MessageReport>),
-    /// Several messages whose ids begin with the wanted digits.
+    /// Several messages, whose ids all begin with the wanted digits.
     Several(Vec<IndexedMessage>),
 }
 
-/// Reports on the message whose id begins with `prefix`, including up to `effects_max` messages
-/// that it caused. Reads the index, and the records that the report quotes.
+/// Reports on the message whose id begins with `prefix`. The report contains at most `effects_max`
+/// of the messages that it caused. Reads the index, and from the journal the records that the
+/// report quotes.
 ///
 /// # Errors
 ///
@@ -312,7 +315,7 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message is the note of the turn, or comes from the turn's agent.
+/// Whether the message is the note of the turn, or was sent by the agent that took the turn.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }
@@ -383,7 +386,8 @@ fn holds(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessageHold>, 
     Ok(holds)
 }
 
-/// Returns the reason for a hold, which the core states in the record of the hold.
+/// Returns the reason for the hold of the call `held`. The core states the reason in the record
+/// that begins the hold.
 fn reason_of_hold(sealed: &HashedRecord, held: MessageId) -> Option<String> {
     let requested = system::name("approval-requested");
     sealed.record.facts.iter().find_map(|fact| {

@@ -8,21 +8,20 @@ use crate::thread::Hold;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageState {
     Settled(Disposition),
-    /// The call of the message waits for a decision of a person.
+    /// The message is the request of a call that waits for a person.
     Held(Hold),
-    /// The message has no disposition, and is not handed over.
+    /// The message has no disposition, and no open delivery contains it.
     Queued,
-    /// The message is in a delivery that is handed over and not answered.
+    /// The message is in a delivery that was handed over to a listener and is not answered yet.
     InFlight,
-    /// The message has no disposition, and the source of the view does not state whether the
-    /// message is handed over. The index states all present hand-overs; the records of a tree do
-    /// not.
+    /// The message has no disposition, and it is unknown whether a delivery contains it. The
+    /// records of a tree do not show this; only the index does.
     Unsettled,
 }
 
 impl MessageState {
     /// Returns the state of a message. `is_handed_over` states whether an open delivery contains
-    /// the message; `None` if this is not known.
+    /// the message, or is `None` if this is unknown.
     pub const fn of(
         disposition: Option<Disposition>,
         hold: Option<Hold>,
@@ -51,7 +50,8 @@ impl MessageState {
         }
     }
 
-    /// Returns the word for the state; `None` for the usual states `handled` and `recorded`.
+    /// Returns the word for a state that people should notice. Returns `None` for the usual states
+    /// `handled` and `recorded`.
     pub const fn unusual(self) -> Option<&'static str> {
         match self {
             Self::Settled(Disposition::Handled | Disposition::Recorded) => None,

@@ -1,8 +1,8 @@
-//! Queries on the record: threads, messages, refusals, and the proof of a whole journal. This
-//! module must not know terminals.
+//! Queries about what the journal records: threads, messages, refusals, and the proof of a whole
+//! journal. This module must not know terminals.
 //!
-//! **Invariant:** nothing here writes to a journal. Every answer comes from the journal's records,
-//! or from the index that is made from them.
+//! **Invariant:** no function here writes to a journal. Every answer comes from the journal's
+//! records, or from the index that is made from them.
 
 pub mod amounts;
 mod checkpoint_copies;

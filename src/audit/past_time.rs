@@ -1,4 +1,4 @@
-//! Parses moments of the past in the forms that people write.
+//! Parses points of time in the past, in the forms in which people write them.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 
 use crate::clock::Time;
 
-/// Forms of a time, for help texts and errors.
+/// Examples of the accepted forms of a time, for help texts and error messages.
 pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 15m, 2h, 3d ago";
 
 /// Parses a time: a date, a date with a time of day, or a duration before now. A date without a
-/// time zone is in the zone of this machine.
+/// time zone is taken in the zone of this machine.
 pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), &TimeZone::system())
 }

@@ -1,4 +1,4 @@
-//! Shows a payload for people: names and values without angle brackets.
+//! Shows the XML of a payload to people, as names and values without angle brackets.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
@@ -6,8 +6,8 @@ use crate::xml::shape::QName;
 /// Maximum depth of elements. A deeper payload is shown unformatted.
 const DEPTH_MAX: usize = 32;
 
-/// Returns the unwrapped lines that show a payload. A payload that does not consist of names and
-/// values is shown unformatted.
+/// Returns the lines that show a payload. Long lines are not wrapped. If the payload does not
+/// consist of names and values, its XML is shown.
 pub fn lines(payload: &str) -> Vec<String> {
     parse(payload).and_then(|root| element_lines(&root)).unwrap_or_else(|| raw(payload))
 }
@@ -55,8 +55,8 @@ pub fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
     taken.collect()
 }
 
-/// Returns the lines that show an element. Returns `None` if text stands between elements, because
-/// such a payload is shown unformatted.
+/// Returns the lines that show an element. Returns `None` if text stands between its child
+/// elements; the XML of such an element is shown instead.
 pub fn element_lines(element: &Element) -> Option<Vec<String>> {
     let mut lines = Vec::new();
     for (name, value) in &element.attributes {

@@ -1,4 +1,4 @@
-//! The result of the proof of a journal.
+//! The report on the proof of a journal.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::ids::{MessageId, Position};
 
 use super::ledger::ThreadCounts;
 
-/// The first violation that a proof has found.
+/// The first violation that the proof of a journal has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChainBreak {
     /// Position of the violation; 0 if it concerns the journal as a whole.
@@ -20,7 +20,8 @@ pub struct ChainBreak {
     pub detail: String,
 }
 
-/// A payload that was removed from the record. The hash chain still proves the payload's hash.
+/// A message whose payload was removed from the record. The hash chain still proves the hash of the
+/// payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RedactedPayload {
     #[serde(rename = "position")]
@@ -29,16 +30,17 @@ pub struct RedactedPayload {
     pub message: MessageId,
 }
 
-/// Result of the comparison of the checkpoints outside the journal with the checkpoints inside.
+/// Result of comparing the journal with copies of its checkpoints outside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
-    /// No directory with checkpoints outside the journal is known.
+    /// No place for copies of the checkpoints is known.
     #[serde(rename = "not-compared")]
     NotCompared,
-    /// There are no checkpoints outside the journal, so a rewritten journal could not be detected.
+    /// No copies of the checkpoints exist outside the journal, so that a rewritten journal could
+    /// not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// The checkpoints in the state directory agree with the journal, but there are no copies
+    /// The copies in the state directory agree with the journal, but no agreeing copies exist
     /// outside that directory.
     #[serde(rename = "state-agrees")]
     StateAgrees,
@@ -46,12 +48,12 @@ pub enum OutsideVerdict {
     Agrees,
 }
 
-/// Overall result of the proof of a journal.
+/// Result of the whole proof of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ProofVerdict {
     #[serde(rename = "proved")]
     Proved,
-    /// Nothing contradicts the journal, but evidence is missing.
+    /// The proof found no violation, but lacks evidence for a part of the journal.
     #[serde(rename = "not-proved")]
     NotProved,
     #[serde(rename = "broken")]
@@ -59,8 +61,9 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// Records that the stream and the projection agree, which proves the projection. The stream
-    /// has `ahead` further records, which are not proved because the projection lacks them.
+    /// Records that the stream and its projection in SQLite agree, which proves the projection. The
+    /// stream has `ahead` records after the end of the projection. If there are any, they are not
+    /// proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -76,24 +79,25 @@ impl ProofReport {
         }
     }
 
-    /// Records that the stream and the projection differ at `position`.
+    /// Records that the stream and its projection in SQLite differ at `position`.
     pub fn stream_differs(&mut self, position: u64, detail: String) {
         self.verdict = ProofVerdict::Broken;
         self.broken.get_or_insert(ChainBreak { position, detail });
     }
 }
 
-/// Reason that the report states for a projection that was not compared with its stream.
+/// Reason why a journal is not proved: it is a projection of a stream, and was not compared with
+/// that stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 
-/// Records whose loss an operator accepted.
+/// A loss of records that an operator has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RecordedLoss {
-    /// Position of the last record that was kept.
+    /// Position of the last record before the loss.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last acknowledged record.
+    /// Position of the last acknowledged record, which is also the last one that was lost.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Id of the other journal that contained the lost records; `None` if they were lost from this
@@ -102,7 +106,7 @@ pub struct RecordedLoss {
     pub journal: Option<Uuid>,
 }
 
-/// Journal records that have no MAC of a pump, and that an operator has accepted nevertheless.
+/// Records that an operator has accepted although they have no MAC of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AcceptedRecords {
     #[serde(rename = "first")]
@@ -111,7 +115,7 @@ pub struct AcceptedRecords {
     pub last: Position,
 }
 
-/// Result of a proof, which ends at the first violation.
+/// Result of the proof of a journal. The proof ends at the first violation.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProofReport {
     #[serde(rename = "verdict")]
@@ -141,14 +145,14 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that is covered by a checkpoint copy outside the state
-    /// directory; 0 if there is no such copy.
+    /// Position of the last record that is proved by a copy of a checkpoint outside the state
+    /// directory. If there is no such copy, 0.
     #[serde(rename = "vouched")]
     pub vouched: Position,
-    /// Files outside the journal whose checkpoints were compared with the journal.
+    /// Files outside the journal whose copies of checkpoints were compared with the journal.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
-    /// Position up to which the MACs and signatures of available keys cover every record.
+    /// Position up to which every record is covered by a MAC or a signature of an available key.
     #[serde(rename = "covered")]
     pub covered: Position,
     /// Public keys that signed checkpoints, in hexadecimal.
@@ -157,7 +161,7 @@ pub struct ProofReport {
     /// Public keys, each with the position of the first checkpoint that it signed.
     #[serde(rename = "key_changes")]
     pub key_changes: Vec<(Position, String)>,
-    /// Ids of keys that signed checkpoints or records but are not available.
+    /// Ids of keys that signed checkpoints or made MACs, but are not available.
     #[serde(rename = "unknown_keys")]
     pub unknown_keys: BTreeSet<String>,
     #[serde(rename = "losses")]

@@ -1,4 +1,4 @@
-//! Pairs the results of two threads, so that a judge can decide whether the two results of a pair
+//! Pairs the results of two threads. A judge can then decide for each pair whether both results
 //! mean the same.
 
 use super::event_content::ContentReader;
@@ -7,7 +7,7 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::schema::Schemas;
 
-/// Two corresponding results that the clients of two compared threads got.
+/// Two results that correspond to each other. A client got one from each of two compared threads.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
     /// Whether `before` and `after` have the same values according to their schema.
@@ -40,7 +40,7 @@ impl std::fmt::Display for UnpairedResults {
     }
 }
 
-/// Pairs the results that the clients of two threads got, in their order.
+/// Pairs the results that clients got from two threads, in their order.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The messages that operators may retry, each with the reason of its failure and its earlier
-//! attempts.
+//! Messages that an operator may retry. Each is shown with the reason why it failed, and with its
+//! earlier attempts.
 
 use serde::Serialize;
 
@@ -22,17 +22,17 @@ pub struct RetryMessage {
     pub sender: String,
     /// The recipient of the call; `None` for a refused submission.
     pub listener: Option<String>,
-    /// The rule of the refusal, or the code of the failure. Empty if the message was found by its
-    /// id.
+    /// The rule of the refusal, or the code of the failure. Empty if the operator named the message
+    /// by its id.
     pub reason: String,
-    /// Time in RFC 3339.
+    /// Time of the message, in RFC 3339.
     pub time: String,
     /// Why a retry of the message can never succeed; `None` if a retry can succeed.
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// An attempt to handle a message, or to handle an earlier message of which this message is a
-/// retry.
+/// An earlier attempt to handle a message. If the message is a retry, attempts to handle the
+/// retried message count, too.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -41,8 +41,8 @@ pub struct EarlierAttempt {
     pub attempt: IndexedAttempt,
 }
 
-/// Returns the clients' requests that failed or were refused, and that no operator has retried: at
-/// most `most`, oldest first.
+/// Returns requests of clients, oldest first. Each request failed or was refused, and no operator
+/// has retried it. Returns at most `most` requests.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -55,7 +55,7 @@ pub fn retry_messages(
     Ok(found)
 }
 
-/// Returns the messages whose ids match `prefix`, whether or not they can be retried.
+/// Returns the messages whose ids match `prefix`, even if they cannot be retried.
 pub fn retry_messages_with_id(
     index: &IndexReader,
     prefix: &MessageSelector,
@@ -97,7 +97,7 @@ fn retry_message(
 }
 
 /// Returns the attempts to handle a message. If the message is a retry, the attempts to handle the
-/// earlier messages come first.
+/// retried messages come first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

@@ -1,4 +1,4 @@
-//! Finds a message that an operator wants to retry, with all data that the retry needs.
+//! Finds the message that an operator wants to retry, with all data that a retry needs.
 
 use crate::envelope::{Message, MessageKind, Payload, Refusal, RefusalRule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
@@ -11,24 +11,26 @@ use crate::xml::scan::attributes;
 /// Code of the `system-error` of a call whose last attempt was lost.
 pub const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 
-/// A message that may be retried: a failed or cancelled call, or a refused submission.
+/// A message that can be retried: a call that failed or was cancelled, or a refused submission of a
+/// client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrySource {
     pub message: MessageId,
     pub record: Position,
     /// Root of the tree that contains the message's record.
     pub tree: ThreadId,
-    /// Root of the tree that gets the retry; `None` if the submission was refused before it had a
-    /// tree.
+    /// Root of the tree to which the retry is sent. `None` if the submission was refused before it
+    /// had a tree.
     pub thread: Option<ThreadId>,
     pub sender: ListenerName,
-    /// The recipient of the call.
+    /// The recipient of the call; `None` for a refused submission.
     pub to: Option<ListenerName>,
-    /// The client key of a refused submission.
+    /// The key that the client gave its refused submission; `None` if there is no key that a retry
+    /// can use.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether an outcome is unknown: the outcome of the call itself, or of an earlier call that
-    /// this call retries.
+    /// Whether it is unknown how far the listener handled the call. Also true if this is unknown of
+    /// an earlier call that this call retries.
     pub is_unknown: bool,
 }
 
@@ -66,8 +68,8 @@ pub enum RetryObstacle {
 }
 
 impl RetryObstacle {
-    /// Returns the obstacle to a retry of the message with this id; `None` if a retry may succeed.
-    /// `record` contains the message.
+    /// Returns the reason why no retry of the message can succeed. Returns `None` if a retry may
+    /// succeed. `record` contains the message.
     pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
         if let Some(refused) = SubmissionRefusal::find(record, message) {
             let rule = refused.refusal.rule;
@@ -81,7 +83,7 @@ impl RetryObstacle {
     }
 }
 
-/// A refused submission and its refusal, as the record shows them.
+/// A refused submission of a client and its refusal, read from their record.
 pub struct SubmissionRefusal<'r> {
     key: &'r Option<String>,
     pub sender: &'r ListenerName,
@@ -90,8 +92,8 @@ pub struct SubmissionRefusal<'r> {
 }
 
 impl<'r> SubmissionRefusal<'r> {
-    /// Returns the refusal of the submission `message`; `None` if the record contains no such
-    /// refusal.
+    /// Returns the refusal of the submission whose message has the id `message`. Returns `None` if
+    /// the record contains no such refusal.
     pub fn find(record: &'r Record, message: MessageId) -> Option<Self> {
         let key = match &record.input {
             Input::Submitted { id, key, .. } if *id == message => key,
@@ -112,7 +114,8 @@ impl<'r> SubmissionRefusal<'r> {
 }
 
 impl RetrySource {
-    /// Finds the source of a retry: the message with this id in the record at `position`.
+    /// Finds a message for a retry by its id and the position of its record. The inner error states
+    /// why the message cannot be retried.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -198,7 +201,8 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call, or an earlier call that this call retries, ended as `unknown-outcome`.
+/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. Also true if
+/// this call retries an earlier call that ended in this way.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

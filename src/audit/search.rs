@@ -1,5 +1,5 @@
-//! Searches messages and refusals: first by words and properties in the index, then by substrings
-//! and XPath in the payloads found.
+//! Searches messages and refusals in two steps. First, the index finds them by words and
+//! properties. Then their payloads are searched for a substring or with XPath.
 
 use serde::Serialize;
 
@@ -12,16 +12,16 @@ use crate::xml::element::Element;
 
 use super::views::{MessageView, RefusalView};
 
-/// The conditions of a search, and the maximum number of its results.
+/// The conditions that the results of a search must meet, and the maximum number of results.
 #[derive(Debug, Clone, Default)]
 pub struct SearchRequest {
     pub filter: SearchFilter,
-    /// Text that the payload contains anywhere, ignoring case.
+    /// Text that the payload must contain, ignoring case.
     pub substring: Option<String>,
     /// XPath expression that must be true for the payload. Names in the expression are local names.
     pub xpath: Option<String>,
     pub limit: usize,
-    /// Whether all matches are counted. If false, counting stops at 10,000.
+    /// Whether all matches are counted. If false, the counting stops at 10,000 matches.
     pub is_full_count: bool,
 }
 
@@ -43,7 +43,7 @@ impl SearchedItem {
     }
 }
 
-/// The matches of a search, and the number of all matches.
+/// The newest matches of a search, and the number of all its matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchResult {
     /// The newest matches, sorted from oldest to newest.
@@ -72,8 +72,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total: index.count(&request.filter, most)? })
 }
 
-/// Whether an item is part of the results. A message that the index found by its words is left out
-/// if its payload no longer exists.
+/// Whether an item that the index has found is shown. A message that was found by its words is not
+/// shown if its payload has been redacted.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {
         SearchedItem::Message(message) => {
@@ -83,8 +83,8 @@ fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     }
 }
 
-/// Reads the payloads that the filter selects, newest first, up to the number of results in
-/// `request`.
+/// Searches the payloads of the messages and refusals that the index finds by the request's filter.
+/// Reads them newest first.
 fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
@@ -128,15 +128,15 @@ fn matches_payload(item: &SearchedItem, substring: Option<&str>, request: &Searc
         && request.xpath.as_deref().is_none_or(|expression| is_true_for(expression, payload))
 }
 
-/// Whether an expression is true for a payload; false for a text that is not XML.
+/// Whether an XPath expression is true for a payload. False if the payload is not XML.
 fn is_true_for(expression: &str, payload: &str) -> bool {
     let document = Element::read(payload).map(|element| XPathDocument::of_payload(&element));
     let flag = document.and_then(Result::ok).map(|document| document.evaluate_flag(expression));
     flag.and_then(Result::ok).unwrap_or(false)
 }
 
-/// Reads search hits from the journal. Keeps the last record in memory, because consecutive hits
-/// are often messages of the same record.
+/// Reads search hits from the journal. The record that was read last stays in memory, because
+/// several hits in a row are often in the same record.
 struct HitLoader<'i> {
     index: &'i IndexReader,
     record: Option<HashedRecord>,

@@ -1,4 +1,4 @@
-//! The request with which a client started the work that led to a message.
+//! Finds the request with which a client started the work that led to a message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,23 +8,24 @@ use crate::index::{Error, IndexReader, IndexedMessage};
 use crate::system;
 use crate::thread::Fact;
 
-/// The first call in the chain of causes of a message: usually a client's request that started a
-/// run.
+/// The request with which the work that led to a message began. This is usually a client's request
+/// that started a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,
     /// The payload; `None` if it was redacted.
     pub payload: Option<Arc<str>>,
-    /// Report of the operator's action that caused the request, such as a retry or an edited turn;
-    /// `None` if a client sent the request.
+    /// Id of the note about an operator's action that caused the request, such as a retry or an
+    /// edited turn. `None` if a client sent the request.
     pub action: Option<MessageId>,
 }
 
 /// Returns the request that started the work in which `message` was sent. If `message` itself
-/// started the work, returns `message`. Returns `None` if the index does not have the message, or
-/// if the chain of its causes is too long to follow.
+/// started the work, it is that request. Returns `None` if the index does not have the message, or
+/// if its chain of causes is too long to follow.
 ///
-/// `payloads` keeps the payloads of requests, because many messages may have the same request.
+/// `payloads` keeps payloads of requests between calls, because one request may have started the
+/// work of many messages.
 ///
 /// # Errors
 ///

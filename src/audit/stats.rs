@@ -1,7 +1,7 @@
 //! Counts, costs and times of recorded events, grouped by agent, model, listener, rule or day.
 //!
-//! Numbers of whole hours come from the hourly totals in the index. Numbers of the incomplete hours
-//! at both ends of the time range are computed from the events.
+//! For whole hours, the numbers come from totals that the index keeps for each hour. For incomplete
+//! hours at both ends of the time range, they are computed from the events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -57,7 +57,8 @@ pub struct StatsQuery {
     pub until: Option<Time>,
 }
 
-/// Totals of each group of events. The map's key contains the texts of the group's keys.
+/// Totals for each group of events. The key of a group is the list of its values, such as an agent
+/// and a day, as text.
 #[derive(Debug, Clone, Default)]
 pub struct Stats(pub BTreeMap<Vec<String>, EventTotals>);
 
@@ -70,8 +71,7 @@ impl Stats {
     }
 }
 
-/// Sums the events in an index. A group contains only events that have a value for each of its
-/// keys.
+/// Sums the events in an index. An event counts only if it has a value for each key of the query.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ struct Groups<'q> {
     groups: HashMap<Vec<i64>, EventTotals>,
 }
 
-/// The whole hours of a time range, and the incomplete hours at both ends of the range.
+/// A time range, divided into its whole hours and the incomplete hours at its ends.
 struct TimeParts {
     hours: Range<i64>,
     ends: Vec<Range<i64>>,
@@ -129,8 +129,9 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Returns the group to which an event belongs by its names and its time in microseconds.
-    /// Returns `None` if the event has no value for one of the keys.
+    /// Returns the group of an event. `names` are the names of the event's agent, model, listener
+    /// and rule. `time` is in microseconds. Returns `None` if the event has no value for one of the
+    /// keys.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,
@@ -144,7 +145,8 @@ impl Groups<'_> {
         is_whole.then(|| self.groups.entry(values()).or_default())
     }
 
-    /// Counts each event in a part of an hour. The bounds of `part` are microseconds.
+    /// Adds the events in a part of an hour to their groups. The bounds of `part` are in
+    /// microseconds.
     fn take_part(&mut self, db: &Connection, part: &Range<i64>) -> rusqlite::Result<()> {
         let Some(span) = hour_span(db, hour_of(part.start))? else { return Ok(()) };
         self.take_turns(db, part, span.events)?;
@@ -238,7 +240,7 @@ impl Groups<'_> {
         })
     }
 
-    /// Returns the groups with the texts of their keys.
+    /// Returns the groups, with texts in place of the numbers in their keys.
     fn named(self, db: &Connection) -> rusqlite::Result<Stats> {
         let mut names = db.prepare("SELECT text FROM name WHERE n = ?1")?;
         let mut stats = Stats::default();

@@ -1,4 +1,4 @@
-//! The columns of a table of statistics.
+//! The columns of the table in which statistics are shown.
 
 use crate::envelope::Money;
 
@@ -6,7 +6,8 @@ use super::Stats;
 use super::amounts::micros;
 use crate::index::{DurationHistogram, EventTotals};
 
-/// A column: its header, and the function that writes a group's number in this column as text.
+/// A column of the table: its header, and a function that writes the column's value for a group as
+/// text.
 pub type StatsColumn = (&'static str, fn(&EventTotals) -> String);
 
 const TURN_COLUMNS: [StatsColumn; 8] = [
@@ -29,7 +30,7 @@ const ATTEMPT_COLUMNS: [StatsColumn; 6] = [
     ("p99", |group| time(&group.worked, 0.99)),
 ];
 
-/// Returns the columns for which at least one group has a number.
+/// Returns the columns in which at least one group has a value.
 pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     let any = |count: fn(&EventTotals) -> u64| stats.0.values().any(|group| count(group) > 0);
     let mut columns: Vec<StatsColumn> = Vec::new();
@@ -45,7 +46,8 @@ pub fn stats_columns(stats: &Stats) -> Vec<StatsColumn> {
     columns
 }
 
-/// Writes a percentile of durations, such as `1.2 ms`. A `share` of 0.95 gives the 95th percentile.
+/// Writes a percentile of the durations, such as `1.2 ms`. A `share` of 0.95 means the 95th
+/// percentile.
 fn time(times: &DurationHistogram, share: f64) -> String {
     times.percentile(share).map_or_else(|| "-".to_owned(), micros)
 }

@@ -1,5 +1,5 @@
-//! A page of a thread: a limited number of its messages, with the events between them. Reads only
-//! the records of the page. Shows subthreads with their totals and without their events.
+//! A page of a thread, with a limited number of messages and the events between them. Only the
+//! records of the page are read. A subthread is shown with its totals, but without its events.
 
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
@@ -9,28 +9,29 @@ use super::fork_origin::ForkOrigin;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEntry, TimelineEvent};
 
-/// A page of a thread, with the positions at which the neighbouring pages begin.
+/// A page of a thread, and the positions of the pages before and after it.
 #[derive(Debug, Clone)]
 pub struct ThreadPage {
     pub timeline: ThreadTimeline,
-    /// Sequence number at which the page begins; 0 for the first page.
+    /// The `seq` of the message at which the page begins; 0 for the first page.
     pub from_seq: u64,
     pub previous_seq: Option<u64>,
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions in records of this page that the previous page already shows, because a decision
-    /// precedes the messages of its record.
+    /// Decisions that this page shows again. They are in records of this page, but the page before
+    /// also shows them, because a decision comes before the messages of its record.
     pub earlier_decisions: Vec<TimelineEntry>,
-    /// The history that a fork has taken over for this thread.
+    /// The history that the thread has taken over from the source of its fork. `None` if the thread
+    /// has taken over no history.
     pub fork: Option<ForkOrigin>,
 }
 
-/// Returns the page of up to `limit` messages that begins at a sequence number, or the last page if
-/// `from_seq` is `None`. Returns `None` if there is no such thread.
+/// Returns a page of at most `limit` messages. It begins at the message with the `seq` `from_seq`.
+/// If `from_seq` is `None`, it is the last page. Returns `None` if there is no such thread.
 ///
-/// Three kinds of events are left out: the charge of a lost model call, a cancelled timer, and a
-/// count of `busy` refusals. They are left out only if their record contains no message, refusal,
+/// Three kinds of events are left out: the charge for a lost model call, a cancelled timer, and a
+/// count of `busy` refusals. They are shown only if their record also contains a message, refusal,
 /// failure or decision of the thread.
 ///
 /// # Errors
@@ -74,16 +75,15 @@ pub fn thread_page(
     }))
 }
 
-/// Returns the decisions in `timeline` that come before the message with the sequence number
-/// `from_seq`.
+/// Returns the decisions in `timeline` that come before the message with the `seq` `from_seq`.
 pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<TimelineEntry> {
     let before = timeline.items.iter().take_while(|item| item.seq < from_seq);
     let decisions = before.filter(|item| matches!(item.what, TimelineEvent::Decision { .. }));
     decisions.cloned().collect()
 }
 
-/// Returns the sender that opened a thread, according to the thread's first record. Returns the
-/// core for the organism's own thread, whose opening is not recorded.
+/// Returns the sender that opened a thread, read from the thread's first record. Returns the core
+/// for the thread of the organism itself, whose opening is not recorded.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),
@@ -97,8 +97,9 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call in the input of a record, if records with this kind of input may lack the name
-/// of the call's thread. Returns `None` for all other kinds of input.
+/// Returns the call that the input of a record names, if records with this kind of input may not
+/// name the thread of the call. The call leads to this thread. Returns `None` for all other kinds
+/// of input.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }
@@ -111,7 +112,8 @@ const fn call_of(record: &Record) -> Option<CallId> {
     }
 }
 
-/// Adds data that the records of the page do not contain: totals, dispositions and waits.
+/// Adds data that the records of the page do not contain: the totals of threads, the dispositions
+/// of messages, and the holds of calls.
 fn complete(
     index: &IndexReader,
     timeline: &mut ThreadTimeline,
@@ -134,7 +136,7 @@ fn complete(
     Ok(())
 }
 
-/// Sets the totals of a thread from the index.
+/// Sets the totals of a thread's timeline from the index.
 fn add_totals(index: &IndexReader, timeline: &mut ThreadTimeline) -> Result<(), Error> {
     let Some(totals) = index.timeline_summary(&timeline.thread)? else { return Ok(()) };
     timeline.messages = totals.messages;

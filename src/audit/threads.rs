@@ -1,4 +1,4 @@
-//! Summaries of threads.
+//! Summaries of threads and of trees.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub enum ThreadPhase {
     Idle,
     #[serde(rename = "running")]
     Running,
-    /// The call in the thread has its result, but calls beneath the thread still run.
+    /// The call that opened the thread has its result, but calls beneath the thread still run.
     #[serde(rename = "draining")]
     Draining,
     #[serde(rename = "completed")]
@@ -47,7 +47,7 @@ impl ThreadPhase {
         }
     }
 
-    /// Returns the phase with this name.
+    /// Returns the phase whose name is `name`, or `None` if there is no such phase.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
@@ -63,8 +63,8 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Returns the state of a thread in words. If calls in an open thread wait for people, this is the
-/// kind of the wait, otherwise the phase.
+/// Returns the state of a thread in words. This is usually its phase. If calls in an open thread
+/// wait for people, it is the kind of this wait.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -74,7 +74,7 @@ pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     }
 }
 
-/// Whether a thread in this phase has open work.
+/// Whether a thread in this phase still has open work.
 pub fn is_open_phase(phase: &str) -> bool {
     [ThreadPhase::Running, ThreadPhase::Draining].map(ThreadPhase::as_str).contains(&phase)
 }
@@ -93,13 +93,13 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
     Ok(reader.walk(head)?.iter().any(opened))
 }
 
-/// The calls of a tree, which determine the phases of the tree's threads.
+/// The calls of a tree. The phases of the tree's threads follow from them.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// Open calls, each with its thread, and whether the call was opened from outside the thread.
+    /// For each open call, its thread, and whether the call was opened from outside this thread.
     open: HashMap<CallId, (ThreadId, bool)>,
-    /// Thread of each call. Includes closed calls, because costs may arrive after the end of a
-    /// call.
+    /// The thread of each call. Closed calls stay here, because their costs may be recorded after
+    /// their end.
     threads: HashMap<CallId, ThreadId>,
     ended: HashMap<ThreadId, Closing>,
 }
@@ -184,8 +184,8 @@ fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(time)
 }
 
-/// Returns the summaries of trees in the order of their last change, oldest first. `newest` is the
-/// maximum number of trees; with `None`, returns all trees.
+/// Returns summaries of trees, sorted by the time of the last change, oldest first. `newest` limits
+/// them to the trees that changed last; with `None`, all trees are returned.
 pub fn summaries(reader: &JournalReader, newest: Option<usize>) -> Result<Vec<TreeSummary>, Error> {
     let mut trees = reader.trees()?;
     trees.sort_by_key(|tree| tree.head);

@@ -1,5 +1,5 @@
-//! The timeline of one thread: all its events in order. A subthread appears at the event that
-//! spawned it.
+//! The timeline of one thread: all its events in order. A subthread is one of these events, at the
+//! place where it was spawned.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,8 @@ use super::threads::{ThreadPhase, TreeCalls};
 use super::timeline_page::TimelineRest;
 use super::views::{BusyRefusals, MessageView, RefusalView};
 
-/// Events of one thread, in order.
+/// The events of one thread in order, and the totals of the thread. `items` may contain only a page
+/// of the events.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadTimeline {
     #[serde(rename = "thread")]
@@ -36,22 +37,21 @@ pub struct ThreadTimeline {
     pub opened: Time,
     #[serde(skip)]
     pub updated: Time,
-    /// Tokens and money that model calls in the thread and its subthreads have used.
+    /// Tokens and money that model calls have used, in the thread and in its subthreads.
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Currency of the money, as the first model call states it.
+    /// Currency of the money in `spent`, as the first model call states it.
     #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// Number of messages in the thread itself, whether or not `items` contains them.
+    /// Number of messages in the thread itself. Counts messages outside the page, too.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Number of events before the page that `items` contains; 0 if `items` begins with the first
-    /// event.
+    /// Number of events before the page in `items`; 0 if the page begins with the first event.
     #[serde(rename = "before", skip_serializing_if = "is_zero")]
     pub before: u64,
     #[serde(rename = "items")]
     pub items: Vec<TimelineEntry>,
-    /// Summary of the events after the page that `items` contains; `None` if the page is the last.
+    /// Summary of the events after the page in `items`; `None` if no events follow.
     #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
     pub rest: Option<TimelineRest>,
 }
@@ -74,8 +74,7 @@ impl ThreadTimeline {
         }
     }
 
-    /// Counts the calls that wait for people, in this timeline and in the timelines of its
-    /// subthreads.
+    /// Counts the calls that wait for people, in this thread and in its subthreads.
     pub fn open_waits(&self) -> HoldCount {
         let mut holds = Vec::new();
         self.add_holds(&mut holds);
@@ -104,8 +103,7 @@ pub struct TimelineEntry {
     pub position: Position,
     #[serde(skip)]
     pub at: Time,
-    /// Sequence number of the message. For any other event, sequence number of the last message
-    /// before it.
+    /// The `seq` of the message. For any other event, the `seq` of the last message before it.
     #[serde(skip)]
     pub seq: u64,
     #[serde(flatten)]
@@ -120,7 +118,8 @@ pub enum TimelineEvent {
     Refused(RefusalView),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
-    /// Findings about a model's turn, without the findings about refused payloads of the turn.
+    /// Findings about a turn of a model. Findings about the turn's refused payloads are not among
+    /// them.
     #[serde(rename = "findings")]
     Findings {
         #[serde(rename = "by")]
@@ -137,7 +136,8 @@ pub enum TimelineEvent {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// The cost of a model call was never reported, so its whole reservation is charged.
+    /// The charge for a model call whose cost was never reported. The call is charged its whole
+    /// reservation.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "listener")]
@@ -154,7 +154,7 @@ pub enum TimelineEvent {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// A person's decision, with the recorded name of the person.
+    /// A decision of a person, with the recorded name of this person.
     #[serde(rename = "decision")]
     Decision {
         #[serde(rename = "verb")]
@@ -177,20 +177,20 @@ pub enum TimelineEvent {
     Subthread(ThreadTimeline),
 }
 
-/// Signature of a decision, and whether it is valid according to the record alone.
+/// The signature of a person's decision, and whether the record shows it to be valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the signing key belonged; `None` if the decision was refused.
+    /// Operator to whom the signing key belonged; `None` if the organism refused the decision.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
     pub key: OperatorPublicKey,
-    /// Whether the signature is valid for exactly the recorded decision.
+    /// Whether the signature was made for exactly the recorded decision.
     #[serde(rename = "holds")]
     pub holds: bool,
 }
 
-/// A moment in the past. Records after this moment are ignored.
+/// A moment in the past, at which a thread is looked at. Later records are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedMoment {
     /// The moment directly after the record at this position.
@@ -199,8 +199,8 @@ pub enum RecordedMoment {
     Time(Time),
 }
 
-/// Builds the timeline of a thread from the records up to `up_to`, or from all records if `up_to`
-/// is `None`. Returns `None` if there is no record of the thread.
+/// Builds the timeline of a thread from the records up to the moment `up_to`. If `up_to` is `None`,
+/// uses all records. Returns `None` if there is no record of the thread.
 pub fn thread_timeline(
     reader: &JournalReader,
     thread: &ThreadId,
@@ -226,7 +226,7 @@ pub fn thread_timeline(
 #[derive(Default)]
 pub(super) struct TimelineBuilder {
     timelines: HashMap<ThreadId, ThreadTimeline>,
-    /// The thread of each message, and the index of the message's event in that thread.
+    /// For each message, its thread and the index of its event in the thread's timeline.
     places: HashMap<MessageId, (ThreadId, usize)>,
     calls: TreeCalls,
 }
@@ -266,8 +266,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread to which a record belongs if none of its facts names a thread: the thread
-    /// of the call or pause that the input names, otherwise the root.
+    /// Returns the thread to which a record belongs if its facts name no thread. This is the thread
+    /// that the input names, or the thread of the call that the input names. If the input names
+    /// neither, it is the root thread.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -381,12 +382,13 @@ impl TimelineBuilder {
         }
     }
 
-    /// Adds a call that was opened before the first record that this builder reads.
+    /// Adds a call that was opened in an earlier record, which this builder does not read.
     pub(super) fn know_call(&mut self, call: CallId, thread: ThreadId) {
         self.calls.know(call, thread);
     }
 
-    /// Removes and returns the timeline of a thread without the events of subthreads.
+    /// Removes the timeline of a thread from this builder and returns it. The events of subthreads
+    /// are not part of it.
     pub(super) fn take_own_events(&mut self, thread: &ThreadId) -> Option<ThreadTimeline> {
         self.timelines.remove(thread)
     }
@@ -396,8 +398,9 @@ impl TimelineBuilder {
         self.timelines.entry(thread.clone()).or_insert_with(timeline);
     }
 
-    /// Adds an event to a thread and returns the event's index. The timeline of the organism's own
-    /// thread is created here, because the opening of that thread is not recorded.
+    /// Adds an event to the timeline of a thread, and returns the index of the event. Creates the
+    /// timeline for the organism's own thread when needed, because the opening of that thread is
+    /// not recorded.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
@@ -458,26 +461,29 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Returns the currency that a message states, if it is the core's note of a model call.
+/// Returns the currency in a note of the core about a model call. Returns `None` if the message is
+/// no such note.
 fn currency_in(message: &MessageView) -> Option<String> {
     let is_core = &*message.name.namespace == system::NAMESPACE;
     let payload = message.payload.as_deref().filter(|_| is_core)?;
     Element::head(payload)?.attribute("currency").map(str::to_owned)
 }
 
-/// Returns the currency that a message states, if the message is the core's note of a model call.
+/// Returns the currency in a note of the core about a model call. Returns `None` if `message`,
+/// which is in the record at `position`, is no such note.
 pub(super) fn currency_of(position: Position, message: &Message) -> Option<String> {
     currency_in(&MessageView::new(position, message))
 }
 
-/// Whether a cancellation was refused, because its signature was missing or the thread had ended.
+/// Whether the record refuses a cancellation, because it was not signed or because the thread had
+/// already ended.
 fn is_refused(record: &Record) -> bool {
     let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
     let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
     record.facts.iter().any(refused)
 }
 
-/// Checks the signature of a recorded decision.
+/// Checks the signature of a decision in a record. Returns `None` if the decision is not signed.
 pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     let signature = origin.signature.as_deref()?;
     let operator = record.facts.iter().find_map(|fact| match fact {
@@ -488,7 +494,8 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// Returns the kind of the decision that an input records, and the person who made the decision.
+/// Returns the kind of the decision that an input records, the person who made it, and its origin.
+/// Returns `None` if the input is no decision of a person.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

@@ -1,5 +1,5 @@
-//! Makes the first page of a long thread. The entries come from the records up to the end of the
-//! page, and the totals from the index.
+//! Makes the first page of a long thread without reading the whole thread. The events come from the
+//! records up to the end of the page, and the totals come from the index.
 
 use crate::envelope::Disposition;
 use crate::ids::{MessageId, Position, ThreadId};
@@ -9,13 +9,14 @@ use crate::thread::Fact;
 use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
 
-/// Maximum number of times that the records of one page are read. A further read is necessary if a
-/// subthread on the page continues after the records read so far.
+/// Maximum number of times that the records of a page are read. They must be read again, up to a
+/// later position, if a subthread on the page continues after the last record that was read.
 const READS_MAX: usize = 4;
 
-/// Returns the first page of a thread, with about `limit` events. The page equals the one that
-/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] make from all records. Returns
-/// `None` if there is no such thread, or if the page would need most of the thread's records.
+/// Returns the first page of a thread, with about `limit` events. The page is the same that
+/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] would make from all records.
+/// Returns `None` if there is no such thread, or if most records of the thread would have to be
+/// read.
 ///
 /// # Errors
 ///
@@ -56,16 +57,16 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the first message of the thread that does not fit on the page. If
-    /// all messages fit, returns the position of the last message.
+    /// Returns the position of the thread's first message that does not fit on the page. If all its
+    /// messages fit, returns the position of the last one.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread whose events were not all read, although the page has room for more events.
-    /// Returns `None` if the page is complete.
+    /// Returns a thread of which further events belong on the page, but were not read. Returns
+    /// `None` if the page is complete.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -89,8 +90,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Completes the threads and messages of the page with data that only later records contain.
-    /// Returns the number of events of the thread and of the threads beneath it.
+    /// Adds data from later records to the threads and messages of the page. Returns the number of
+    /// all events of the thread and of the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {

@@ -1,5 +1,4 @@
-//! Selects a part of a timeline: the events of some classes, or a page that begins at a sequence
-//! number.
+//! Selects a part of a timeline: the events of some classes, or a page that begins at a message.
 
 use serde::Serialize;
 
@@ -8,18 +7,19 @@ use crate::system;
 
 use super::timeline::{ThreadTimeline, TimelineEvent};
 
-/// Summary of the events that follow a full page.
+/// Summary of the events that follow after a page of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TimelineRest {
-    /// Number of events, including those of subthreads.
+    /// Number of events that follow, including the events of subthreads.
     #[serde(rename = "events")]
     pub events: u64,
-    /// Sequence number at which the next page begins.
+    /// The `seq` of the message at which the next page begins.
     #[serde(rename = "from_seq")]
     pub from_seq: u64,
 }
 
-/// Class of events, by which a timeline can be restricted. An event may belong to several classes.
+/// Class of events in a timeline. A timeline can be restricted to some classes. An event may belong
+/// to several classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventClass {
     Calls,
@@ -69,8 +69,8 @@ impl EventClass {
         }
     }
 
-    /// Whether an event is of this class. False for a subthread, because only the events of the
-    /// subthread belong to classes.
+    /// Whether an event belongs to this class. False for a subthread, because only its events
+    /// belong to classes.
     fn has(self, event: &TimelineEvent) -> bool {
         match event {
             TimelineEvent::Message(message) => {
@@ -101,7 +101,8 @@ impl EventClass {
 }
 
 impl ThreadTimeline {
-    /// Keeps only the events that belong to a class in `only`, and the subthreads with such events.
+    /// Keeps the events that belong to a class in `only`. Subthreads with such events are kept,
+    /// too.
     pub fn restrict(&mut self, only: &[EventClass]) {
         self.items.retain_mut(|item| match &mut item.what {
             // The recursion is bounded, because the depth of threads is bounded.
@@ -113,9 +114,9 @@ impl ThreadTimeline {
         });
     }
 
-    /// Keeps the page of about `limit` events that begins at a sequence number. The events of
-    /// subthreads count towards `limit`. The page ends before a message, because only a message can
-    /// begin the next page.
+    /// Keeps one page of the timeline, with about `limit` events. It begins at the message with the
+    /// `seq` `from_seq`. The events of subthreads count, too. The page always ends before a
+    /// message, because the next page must begin at a message.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);
@@ -170,7 +171,8 @@ impl ThreadTimeline {
 }
 
 impl TimelineEvent {
-    /// Returns the number of events that an entry stands for: one, or all events of a subthread.
+    /// Returns the number of events for which this event counts: 1, or for a subthread the number
+    /// of all its events.
     fn events(&self) -> u64 {
         match self {
             Self::Subthread(child) => {

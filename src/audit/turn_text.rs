@@ -1,5 +1,5 @@
-//! The contents of a turn's note: the raw text of the turn, the findings about the text, and the
-//! messages that the turn replaced by placeholders.
+//! Reads the note of a turn: the raw text of the turn, findings about this text, and the messages
+//! that were replaced by placeholders.
 
 use crate::agent::PastTurn;
 use crate::ids::{MessageId, Position};
@@ -7,14 +7,14 @@ use crate::index::{Error, IndexReader};
 use crate::thread::Fact;
 use crate::xml::element::Element;
 
-/// The texts that a turn's note contains.
+/// The raw text of a turn and what was noted about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnText {
     /// The model's text, byte for byte.
     pub raw: String,
-    /// Findings about the text, by line and column.
+    /// Findings about the text, sorted by line and column.
     pub findings: Vec<TurnFinding>,
-    /// Messages that a placeholder replaces in prompts from this turn on.
+    /// Messages that are replaced by placeholders in this turn's prompt and in later prompts.
     pub left_out: Vec<MessageId>,
 }
 
@@ -26,7 +26,7 @@ pub struct TurnFinding {
     pub column: usize,
     pub code: String,
     pub message: String,
-    /// Whether the payload was accepted despite the finding.
+    /// Whether the payload with the mistake was accepted nevertheless.
     pub is_accepted: bool,
 }
 

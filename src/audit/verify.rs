@@ -1,4 +1,4 @@
-//! Proves a journal from its own records and from checkpoints outside it.
+//! Proves a journal from its own records and from copies of its checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,32 +26,35 @@ use super::report::{
     RedactedPayload,
 };
 
-/// The evidence with which a journal is compared, and the keys that the proof trusts.
+/// The evidence that a proof uses outside the journal, and the keys that it trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
-    /// Directory with the journal's key, its head mark and its checkpoints.
+    /// State directory of the journal. It contains the journal's key, a mark of the last
+    /// acknowledged record, and copies of its checkpoints.
     pub state: Option<PathBuf>,
-    /// Directory with the journal's key, if `state` is a copy and so lacks the key.
+    /// Directory with the journal's key. Given if `state` is a copy of the state directory, because
+    /// such a copy lacks the key.
     pub key_state: Option<PathBuf>,
-    /// Files of checkpoints that are kept outside the journal and its state.
+    /// Files with copies of checkpoints, which are kept outside the directories of the journal and
+    /// of its key.
     pub copies: Vec<PathBuf>,
-    /// Directory to which the organism copies checkpoints, as its config states.
+    /// Directory to which the organism copies checkpoints. The config of the organism names it.
     pub checkpoints: Option<PathBuf>,
-    /// Whether `data` is a backup. Copies of checkpoints may then cover more records than the
-    /// backup has.
+    /// Whether the proved journal is a backup. If so, a copy of a checkpoint may be newer than the
+    /// backup.
     pub is_backup: bool,
-    /// Public keys of other hosts that the proof trusts in addition to the key in `state`. Ignored
-    /// if `keys` is given.
+    /// Public keys of other hosts that the proof trusts, too. Ignored if `keys` is given.
     pub known_keys: Vec<String>,
-    /// The only public keys that the proof trusts. If empty, the proof trusts the key in `state`,
-    /// the keys in `copies`, and `known_keys`.
+    /// The only public keys that the proof trusts. If empty, it trusts the key in `state`, the keys
+    /// in `copies`, and `known_keys`.
     pub keys: Vec<String>,
-    /// Whether the proof ignores the copies of checkpoints in `state`, because the owner of the key
-    /// may have rewritten them.
+    /// Whether the copies of checkpoints in `state` do not count as proof, because the owner of the
+    /// key may have rewritten them.
     pub distrust_state: bool,
 }
 
-/// Proves a journal as [`verify_with`] does, with the directory `state` as the only evidence.
+/// Proves a journal like [`verify_with`]. The state directory `state` is the only evidence outside
+/// the journal.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
@@ -61,10 +64,10 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Proves the whole journal in `data`. Calls `progress` with the number of records proved so far
-/// and the number of all records.
+/// Proves the whole journal in the directory `data`. Calls `progress` with the number of records
+/// that are proved so far, and the number of all records.
 ///
-/// A broken journal is no error: the report states the violation.
+/// A violation in the journal is not returned as an error, but is part of the report.
 pub fn verify_with(
     data: &Path,
     options: &VerifyOptions,
@@ -84,15 +87,16 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
-/// The use of a blob by records. If records use a blob in several ways, the last of these variants
-/// applies.
+/// The way in which records use a blob, which is a stored text. If they use it in several ways, the
+/// last of these variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
-    /// The blob is an input of a turn.
+    /// The blob contains inputs of a turn's model request.
     Turn,
-    /// The blob is the config of an old boot record, which did not list its blobs.
+    /// The blob is the config of a boot record. The record is so old that it does not list its
+    /// blobs.
     Older,
-    /// The blob is listed by a boot record.
+    /// The blob is in the list of a boot record.
     Boot,
 }
 
@@ -110,27 +114,28 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that decides in the present epoch.
+    /// Version of the core in the epoch of the record that was read last.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of payloads that an operator redacted, according to the records.
+    /// Positions of records from which an operator has redacted payloads. Records of the operator's
+    /// actions name them.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
     blobs: usize,
-    /// Blobs that records name, each with its use and the position of the first record that names
-    /// it.
+    /// Blobs that records name. Each comes with its use, and with the position of the first record
+    /// that names it.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: CopyEvidence,
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
-    /// Whether the auditor has named the keys that the proof trusts, so that no record can add a
+    /// Whether the auditor has named the trusted keys. If so, no record of the journal can add a
     /// key.
     is_pinned: bool,
     unproved: Vec<String>,
@@ -213,7 +218,7 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Determines the public keys that the proof trusts, and the key of the MACs.
+    /// Finds the public keys that the proof trusts, and the key with which MACs are checked.
     fn select_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let directory = options.key_state.as_ref().or(options.state.as_ref());
         let key = match directory.map(|directory| CheckpointKey::read(directory)) {
@@ -319,8 +324,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Applies an operator's recorded acceptance of damage, which permits a state that would
-    /// otherwise be a violation.
+    /// Reads from the record of an operator's action which damage the operator has accepted.
+    /// Accepted damage is no violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -336,8 +341,8 @@ impl JournalProof {
         }));
     }
 
-    /// Reports a violation if a checkpoint in a copy is missing in the journal. Losses that an
-    /// operator accepted are no violation.
+    /// Reports a violation if a copy contains a checkpoint that the journal lacks. It is no
+    /// violation if an operator has accepted the loss of the records.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -361,8 +366,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports a violation if this journal replaced another journal that had acknowledged records.
-    /// Reports none if an operator has accepted the loss of that journal.
+    /// Reports a violation if this journal has replaced another journal with acknowledged records.
+    /// It is no violation if an operator has accepted the loss of the other journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
@@ -372,7 +377,8 @@ impl JournalProof {
         }
     }
 
-    /// Checks the MACs of commits. A missing or wrong MAC means that no pump wrote the records.
+    /// Checks the MACs of commits. Records whose MAC is missing or wrong were not written by a
+    /// pump. `mark` is the position of the last acknowledged record.
     fn judge_macs(&self, mark: Position) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -432,8 +438,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Checks the table of trees against the records. The table is derived from the records, but
-    /// readers rely on it.
+    /// Checks the table of trees against the records from which it was made, because readers rely
+    /// on this table.
     fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -479,13 +485,14 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Returns the position up to which available keys cover every record.
+    /// Returns the position up to which every record is covered by a MAC or a signature of an
+    /// available key.
     fn covered(&self) -> Position {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the public keys that the proof trusts, including the keys that signed records have
-    /// added. If the auditor has named the keys, records add none.
+    /// Returns the public keys that the proof trusts. Signed records of the journal can add keys to
+    /// them, except if the auditor has named the keys.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
@@ -500,7 +507,7 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Returns the reasons why a journal without a violation does not count as proved.
+    /// Returns the reasons why a journal is not proved although the proof found no violation.
     fn reasons(&mut self) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         let covered = self.covered();

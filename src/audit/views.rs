@@ -1,4 +1,5 @@
-//! Messages and refusals in the form that auditors see: flat structures whose fields are text.
+//! Messages and refusals in the form in which auditors see them: flat structures whose fields are
+//! mostly text.
 
 use serde::Serialize;
 
@@ -9,7 +10,8 @@ use crate::xml::findings::TextLocation;
 
 use super::message_state::MessageState;
 
-/// A message with its journal position, and with its disposition at the queried position.
+/// A message, with the position of its record and with its disposition. The view may be of an
+/// earlier moment, and then shows the disposition of that moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -42,16 +44,16 @@ pub struct MessageView {
     pub payload: Option<String>,
     #[serde(rename = "digest")]
     pub digest: Digest,
-    /// Disposition of the message; `None` while the message is unsettled.
+    /// Disposition of the message; `None` as long as it has none.
     #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
-    /// The decision for which the call of the message waits; `None` if the call does not wait for a
-    /// person.
+    /// The kind of decision for which the call of the message waits; `None` if it does not wait for
+    /// a person.
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// Whether the message is in a delivery that is handed over and not answered. `None` in a view
-    /// that is made from the records of a tree alone, because the records do not contain all
-    /// hand-overs.
+    /// Whether the message is in a delivery that was handed over to a listener and is not answered
+    /// yet. `None` if this is unknown, because the view was made only from the records of a tree,
+    /// which do not contain all hand-overs.
     #[serde(skip)]
     pub is_handed_over: Option<bool>,
 }
@@ -85,12 +87,14 @@ impl MessageView {
         MessageState::of(self.disposition, self.hold, self.is_handed_over)
     }
 
-    /// Returns the state of the message, or `None` for the usual states `handled` and `recorded`.
+    /// Returns the state of the message if people should notice it. Returns `None` for the usual
+    /// states `handled` and `recorded`.
     pub const fn unusual_state(&self) -> Option<&'static str> {
         self.state().unusual()
     }
 
-    /// Whether the message contains `text`, which must be in lower case.
+    /// Whether a name, the thread or the payload of the message contains `text`, ignoring case, or
+    /// the id of the message is `text`. `text` must be in lower case.
     pub fn mentions(&self, text: &str) -> bool {
         let fields = [self.from.as_str(), self.to.as_str(), self.thread.as_str(), &self.name.local];
         let payload = self.payload.as_deref().unwrap_or_default();
@@ -100,7 +104,7 @@ impl MessageView {
     }
 }
 
-/// Count of `busy` refusals to one client, which are not recorded one by one.
+/// Number of `busy` refusals to one client. Such refusals are not recorded one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BusyRefusals {
     #[serde(rename = "position")]
@@ -132,7 +136,7 @@ impl BusyRefusals {
     }
 }
 
-/// A refused payload.
+/// A refusal of a payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RefusalView {
     #[serde(rename = "position")]
@@ -162,7 +166,8 @@ pub struct RefusalView {
 }
 
 impl RefusalView {
-    /// Whether the organism refused a person's action. If false, the gate refused a payload.
+    /// Whether the organism refused the action of an operator. If false, the gate refused a
+    /// payload.
     pub fn is_of_action(&self) -> bool {
         self.sender == ListenerName::operator()
     }
@@ -193,8 +198,8 @@ impl RefusalView {
     }
 }
 
-/// Returns the local name of the element with which a text begins. The rest of the text may be
-/// malformed.
+/// Returns the local name of the element at the beginning of a text, even if the text is malformed
+/// after its name.
 pub fn element_name(text: &str) -> Option<&str> {
     let tag = text.trim_start().strip_prefix('<')?;
     let end = tag.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>' | '/'))?;

@@ -1,5 +1,5 @@
-//! Parses an answer of a listener: the payloads, and the call that the answer may name
-//! (docs/PROTOCOL.md, section 4).
+//! Parses an answer of a listener. An answer contains payloads, and may name the call that it
+//! answers (docs/PROTOCOL.md, section 4).
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::split;
 
-/// Maximum number of bytes that are searched for the first tag, from the beginning of an answer.
+/// Maximum number of bytes at the beginning of an answer that are searched for its first tag.
 const HEAD_BYTES: usize = 1024;
 
-/// The call and attempt that an answer names, as unparsed text.
+/// The call and the attempt that an answer names, as texts that have not been parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedAttempt {
     call: String,
@@ -33,7 +33,8 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
-/// Whether the listener remembers the messages of the call, as an answer states it.
+/// The statement of an answer about the listener's memory: whether the listener has the messages of
+/// the call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClaimedMemory {
     /// The answer does not state whether the listener remembers the call.
@@ -41,8 +42,8 @@ pub(crate) enum ClaimedMemory {
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener lacks messages that it should remember from earlier deliveries, and requests a
-    /// complete delivery. The attempt continues.
+    /// The listener lacks messages of earlier deliveries that it should remember. It requests a
+    /// delivery with all messages of the call. The attempt continues.
     Missing,
 }
 
@@ -56,7 +57,8 @@ pub(crate) struct ListenerAnswer {
     pub payloads: Result<Vec<Vec<u8>>, String>,
 }
 
-/// Parses the answer in a frame or a NATS message. The bytes need not be UTF-8 or XML.
+/// Parses the answer in a frame or a NATS message. The bytes may be anything, even if they are not
+/// UTF-8 or XML.
 pub(super) fn read(frame: &[u8]) -> ListenerAnswer {
     match root(frame) {
         None => {
@@ -80,7 +82,7 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
-/// An `<answer>` or `<missing-memory>` element as the root of a frame.
+/// The root element of a frame, if it is an `<answer>` or `<missing-memory>` element.
 struct AnswerRoot {
     named: NamedAttempt,
     memory: ClaimedMemory,
@@ -88,8 +90,8 @@ struct AnswerRoot {
     content: Result<Range<usize>, String>,
 }
 
-/// Finds the root of a frame if it is `<answer>` or `<missing-memory>` with a call and an attempt.
-/// Returns `None` for any other root, which is a payload.
+/// Finds the root element of a frame, if it is `<answer>` or `<missing-memory>` and names a call
+/// and an attempt. Returns `None` for any other root element, because it is a payload.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")
@@ -123,7 +125,7 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Returns the offset of the end tag `name`, if the text ends with that tag.
+/// Returns the offset of the end tag `name`. Returns `None` if the text does not end with this tag.
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())

@@ -1,18 +1,18 @@
-//! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). Processes get every delivery as a
-//! frame. Listeners on NATS get a frame only if the delivery has further messages after the
-//! request.
+//! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). A listener in a child process gets
+//! every delivery as a frame. A listener on NATS gets a frame only if the delivery has more
+//! messages than the request.
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};
 
 use super::{Delivery, DeliveryPreview};
 
-/// Estimated bytes of a frame for each message, not counting the message's payload. Used to reserve
-/// space.
+/// Usual number of bytes that a frame needs for a message in addition to its payload. Used to
+/// reserve space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame of a delivery to `out`. Leaves out the first `remembered` messages, which the
-/// listener remembers.
+/// Appends the frame of a delivery to `out`. The first `remembered` messages are left out, because
+/// the listener remembers them.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

@@ -1,9 +1,9 @@
-//! The live channel: shows people who watch an organism the present states and texts of its model
-//! calls. States and texts are never recorded.
+//! The live channel. It shows the present states and texts of an organism's model calls to people
+//! who watch. States and texts are never recorded.
 //!
 //! **Invariant:** a sender never waits for a reader. Each reader has a bounded queue. If the queue
-//! is full, the reader loses events, and gets the number of lost events instead. Without a reader,
-//! no text is kept or copied: the channel holds only the present state of each running model call,
+//! is full, further events are lost, and the reader gets their number instead. Without a reader, no
+//! text is kept or copied. The channel then has only the present state of each running model call,
 //! so that a later reader sees which model calls run.
 
 use std::collections::{HashMap, VecDeque};
@@ -46,13 +46,13 @@ pub enum AnswerPart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "live")]
 pub enum LiveEvent {
-    /// The first event of a subscription: `text` states whether the reader gets text.
+    /// The first event that a reader gets. `text` states whether the reader also gets text.
     #[serde(rename = "opened")]
     Opened {
         #[serde(rename = "text")]
         text: bool,
     },
-    /// State of a model call. A new request voids the text of the call so far.
+    /// State of a model call. When a new request is sent, the earlier text of the call is void.
     #[serde(rename = "model")]
     Model {
         #[serde(flatten)]
@@ -61,7 +61,8 @@ pub enum LiveEvent {
         state: ModelState,
         #[serde(rename = "since")]
         since: Time,
-        /// Whether the agent's host sends text. False for a host of an older version.
+        /// Whether the agent's host sends text. False if the host runs an older version of this
+        /// program.
         #[serde(rename = "streams")]
         streams: bool,
     },
@@ -74,8 +75,9 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// This partition sends no events at present, for the reason in `detail`. The subscription is
-    /// retried. After a successful retry, the reader gets a `Lost` event without a known number.
+    /// A partition that sends no events at present, for the reason in `detail`. The program keeps
+    /// trying to subscribe to it again. After it has succeeded, the reader gets a `Lost` event
+    /// without a known number.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -115,8 +117,8 @@ impl LiveFilter {
     }
 }
 
-/// A bounded queue of live events between senders and one reader. Consecutive texts of the same
-/// part of an answer are merged into one event.
+/// A bounded queue of live events for one reader. Consecutive texts are merged into one event if
+/// they belong to the same part of an answer.
 #[derive(Debug, Default)]
 pub struct LiveQueue {
     /// Queued events. Never locked across an await.
@@ -133,8 +135,8 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends a text to the last queued event if both belong to the same part of the same answer.
-    /// Returns whether the text was appended.
+    /// Appends a text to the last queued event, if both belong to the same part of the same answer.
+    /// Returns whether it did so.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -207,7 +209,7 @@ impl LiveQueue {
         self.arrived.notify_waiters();
     }
 
-    /// Queues a text in pieces of bounded size.
+    /// Queues a text in pieces of at most [`limits::LIVE_TEXT_BYTES`].
     fn push_text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         let mut pending = self.pending();
         for text in pieces(text) {
@@ -219,7 +221,8 @@ impl LiveQueue {
         self.arrived.notify_waiters();
     }
 
-    /// Waits for the next event. Cancel-safe.
+    /// Waits for the next event and returns it. Cancel-safe: if the future is dropped, no event is
+    /// lost.
     pub async fn next(&self) -> LiveEvent {
         self.wait_for(PendingEvents::pop).await
     }
@@ -274,19 +277,19 @@ struct ChannelState {
     readers: Vec<(LiveFilter, Arc<LiveQueue>)>,
 }
 
-/// The live channel of one pump, or of one host of agents.
+/// The live channel of one pump, or of one program that hosts agents.
 #[derive(Debug)]
 pub struct LiveChannel {
-    /// Number of readers that get text. An atomic, because the number is read for each piece of
-    /// text and must not cost a lock.
+    /// Number of readers that get text. It is read for each piece of text. So it is an atomic,
+    /// because a lock would cost too much.
     text_readers: AtomicUsize,
-    /// Number of running calls. An atomic, because the number is read at the end of each delivery
-    /// and must not cost a lock.
+    /// Number of running model calls. It is read at the end of each delivery. So it is an atomic,
+    /// because a lock would cost too much.
     running: AtomicUsize,
-    /// Readers and running model calls. Locked for a few assignments, never across an await, and
-    /// never while a reader waits.
+    /// The readers and the running model calls. Never locked across an await, or while a reader
+    /// waits for an event.
     state: Mutex<ChannelState>,
-    /// Sends whether the channel has readers that get text.
+    /// Announces whether any reader of the channel gets text.
     watched: watch::Sender<bool>,
 }
 
@@ -306,18 +309,19 @@ impl LiveChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether any reader gets text. Reads only an atomic.
+    /// Whether any reader gets text. Cheap, because it takes no lock.
     pub fn has_text_readers(&self) -> bool {
         self.text_readers.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a receiver whose value states whether any reader gets text.
+    /// Returns a receiver that always has the present answer to the question whether any reader
+    /// gets text.
     pub fn watched(&self) -> watch::Receiver<bool> {
         self.watched.subscribe()
     }
 
-    /// Reports a new state of a model call. `streams` states whether this channel receives the
-    /// call's text.
+    /// Reports a new state of a model call. `streams` states whether the host of the agent also
+    /// sends the call's text to this channel.
     pub fn model_state(&self, source: &LiveSource, state: &ModelState, streams: bool) {
         let key = (source.call, source.attempt);
         let source = source.clone();
@@ -333,8 +337,8 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Reports that the model call of an ended attempt has ended, unless the agent has already
-    /// reported this.
+    /// Reports that the model call of an attempt has ended, because the attempt has ended. Does
+    /// nothing if the agent has already reported this.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
@@ -348,7 +352,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Sends a text that a model has written to the readers of text.
+    /// Sends a text that a model has written to all readers that get text.
     pub fn text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         if !self.has_text_readers() {
             return;
@@ -371,7 +375,7 @@ impl LiveChannel {
         }
     }
 
-    /// Adds a reader. The first events of the reader describe the running model calls.
+    /// Adds a reader. It first gets events that describe the running model calls.
     pub fn open(self: &Arc<Self>, filter: LiveFilter) -> LiveReader {
         let queue = Arc::new(LiveQueue::default());
         queue.push(LiveEvent::Opened { text: filter.text });
@@ -411,17 +415,18 @@ pub struct LiveReader {
 }
 
 impl LiveReader {
-    /// Waits for the next event. Cancel-safe.
+    /// Waits for the next event and returns it. Cancel-safe: if the future is dropped, no event is
+    /// lost.
     pub async fn next(&self) -> LiveEvent {
         self.queue.next().await
     }
 
-    /// Returns the next event, if one is queued.
+    /// Returns the next event if there is one. Does not wait.
     pub fn next_queued(&self) -> Option<LiveEvent> {
         self.queue.pending().pop()
     }
 
-    /// Waits until an event is queued.
+    /// Waits until there is an event for this reader. Leaves the event in the queue.
     pub async fn filled(&self) {
         let is_filled = |pending: &mut PendingEvents| !pending.is_empty();
         self.queue.wait_for(|pending| is_filled(pending).then_some(())).await;

@@ -1,16 +1,16 @@
-//! Memory of calls between deliveries. A kit keeps the messages of a call. A host keeps which
-//! program remembers which call (docs/PROTOCOL.md, section 3).
+//! The memory of calls between deliveries. A kit keeps the messages of a call. The host keeps a
+//! note of which program has the messages of which call (docs/PROTOCOL.md, section 3).
 
 use crate::bounded_cache::BoundedCache;
 use crate::ids::{CallId, MessageId};
 
 use super::Delivery;
 
-/// A cache of values by call.
+/// A bounded cache with one value for each call.
 pub(crate) type CallMemory<V> = BoundedCache<CallId, V>;
 
-/// Identifies the messages of a call that a listener remembers: all messages up to the message with
-/// the id `last`.
+/// Identifies the messages of a call that a listener remembers. These are the first `count`
+/// messages, up to the one with the id `last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryMark {
     count: usize,
@@ -18,15 +18,16 @@ pub(super) struct MemoryMark {
 }
 
 impl MemoryMark {
-    /// Returns the mark for a listener that remembers all messages of this delivery.
+    /// Returns the mark for a listener that remembers all messages of this delivery. Returns `None`
+    /// if the delivery has no messages.
     pub fn after(delivery: &Delivery) -> Option<Self> {
         let last = delivery.messages.last()?.id;
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns how many of this delivery's messages the listener remembers. The remembered messages
-    /// must end directly before the new ones. Otherwise returns `None`, and the delivery must be
-    /// complete, as in a retry.
+    /// Returns how many messages of this delivery the listener remembers. They must be exactly the
+    /// messages before the new ones. If they are not, as in a retry, returns `None`; the delivery
+    /// must then contain all messages.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

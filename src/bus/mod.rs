@@ -1,4 +1,4 @@
-//! Hosts of listeners: native handlers, child processes, and programs on NATS.
+//! Hosts of listeners. A host runs native handlers, a child process, or programs on NATS.
 //!
 //! **Invariant:** a host moves frames and supervises its listener. A host never parses a payload
 //! and never decides where a payload goes. A host does not know the pump: it reports to the pump
@@ -35,35 +35,36 @@ pub struct Delivery {
     pub attempt: Attempt,
     /// Messages of the call, oldest first. The first is the request.
     pub messages: Vec<Arc<Message>>,
-    /// Number of new messages for the listener, at the end of `messages`.
+    /// Number of messages at the end of `messages` that are new to the listener.
     pub fresh: usize,
-    /// Journal position of this delivery, up to which an agent may read its thread.
+    /// Position of the journal up to which the listener may read, if it is an agent.
     pub position: Position,
     /// Time-out of the attempt, counted from the hand-over of the delivery.
     pub timeout: Duration,
-    /// Span of this attempt, if its tree belongs to a trace.
+    /// The trace and span under which this attempt is traced. `None` if the attempt's tree belongs
+    /// to no trace.
     pub trace: Option<TraceParent>,
     pub preview: DeliveryPreview,
     /// The source of the fork to which the thread belongs; `None` if the thread belongs to no fork.
     pub source: Option<Arc<ForkSource>>,
 }
 
-/// How a delivery relates to a preview of its call. Always `None` if the listener declares no
-/// previews.
+/// Whether a delivery requests a preview, or follows an approval with a preview. Always `None` if
+/// the listener declares no previews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeliveryPreview {
     #[default]
     None,
-    /// The delivery requests the preview of a held call. The delivery is no attempt, and the
+    /// The delivery requests the preview of a held call. It does not count as an attempt, and the
     /// listener must change nothing.
     Requested,
-    /// A person has approved the call together with the preview of this digest.
+    /// A person has approved the call after seeing the preview with this digest.
     Approved(Digest),
 }
 
 impl Delivery {
-    /// Returns the span for log lines about this delivery. The span names the trace, and is
-    /// disabled if the delivery has no trace.
+    /// Returns the span for log lines about this delivery. If the delivery has a trace, the span
+    /// names it; otherwise the span is disabled.
     pub fn log_span(&self) -> tracing::Span {
         let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
             return tracing::Span::none();
@@ -75,7 +76,8 @@ impl Delivery {
     }
 }
 
-/// Result of a handler.
+/// The outcome of a handler: the payloads that it returned, and its turn if the handler is an
+/// agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// Payloads in order, not yet checked. If there are none, the caller gets `<ack/>`.
@@ -84,16 +86,16 @@ pub struct Outcome {
     pub turn: Option<Turn>,
 }
 
-/// State of an agent's model call, without any text of the conversation.
+/// State of an agent's model call. Contains no text of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelState {
     /// A request was sent to this route, and no part of the answer has arrived.
     #[serde(rename = "requested")]
     Requested(String),
-    /// The answer of this route is arriving.
+    /// The answer of the model on this route is arriving.
     #[serde(rename = "streaming")]
     Streaming(String),
-    /// The provider of this route requested a pause until this time.
+    /// The request to this route waits until this time, because its provider requested a pause.
     #[serde(rename = "delayed")]
     Delayed(String, Time),
     /// The model call has ended.
@@ -101,13 +103,13 @@ pub enum ModelState {
     Ended,
 }
 
-/// Receives the answer to [`Sink::reserve`].
+/// Receiver for the answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
-/// Receives the reports of hosts. Each delivery ends exactly once, even if it was cancelled. The
-/// methods return immediately or block briefly under back-pressure.
+/// Gets the reports of hosts. The host must report the end of each delivery exactly once, even if
+/// it was cancelled. The methods return immediately, or block briefly if the sink cannot keep up.
 ///
-/// An answer may arrive after the host has reported the attempt as failed. The host reports this
+/// A listener may answer after the host has reported that the attempt failed. The host reports this
 /// answer, too. The pump refuses such a late answer and records the refusal.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
@@ -117,21 +119,21 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that the delivery reached no listener. Such a delivery does not count as an attempt.
-    /// If the delivery may have reached a listener, the host must call [`Sink::ended`] instead.
+    /// Reports that no listener took the delivery, so that it does not count as an attempt. If a
+    /// listener may have taken it, the host must call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
-    /// Reports an answer that names an attempt other than the attempt in progress. The pump only
-    /// records the answer. `named` is the named attempt as text, shortened.
+    /// Reports an answer that names another attempt than the one in progress. The pump only records
+    /// this answer. `named` is the named attempt as a shortened text.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Requests permission for the next request of a model call, and reserves the cost of that
-    /// request. The answer arrives when the reservation is durable. If the sink has no budgets or
-    /// its pump has stopped, no answer arrives, and the request must not be sent.
+    /// Requests permission for the next request of a model call, and reserves its cost. The answer
+    /// arrives when the reservation is durable. No answer arrives if the sink has no budgets or if
+    /// its pump has stopped. Then the request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
@@ -141,14 +143,15 @@ pub trait Sink: Send + Sync + 'static {
     fn model_state(&self, source: &LiveSource, state: ModelState) {
         let _ = (source, state);
     }
-    /// Returns the live channel that receives the texts of models; `None` if the sink has none.
+    /// Returns the live channel, which takes the texts of models to readers. Returns `None` if the
+    /// sink has no such channel.
     fn live(&self) -> Option<&Arc<LiveChannel>> {
         None
     }
     /// Reports that the listener is reachable again.
     fn joined(&self, listener: &ListenerName, detail: &str);
-    /// Reports that the listener is unreachable. Until the host calls [`Sink::joined`], deliveries
-    /// of the listener end by [`Sink::not_taken`].
+    /// Reports that the listener is unreachable. From now on, its deliveries end by
+    /// [`Sink::not_taken`], until the host calls [`Sink::joined`].
     fn left(&self, listener: &ListenerName, detail: &str);
     /// Reports operations that NATS servers denied to programs of the listener. `count` is the
     /// number of reports by these programs.
@@ -161,25 +164,25 @@ pub trait Sink: Send + Sync + 'static {
     }
 }
 
-/// Runs one listener for the pump. The pump never has more deliveries in flight at a host than the
-/// listener's contract allows.
+/// Runs one listener for the pump. The contract of the listener states how many deliveries the pump
+/// hands over at the same time.
 pub trait Host: Send + Sync + 'static {
-    /// Accepts the delivery and returns immediately. The answer goes to the [`Sink`]. The host may
-    /// keep the delivery until [`Host::flush`].
+    /// Accepts the delivery and returns immediately. The host reports the answer to its [`Sink`]
+    /// later. The host may wait for [`Host::flush`] before it sends the delivery.
     fn deliver(&self, delivery: Delivery);
-    /// Whether the host reads the journal. If true, the records before a delivery must be readable,
-    /// not only durable, when the delivery arrives.
+    /// Whether the host reads the journal. If true, all records before a delivery must be durable
+    /// and readable when the delivery arrives. For other hosts, it is enough that they are durable.
     fn reads_journal(&self) -> bool {
         true
     }
-    /// Cancels an attempt whose caller no longer waits. If the handler does not stop by itself, the
-    /// host stops it after [`crate::limits::CANCEL_GRACE`]. The host reports the end of the attempt
-    /// in both cases.
+    /// Cancels an attempt, because its caller no longer waits. A handler that does not stop within
+    /// [`crate::limits::CANCEL_GRACE`] is stopped by the host. In both cases, the host reports the
+    /// end of the attempt.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Sends the deliveries that the host has kept. They may leave shortly after this function
-    /// returns.
+    /// Sends the deliveries that the host still keeps. The function may return shortly before they
+    /// are sent.
     fn flush(&self) {}
-    /// Refuses new deliveries, waits at most [`crate::limits::DRAIN_TIMEOUT`] for the end of the
-    /// running deliveries, then stops.
+    /// Stops the host. New deliveries are refused, and running deliveries may end within
+    /// [`crate::limits::DRAIN_TIMEOUT`].
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

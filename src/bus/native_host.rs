@@ -1,9 +1,9 @@
 //! Listeners that are Rust code in this process.
 //!
-//! There are three ways to host such a listener, cheapest first. [`InlineHost`] runs a plain
-//! function on the thread that calls `deliver`. [`from_fn`] turns a plain function into a
-//! [`NativeHandler`]. [`NativeHost`] runs handlers as asynchronous tasks. A panic of a handler
-//! fails only its attempt, and never ends the organism.
+//! There are three ways to host such a listener. The cheapest is [`InlineHost`], which runs a plain
+//! function on the thread that calls `deliver`. [`from_fn`] makes a [`NativeHandler`] of a plain
+//! function. The most general is [`NativeHost`], which runs handlers as asynchronous tasks. A panic
+//! of a handler fails only its attempt, and never ends the organism.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -30,7 +30,8 @@ use super::{Delivery, DeliveryPreview, Host, ModelState, Outcome, Sink};
 type HandlerResult = Result<Outcome, AttemptFailure>;
 type HandlerFuture = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 
-/// Handles deliveries. Several deliveries may be handled concurrently.
+/// Handles the deliveries of a listener that is Rust code. Several deliveries may be handled at the
+/// same time.
 pub trait NativeHandler: Send + Sync + 'static {
     fn handle(
         &self,
@@ -38,8 +39,8 @@ pub trait NativeHandler: Send + Sync + 'static {
         context: HandlerContext,
     ) -> impl Future<Output = HandlerResult> + Send;
 
-    /// Returns the preview of a held call: one payload `preview` of the core's namespace. Called
-    /// only for listeners that declare previews. Must change nothing.
+    /// Returns the preview of a held call, which is one payload `preview` of the core's namespace.
+    /// Called only if the listener declares previews. A handler must change nothing here.
     fn preview(
         &self,
         delivery: Delivery,
@@ -51,12 +52,12 @@ pub trait NativeHandler: Send + Sync + 'static {
     }
 }
 
-/// Limits how many handlers may block on the disk at the same time, so that threads remain for
-/// other work.
+/// Limits the number of handlers that block on the disk at the same time. So some threads remain
+/// for other work.
 static BLOCKING: Semaphore = Semaphore::const_new(limits::BLOCKING_HANDLERS_MAX);
 
-/// Runs work for a handler on a thread that is no async worker, because the work may block on the
-/// disk.
+/// Runs a part of a handler's work that may block on the disk. It runs on a separate thread, so
+/// that it does not block an async worker.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AttemptFailure> + Send + 'static,
 ) -> Result<T, AttemptFailure> {
@@ -70,8 +71,8 @@ pub async fn run_blocking<T: Send + 'static>(
     }
 }
 
-/// Makes a [`NativeHandler`] of a plain function. The function must be quick, because it occupies a
-/// worker thread.
+/// Makes a [`NativeHandler`] of a plain function. The function must be quick, because nothing else
+/// runs on its worker thread meanwhile.
 pub fn from_fn<F>(handle: F) -> FromFn<F>
 where
     F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
@@ -92,7 +93,7 @@ where
     }
 }
 
-/// A type-erased [`NativeHandler`], so that a host can hold handlers of any type.
+/// A [`NativeHandler`] of any type, for use as a trait object.
 trait AnyHandler: Send + Sync {
     fn start(self: Arc<Self>, delivery: Delivery, context: HandlerContext) -> HandlerFuture;
 }
@@ -108,21 +109,21 @@ impl<H: NativeHandler> AnyHandler for H {
     }
 }
 
-/// How urgently an attempt has to stop.
+/// Level of urgency with which an attempt has to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum StopLevel {
     /// The caller of the attempt no longer waits.
     Cancelled = 1,
-    /// The host stops immediately.
+    /// The host stops, and the attempt must stop immediately.
     Now,
 }
 
-/// Stop signal of one attempt. Creation must be cheap, because each delivery creates a signal. Few
-/// signals are ever raised.
+/// The signal that tells one attempt to stop. It must be cheap to create, because each delivery
+/// needs one and hardly any is ever raised.
 #[derive(Default)]
 struct StopSignal {
-    /// The highest [`StopLevel`] that was raised; 0 if none was.
+    /// The highest [`StopLevel`] of the signal so far; 0 if the signal was never raised.
     reached: AtomicU8,
     raised: Notify,
 }
@@ -152,8 +153,8 @@ impl StopSignal {
     }
 }
 
-/// Services of a host for a running handler: heartbeats, reservations, model states and texts, and
-/// the cancellation of the attempt.
+/// The services that a host offers a running handler: heartbeats, reservations, reports of model
+/// states and texts, and the cancellation of the attempt.
 #[derive(Clone)]
 pub struct HandlerContext {
     listener: ListenerName,
@@ -176,9 +177,9 @@ impl HandlerContext {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
     }
 
-    /// Reserves the maximum cost of the next request of a model call. Returns when the reservation
-    /// is durable, or `None` if the pump has stopped. The reservation holds until the attempt's
-    /// next reservation, or until the turn is recorded with its actual cost.
+    /// Reserves the maximum cost of the next request of a model call, and returns when the
+    /// reservation is durable. Returns `None` if the pump has stopped. The reservation is replaced
+    /// by the next one of the attempt, or by the actual cost when the turn is recorded.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -210,19 +211,19 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Returns when the caller no longer waits. A handler that then continues for longer than
-    /// [`limits::CANCEL_GRACE`] is dropped.
+    /// Waits until the caller of the attempt no longer waits. The handler may then continue for
+    /// [`limits::CANCEL_GRACE`] before it is dropped.
     pub async fn cancelled(&self) {
         self.stop.wait_for(StopLevel::Cancelled).await;
     }
 }
 
-/// Hosts an asynchronous handler on a runtime.
+/// Hosts an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. At most one task for each worker thread of the runtime takes
-/// deliveries from the queue. While this maximum of tasks runs, a new delivery only joins the
-/// queue, and no task has to be started or woken. If a handler does not finish at its first poll, a
-/// separate task continues the handler.
+/// Deliveries wait in one queue. Tasks take deliveries from the queue, at most one task for each
+/// worker thread of the runtime. If so many tasks already run, a new delivery is only queued, and
+/// no task has to be started or woken. If a handler does not finish when it is first polled, a
+/// separate task continues it.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.
@@ -236,7 +237,8 @@ struct NativeShared {
     handler: Arc<dyn AnyHandler>,
     sink: Arc<dyn Sink>,
     cancel_grace: Duration,
-    /// Queue of the host. Never locked while the handler or the sink runs, because both may block.
+    /// The queue of this host. Never locked while the handler or the sink runs, because both may
+    /// block.
     state: Mutex<HandlerQueue>,
     /// Notified when the last running attempt has ended.
     idle: Notify,
@@ -246,8 +248,8 @@ struct NativeShared {
 struct HandlerQueue {
     draining: bool,
     running: HashMap<(CallId, Attempt), Arc<StopSignal>, foldhash::fast::RandomState>,
-    /// Deliveries in their order of arrival. The listener's concurrency bounds the queue, because
-    /// it bounds the number of deliveries in flight.
+    /// Deliveries in their order of arrival. There are never more than the listener's concurrency
+    /// allows, because the pump hands over no more.
     line: VecDeque<(Delivery, HandlerContext)>,
     /// Number of tasks that take deliveries from the queue.
     workers: usize,
@@ -280,7 +282,7 @@ impl NativeHost {
         Self { runtime, workers_max, drain_timeout, shared: Arc::new(shared) }
     }
 
-    /// Sets how long a handler may continue after a cancellation, and how long it may continue
+    /// Sets two time limits of a handler: `cancel_grace` after a cancellation, and `drain_timeout`
     /// after the host begins to drain.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
         let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
@@ -323,13 +325,13 @@ impl Host for NativeHost {
     }
 }
 
-/// Result of adding a delivery to the queue.
+/// The way in which a new delivery was treated.
 enum AdmissionResult {
-    /// The delivery is refused, because the host is draining.
+    /// The delivery was refused, because the host is draining.
     Refused,
-    /// The delivery is queued for a running task.
+    /// The delivery was queued, and a running task will take it.
     Queued,
-    /// The delivery is queued, and the caller must start a task for it.
+    /// The delivery was queued, and the caller must start a task that takes it.
     NeedsTask,
 }
 
@@ -362,7 +364,7 @@ impl NativeShared {
         AdmissionResult::NeedsTask
     }
 
-    /// Handles queued deliveries until the queue is empty.
+    /// Takes deliveries from the queue and handles them, until the queue is empty.
     async fn work(self: Arc<Self>) {
         while let Some((delivery, context)) = self.next() {
             let call = delivery.call;
@@ -425,7 +427,8 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt until its handler answers, panics, or exceeds its time after a stop signal.
+/// Runs one attempt until its handler answers or panics. After a stop signal, the attempt fails if
+/// the handler does not end within `grace`.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;
@@ -443,7 +446,8 @@ async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) 
     }
 }
 
-/// Drops a handler's future, and catches a panic of its destructor.
+/// Contains a handler's future. When the guard drops it, a panic of the future's destructor is
+/// caught.
 struct PanicGuard(Option<HandlerFuture>);
 
 impl Drop for PanicGuard {
@@ -455,7 +459,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// Runs the handler's future. Turns a panic into a failure of the attempt.
+/// Runs the future of a handler. If it panics, the attempt fails.
 async fn unwinding(running: HandlerFuture) -> HandlerResult {
     let mut running = PanicGuard(Some(running));
     poll_fn(|cx| {
@@ -479,9 +483,10 @@ fn draining(listener: &ListenerName) -> String {
     format!("`{listener}` is shutting down")
 }
 
-/// Hosts a plain function on the thread that calls `deliver`, without a task, a wake-up or a
-/// cancellation. The [`Sink`] gets the answer before `deliver` returns. So the function must be
-/// quick, and the sink must not take a lock that the caller of `deliver` holds.
+/// Hosts a plain function, which runs on the thread that calls `deliver`. No task is started or
+/// woken, and the function cannot be cancelled. The [`Sink`] gets the answer before `deliver`
+/// returns. So the function must be quick, and the sink must not take a lock that the caller of
+/// `deliver` holds.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

@@ -1,5 +1,5 @@
-//! `--all-from THREAD`: applies one decision to all calls in a thread and its subthreads that wait
-//! for an approval.
+//! `--all-from THREAD`: applies one decision to all calls that wait for an approval in a thread and
+//! its subthreads.
 
 use std::path::Path;
 
@@ -54,8 +54,8 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each call. If a decision is refused, still sends the others, and then
-    /// returns the first refusal as an error.
+    /// Sends the decision that `decision_on` returns for each call. If a decision is refused, still
+    /// sends the other decisions, and then returns the first refusal as an error.
     pub fn decide(
         &self,
         reach: OrganismReach,

@@ -82,8 +82,8 @@ fn example(reach: &OrganismReach, question: &HeldCall) -> Option<String> {
     replies.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal` if the refused text was no answer to the question
-/// at all, such as plain prose.
+/// Adds `example`, a valid answer, to `refusal`. Does so only if the refused text was no answer to
+/// the question at all, such as plain prose.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -1,4 +1,5 @@
-//! `organism approve`: approves a held call that the hash of its payload identifies.
+//! `organism approve`: approves a held call. The hash of the payload states exactly which payload
+//! is approved.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -82,8 +83,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Approves all given calls if the hash on the command line is their digest or, without a hash, if
-/// the person confirms.
+/// Approves all given calls. First checks that the hash on the command line is the digest of all
+/// these calls. If the command line has no hash, asks the person to confirm instead.
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
@@ -113,8 +114,8 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::new(CommandExit::Usage, text).into())
 }
 
-/// Returns the digest `known` if it begins with `hash`, otherwise `hash` unchanged. A signature
-/// needs the full digest.
+/// Completes a hash that the user has shortened: returns the digest `known` if it begins with
+/// `hash`. Otherwise returns `hash` unchanged. A signature needs the full digest.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =

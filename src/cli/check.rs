@@ -105,7 +105,8 @@ fn prompt(size: &PromptSize) -> String {
     )
 }
 
-/// Builds the effective config as JSON, with the directories on this machine.
+/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts, and
+/// the directories on this machine.
 fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     let prompts = sizes.iter().map(|size| {
@@ -250,8 +251,8 @@ fn peers(contract: &Contract) -> String {
     format!("may address {}", names.join(", "))
 }
 
-/// Describes the times of a schedule and its client. Includes the next time only for a schedule
-/// with times of day, because the intervals of other schedules begin when the pump starts.
+/// Describes a schedule: its times and its client. Includes the next time only for a schedule with
+/// times of day. All other schedules have intervals, which begin when the pump starts.
 fn schedule(schedule: &Schedule) -> String {
     let times = match &schedule.times {
         ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
@@ -271,8 +272,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a listener accepts. If the listener accepts none, states that the
-/// listener takes goals of workflows, or questions of workflows if the listener is a person.
+/// Lists the payloads that a listener accepts. A listener that accepts none is called only by
+/// workflows. The text then states whether the listener takes goals or, as a person, questions.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -79,12 +79,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     show(&ShownConfig { digest, effective, stored, boot: Some(boot) }, &args)
 }
 
-/// A config to show, either from the config file or from the record.
+/// A config to show: the present config from the config file, or an earlier config from the record.
 struct ShownConfig {
     digest: String,
     /// The effective config as JSON.
     effective: String,
-    /// The stored form of the config; `None` for a config from before configs were stored.
+    /// The stored form of the config; `None` for a config from a time when configs were not yet
+    /// stored.
     stored: Option<StoredConfig>,
     /// The boot that put the config in force; `None` for the config that the file contains now.
     boot: Option<BootOnRecord>,
@@ -114,8 +115,8 @@ fn show(shown: &ShownConfig, args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the config with all its files. Replaces no file, and removes the written files after an
-/// error.
+/// Writes the config with all its files. Fails if one of the files exists. After an error, removes
+/// all files that it has written.
 fn write_out(directory: &Path, stored: &StoredConfig) -> anyhow::Result<()> {
     let mut files = NewFiles::in_directory(directory)?;
     for (name, text) in stored.all_files() {

@@ -1,5 +1,6 @@
-//! Code that commands share to decide on held calls: lists the waiting calls, parses the options,
-//! signs for the operator, and reports refused decisions.
+//! Code that several commands share to decide on held calls. The code lists the waiting calls,
+//! parses the options of a decision, signs a decision for the operator, and reports a refused
+//! decision.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -100,9 +101,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Waits until the requested previews of all calls that `is_wanted` selects are recorded. Then
+/// Waits until all requested previews are recorded for the calls that `is_wanted` selects. Then
 /// returns the calls that wait for an approval, as [`waiting`] does. Stops waiting if no organism
-/// runs, because no preview would be recorded.
+/// runs, because then no preview would be recorded.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -123,8 +124,8 @@ pub(super) fn waiting_with_previews(
     Ok(calls)
 }
 
-/// Waits until the journal of a partition has grown beyond its position in `positions`, and updates
-/// this position. Returns false if no organism runs any more.
+/// Waits until the journal of any partition has grown beyond its position in `positions`. Stores
+/// the new position there. Returns false if no organism runs any more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
@@ -139,8 +140,8 @@ pub(super) fn wait_for_records(
     Ok(has_grown)
 }
 
-/// Returns a decision that approves exactly the payload of this call and, if the call has a
-/// preview, exactly this preview.
+/// Returns a decision that approves exactly the payload of `call`. If the call has a preview, the
+/// decision approves exactly this preview, too.
 pub(super) fn approval_of(call: &HeldCall) -> Decision<SubmittedAnswer> {
     Decision::Approve {
         hash: call.sha256.to_string(),
@@ -205,8 +206,8 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
 }
 
-/// Returns the exit code of a command whose request was refused. The refusal `busy` counts as
-/// temporary.
+/// Returns the exit code of a command whose request was refused. A refusal because the organism is
+/// busy, drains, or has no storage left counts as temporary.
 pub(super) fn exit_of_refusal(refusal: &Refusal) -> CommandExit {
     match refusal.rule {
         RefusalRule::Busy | RefusalRule::Draining | RefusalRule::StorageFull => {

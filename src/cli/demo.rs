@@ -205,8 +205,8 @@ fn opening(output: &RenderOutput, file: &Path, directory: Option<&Path>) -> Stri
     )
 }
 
-/// Describes the answer, the proof, and suggested commands. `again` contains the arguments that
-/// repeat the question.
+/// Describes the answer and the proof of the record, and suggests further commands. `again`
+/// contains the arguments with which the user can ask the question again.
 fn closing(
     output: &RenderOutput,
     again: &str,

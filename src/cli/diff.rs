@@ -20,7 +20,7 @@ use super::journal_target::{JournalTarget, failed_in, known, readers_of, unknown
 use super::past_prompt::past_prompt;
 use super::render::{RenderOutput, count, duration, payload_lines, put, put_visible_json, table};
 
-/// Number of digits of a digest in the table.
+/// Number of digits shown of each digest in the table.
 const DIGITS_SHOWN: usize = 12;
 /// Maximum lines shown of a payload that only one side has. `--full` shows all lines.
 const LINES_SHOWN: usize = 20;
@@ -50,7 +50,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The first place at which two threads differ.
+/// The first difference between two threads, either in a prompt or in an event.
 #[derive(Debug, Serialize)]
 pub(super) enum FirstDifference {
     #[serde(rename = "prompt")]
@@ -59,7 +59,8 @@ pub(super) enum FirstDifference {
     Event(ThreadDifference),
 }
 
-/// Two model requests that differ: one from each thread, at the same place in both threads.
+/// Two model requests that differ, one from each of two compared threads. Both stand at the same
+/// place in their thread.
 #[derive(Debug, Serialize)]
 pub(super) struct PromptDifference {
     #[serde(rename = "a")]
@@ -134,8 +135,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the first place at which two threads differ. Sets `uncompared` to the number of prompt
-/// pairs that could not be compared.
+/// Finds the first difference between two threads. Sets `uncompared` to the number of pairs of
+/// prompts that could not be compared.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -159,7 +160,7 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(&thread).into())
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. Searches only the
+/// Finds the first pair of model requests that differ in more than ids and dates. Searches only the
 /// requests before the first event that differs. Sets `uncompared` to the number of pairs that
 /// could not be compared.
 fn first_prompt(
@@ -211,7 +212,7 @@ pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> Stri
     out
 }
 
-/// Draws one difference: the place on each side, and the lines that differ.
+/// Draws one difference: where the event stands in each thread, and the lines that differ.
 fn event_text(output: &RenderOutput, difference: &ThreadDifference) -> String {
     let ThreadDifference { left, right, .. } = difference;
     let mut out = String::new();

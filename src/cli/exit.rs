@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::config_error_carets;
 use crate::{journal, organism, service};
 
-/// Result of a command, as its exit code.
+/// The result of a command. Its number is the exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CommandExit {

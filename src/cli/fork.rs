@@ -70,7 +70,8 @@ struct ForkOutput<'a> {
     thread: &'a ThreadId,
     #[serde(rename = "source")]
     source: &'a ThreadId,
-    /// Message at which the fork begins, which may differ from the message that the command names.
+    /// Message at which the fork begins. It may be earlier than the message that the command line
+    /// names.
     #[serde(rename = "message")]
     message: MessageId,
     #[serde(rename = "position")]
@@ -102,7 +103,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(forking)
 }
 
-/// Returns the client that gets the results.
+/// Returns the client that gets the results of the fork.
 fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<ListenerName> {
     match &args.client {
         Some(name) => startup::client(config, Some(name)),
@@ -110,8 +111,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the names of `--live`. Refuses unknown names. Also refuses agents and workflows, because
-/// a fork runs them anew even without `--live`.
+/// Parses the listener names that `--live` gives. Refuses unknown names. Also refuses agents and
+/// workflows, because a fork runs them again even without `--live`.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
@@ -129,8 +130,8 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the fork point at the named message. If no fork can begin at the message, finds the last
-/// fork point before it.
+/// Finds the fork point at the message that the command line names. If no fork can begin there,
+/// finds the last fork point before that message.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

@@ -17,7 +17,7 @@ use super::journal_target::{self, JournalTarget};
 use super::render::clean;
 use crate::audit::past_time;
 
-/// Minimum number of missing records for which indexing shows its progress.
+/// The progress of indexing is shown if the index lacks at least this number of records.
 const PROGRESS_RECORDS: u64 = 20_000;
 
 /// Returns the directory of the journal for a query that reads only one journal.
@@ -51,8 +51,8 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
     })
 }
 
-/// Answers a query from the index of the journal in `data`. If the index lacks records, prints a
-/// note with the index's position.
+/// Answers a query from the index of the journal in `data`. If the index lacks records of the
+/// journal, prints a note with the position up to which the index has records.
 pub fn read<T>(
     place: &JournalTarget,
     data: &Path,

@@ -32,7 +32,7 @@ pub struct Args {
 /// A project that `organism init` can write.
 struct Project {
     files: Vec<WrittenFile>,
-    /// An empty directory to create in the project.
+    /// Directory to create in the project, without any file in it.
     empty: Option<&'static str>,
     /// Commands to run next, in order.
     next: Vec<String>,
@@ -82,7 +82,7 @@ const CONFIG: &str = "organism.toml";
 /// Directory for copies of checkpoints, in the project that `init` writes without options.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// Argument that lists the workflows instead of writing one.
+/// Value of `--workflow` with which the command lists the workflows and writes none.
 const LIST: &str = "list";
 
 fn project_of(args: &Args) -> anyhow::Result<Project> {

@@ -44,8 +44,8 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Returns the options for a proof of the journals that these arguments select: the directories of
-/// the checkpoints and keys, and the known keys of other hosts.
+/// Returns the options with which the selected journals are proved: the directories of the
+/// checkpoints and of the keys, and the known keys of other hosts.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
     let settings = proof_settings(place)?;
@@ -92,9 +92,9 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Returns the failure of a command that could not open the journal in `data`. If the journal is
-/// missing or unreadable, but the state directory shows that the journal had records, the failure
-/// reports lost records.
+/// Returns the failure of a command that could not open the journal in `data`. A journal may be
+/// missing or unreadable although the state directory shows that it had records. In this case, the
+/// failure reports lost records.
 pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {

@@ -181,8 +181,8 @@ impl TestArgs {
         Ok(schemas)
     }
 
-    /// Makes the requests to send: the payloads of the files, then an example for each accepted
-    /// name.
+    /// Makes the requests to send: first the payload of each given file, then an example of each
+    /// payload that the listener accepts.
     fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<TrialRequest>> {
         let mut requests = Vec::new();
         for path in &self.payload {

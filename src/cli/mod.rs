@@ -267,8 +267,8 @@ impl CommandVerb {
     }
 }
 
-/// Log levels if `ORGANISM_LOG` is not set: warnings, the standard error of listeners, and each
-/// config that another command put in force.
+/// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
+/// and each config that another command has put in force.
 const LOG_DEFAULT: &str = "warn,listener=info,config=info";
 
 /// Target of the log lines that listeners wrote to their standard error.
@@ -279,8 +279,8 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether this program wrote the log line; false if a listener wrote the line. Only a line of
-    /// this program gets the `--config` of this command added to each recommended command.
+    /// Whether this program wrote the log line; false if a listener wrote it. If a line of this
+    /// program recommends commands, the `--config` of this command is added to them.
     is_own: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Remembers the `--config` of this command, and adds the option to the commands that the output
-//! recommends.
+//! Remembers the `--config` of this command. Adds this option to each command that the output
+//! recommends to the user.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -12,9 +12,9 @@ use super::CommandLine;
 /// The config that `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Commands that never get the `--config` of this command, because they use another config:
-/// `key show` is recommended for another host, and `workflow test` uses the config that its case
-/// file names.
+/// Commands to which the `--config` of this command is never added, because they use another
+/// config. `key show` is recommended for another host, and `workflow test` uses the config that its
+/// case file names.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
@@ -67,7 +67,8 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether the text is a command that accepts `--config` and names no config or data directory yet.
+/// Whether the text is a command that accepts `--config`, and that does not yet contain `--config`
+/// or `--data`. False for the commands in [`FOR_OTHER_CONFIGS`].
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let words: Vec<_> = rest.split_whitespace().collect();

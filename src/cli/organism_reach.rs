@@ -1,5 +1,5 @@
-//! How commands reach the organism that runs on a journal: over its socket, over NATS, or by
-//! starting one.
+//! How commands reach the organism that runs on a journal. A command connects over the organism's
+//! socket or over NATS, or starts an organism itself.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use super::exit::CommandFailure;
 use super::startup::{ConfigArg, runtime};
 use super::{CommandExit, journal_target};
 
-/// How a command reaches the organism to which it sends an operator's decision, such as an approval
-/// or a retry.
+/// How a command reaches an organism to send it a request of an operator, such as an approval or a
+/// retry.
 pub(super) enum OrganismReach {
     /// The command knows the config. It connects to the running organism, or starts an organism if
     /// none runs.
@@ -45,7 +45,8 @@ impl OrganismReach {
         }
     }
 
-    /// Whether [`OrganismReach::client`] will start an organism, because none runs.
+    /// Whether [`OrganismReach::client`] will start an organism. False if an organism runs already,
+    /// and also if the config has several partitions.
     pub fn starts_organism(&self) -> bool {
         match self {
             Self::Config { config, is_running } => !is_running && config.partitions() == 1,
@@ -54,7 +55,8 @@ impl OrganismReach {
     }
 }
 
-/// Reaches the organism that runs on the journal in `data`, whatever its config is.
+/// Returns how to reach the organism that runs on the journal in `data`, whatever config it uses.
+/// Fails if no organism runs there.
 pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
     let socket = socket_in(data, handshake.clone());
@@ -70,7 +72,7 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// Returns the digest of the config with which the organism in these directories runs. Returns
+/// Returns the digest of the config that the running organism of these directories uses. Returns
 /// `None` if no organism runs, and `Some(None)` if the organism does not respond in time.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
@@ -96,7 +98,8 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
 }
 
 /// Prints a note that the output comes from the journal instead of a running organism. The note
-/// contains the reason: the error `refused` or, without an error, that no organism responds.
+/// states the reason: the error `refused` if there is one. Otherwise, the reason is that no
+/// organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
         || "no organism responds to this command".to_owned(),
@@ -109,8 +112,9 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 }
 
 /// Follows the journals in `data` through the organism that runs on them, as
-/// [`ServiceClient::follow`] does. Returns when the organism has ended and no successor runs.
-/// Returns an error if the organism does not permit this command to follow.
+/// [`ServiceClient::follow`] does. Returns when `on_recorded` breaks, or when the organism has
+/// ended and no other organism has taken its place. Returns an error if the organism does not
+/// permit this command to follow.
 pub(super) fn follow(
     data: &Path,
     on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -148,9 +152,9 @@ pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
 
 /// Returns a client that watches one organism and never changes to another.
 ///
-/// If an organism runs on this host, the client watches that organism. If none runs here, the
-/// number of partitions decides: with several partitions, the client watches the pumps of all
-/// partitions; with one partition, this function first waits until an organism runs on this host.
+/// If an organism runs on this host, the client watches that organism. Otherwise, the number of
+/// partitions decides. With several partitions, the client watches the pumps of all partitions.
+/// With one partition, this function first waits until an organism runs on this host.
 pub(super) fn watching_client(
     place: &journal_target::JournalTarget,
     data: &Path,
@@ -188,7 +192,7 @@ async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
 }
 
 /// Returns the transport to the organism that runs on the journal in `data`. All requests of this
-/// command share one connection, whatever their handshake.
+/// command share one connection, even if their handshakes differ.
 pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,8 +202,8 @@ pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     socket.with_handshake(handshake)
 }
 
-/// Makes a client whose requests go to the organism that runs on the journal in `data` at the time
-/// of each request.
+/// Makes a client for the journal in `data`. Each request goes to the organism that runs on this
+/// journal when the request is sent.
 fn client_in(data: &Path, handshake: Handshake) -> ServiceClient {
     ServiceClient::new(data, ServiceTransport::Socket(socket_in(data, handshake)))
 }

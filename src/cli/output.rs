@@ -1,5 +1,5 @@
-//! The only writer of standard output and standard error. A reader that closes its pipe ends the
-//! output, but never the work of a command.
+//! The only writer of standard output and standard error. If a reader closes its pipe, the command
+//! writes no more output, but still completes its work.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -15,13 +15,14 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 /// The first error of standard output that was not a closed pipe.
 static FAILURE: OnceLock<String> = OnceLock::new();
 
-/// Writes to standard output. A closed pipe is no error; all later output is dropped.
+/// Writes to standard output. If the reader has closed the pipe, drops this and all later output
+/// without an error.
 pub fn put(text: &str) -> anyhow::Result<()> {
     Ok(write(text)?)
 }
 
-/// Writes a line to standard output during work that must continue after an output error.
-/// [`finish`] reports the error.
+/// Writes a line to standard output for work that must continue even if the output fails.
+/// [`finish`] then reports the error.
 pub fn put_line(line: Arguments<'_>) {
     if let Err(error) = write(&format!("{line}\n")) {
         // The first error is enough, so later ones are dropped.
@@ -47,8 +48,8 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns `code`, or [`CommandExit::Unavailable`] in place of success if standard output had an
-/// error.
+/// Returns `code`. If standard output had an error, returns [`CommandExit::Unavailable`] in place
+/// of success.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));
@@ -56,7 +57,7 @@ pub fn finish(code: ExitCode) -> ExitCode {
 }
 
 /// Writer to standard output for commands that only produce output. This writer reports a closed
-/// pipe as an error, so that the command can end.
+/// pipe as an error. The command can then end early, because it has no other work.
 pub struct StdoutWriter;
 
 impl Write for StdoutWriter {

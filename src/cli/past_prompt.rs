@@ -1,4 +1,4 @@
-//! Prompts of turns on record, for the commands that show or compare them.
+//! Rebuilds the prompts of recorded turns, for the commands that show or compare prompts.
 
 use crate::config::StoredConfigError;
 use crate::ids::{ListenerName, ThreadId};
@@ -8,8 +8,9 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{JournalTarget, failed_stored, readers_of, unknown};
 use super::startup::ConfigArg;
 
-/// Rebuilds the prompt of a turn on record. Uses the present config only for a turn without stored
-/// inputs.
+/// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. For a turn
+/// without stored inputs, renders the prompt with the config that was in force. If that config was
+/// not stored either, uses the present config.
 pub fn past_prompt(
     place: &JournalTarget,
     agent: &ListenerName,

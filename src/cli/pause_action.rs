@@ -119,9 +119,8 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
     })
 }
 
-/// Returns the error for a pause or resume while no organism runs. The command does not start an
-/// organism itself, because a new organism would hand over its open work before the pause takes
-/// effect.
+/// Returns the error for a pause or resume while no organism runs. The command starts no organism
+/// itself: a new organism would hand over its open work before a pause takes effect.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
@@ -205,8 +204,9 @@ fn print_json(
     Ok(())
 }
 
-/// Prints the result of each partition. Returns the exit code of the first partition that failed.
-/// `names` are the known listeners, for the error about an unknown listener.
+/// Prints the error of each partition that failed, if there are several partitions. Returns
+/// success, or the error of the first partition that failed. `names` contains the known listeners,
+/// for an error about an unknown listener.
 fn outcome(
     verb: PauseVerb,
     names: &[String],

@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Renders the prompt of a turn that the agent has not taken yet.
+/// Renders the prompt of the turn that the agent would take next.
 fn to_come(
     place: &JournalTarget,
     agent: &ListenerName,

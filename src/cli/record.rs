@@ -146,7 +146,7 @@ async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Re
     Ok(exit)
 }
 
-/// Runs until a signal arrives or the pump has failed.
+/// Keeps the organism running until a signal arrives or the pump has failed.
 async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
     note!("recording; stop with Ctrl-C");
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,4 +1,5 @@
-//! `organism repair`: accepts damage of a journal that a start refuses, and records the acceptance.
+//! `organism repair`: accepts damage because of which an organism refuses to start on its journal,
+//! and records the acceptance.
 
 mod stream;
 

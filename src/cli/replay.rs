@@ -67,8 +67,8 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes. The order from worst to best is: a broken chain, a
-/// different decision, undecided records, success.
+/// Returns the worse of two exit codes. From worst to best, the codes stand for a broken chain, a
+/// decision that differs, records that were not decided again, and success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
@@ -160,7 +160,7 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// Draws the line for an epoch with records that were not decided again.
+/// Draws the line about an epoch in which some records were not decided again.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

@@ -74,7 +74,7 @@ struct RetryOutput<'a> {
 }
 
 /// Result of the request to retry one message: a report, a refusal by the pump, or an error of the
-/// service.
+/// service client.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -154,7 +154,7 @@ fn list(named: &[NamedMessage], is_json: bool, is_filtered: bool) -> anyhow::Res
     Ok(CommandExit::Done.into())
 }
 
-/// The connection and the options with which one command retries messages.
+/// The organism, the signer and the options with which one command retries messages.
 struct RetrySession<'a> {
     organism: &'a OrganismClient,
     signer: Option<&'a OperatorSigner>,

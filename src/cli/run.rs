@@ -177,7 +177,7 @@ async fn divided(
     Ok(CommandExit::Done.into())
 }
 
-/// Sets the health monitor whose reports the web server shows.
+/// Sets the health monitor of the web server. The web server then shows health and metrics.
 fn publish_health(web: Option<&web::WebServer>, watcher: HealthMonitor) {
     if let Some(web) = web {
         web.set_health_source(watcher);
@@ -203,7 +203,7 @@ fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32
     Ok(selected)
 }
 
-/// Summarises the partitions and their owners on one line.
+/// Describes on one line which partitions this process pumps, and for which it stands by.
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));
@@ -243,7 +243,7 @@ fn report_stopping(reason: &str) {
     );
 }
 
-/// Waits for signals, and wakes up for health checks.
+/// Waits for the signals that stop or reload the organism. Also wakes up for each health check.
 struct SignalWatch {
     interrupt: Signal,
     terminate: Signal,

@@ -133,7 +133,7 @@ fn open(path: &Path, catalogue: &[PathBuf]) -> anyhow::Result<SchemaFile> {
     Ok(file)
 }
 
-/// One output line of a batch or of `--json`.
+/// One output line: the verdict on a text or a schema.
 #[derive(Debug, Serialize)]
 struct SchemaAnswer {
     #[serde(rename = "id")]
@@ -188,7 +188,7 @@ impl SchemaAnswer {
         }
     }
 
-    /// Makes the output for an input line that could not be processed and so has no verdict.
+    /// Makes the output for an input line that has no verdict, because it could not be processed.
     fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
         let answer = Self::new(id, "error");
         Self { code: Some(code.to_owned()), message: Some(message), ..answer }
@@ -307,7 +307,8 @@ fn answer(
     }
 }
 
-/// Returns the payload names that the command must show.
+/// Returns the names of the payloads that the command must show: the payload `wanted`, or all
+/// payloads of the schema.
 fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<PayloadName>> {
     let Some(wanted) = wanted else { return Ok(file.names().to_vec()) };
     let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;

@@ -176,7 +176,7 @@ fn show(args: &Args, result: &SearchResult) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats a total, such as `7,112`, or `more than 10,000`.
+/// Formats a number of results, such as `7,112` or `more than 10,000`.
 fn grouped(total: HitCount) -> String {
     let digits = total.number().to_string();
     let mut text = String::new();

@@ -69,8 +69,8 @@ async fn ended() -> std::io::Result<()> {
     }
 }
 
-/// Loads the config, or returns `None` if `--data` names a directory instead. An invalid config is
-/// an error only if `--as` needs the config.
+/// Loads the config. Returns `None` if `--data` names a directory instead, or if the config is
+/// invalid and `--as` does not need it. If `--as` needs an invalid config, fails.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {

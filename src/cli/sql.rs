@@ -53,8 +53,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the rows of a result as they arrive. Writes a table only at the end, because its columns
-/// depend on all rows.
+/// Writes the rows of a result. Rows of JSON and CSV are written as they arrive. A table is written
+/// only at the end, because the widths of its columns depend on all rows.
 struct SqlRows {
     json: bool,
     csv: bool,
@@ -71,8 +71,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Discards all rows that are not written yet, because their index proved damaged. Rows that
-    /// are already written stay.
+    /// Discards the rows that are not written yet, because the index from which they came proved
+    /// damaged. If rows were already written, sets an error that advises to discard them.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {
@@ -139,7 +139,8 @@ impl SqlRows {
     }
 }
 
-/// Maximum rows of a table, which is kept in memory until the widths of its columns are known.
+/// Maximum rows of a table. A table is kept in memory, because the widths of its columns are known
+/// only after the last row.
 const TABLE_ROWS_MAX: usize = 100_000;
 /// Text of a missing value in a table.
 const NULL: &str = "-";

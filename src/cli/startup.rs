@@ -27,13 +27,13 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Returns the storage of the journal even if other parts of the config are invalid. So a record
-/// can be proved although its organism cannot start.
+/// Returns the storage of the journal from the config. Other parts of the config may be invalid. So
+/// a record can be proved even if its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
 
-/// A function that loads a whole config or a part of it.
+/// A function that loads a config, or a part of it.
 type LoadConfig<T> = fn(&Path, &ConfigEnvironment) -> Result<T, ConfigProblems>;
 
 fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
@@ -50,7 +50,7 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Protects the memory and the environment of this process from other programs of the same user,
-/// such as listeners. Both may contain keys from now on.
+/// such as listeners. From now on, both may contain secret keys.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -67,8 +67,8 @@ pub(super) fn hide_memory() {
     }
 }
 
-/// Makes this process the parent of processes that detach themselves from a listener, so that their
-/// origin remains known.
+/// Makes this process the parent of processes that detach themselves from a listener. Otherwise,
+/// init would become their parent, and this process could no longer find them.
 fn adopt_orphans() {
     if mutant("leave-orphans") {
         return;
@@ -81,8 +81,8 @@ fn adopt_orphans() {
     }
 }
 
-/// Finds the directories of the journal in the config. Ignores other problems of the config,
-/// because commands that only read need no other part of it.
+/// Finds the directories of the journal that the config names. Ignores problems in other parts of
+/// the config, because commands that only read a journal do not need these parts.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -104,8 +104,8 @@ pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectF
     Ok(found)
 }
 
-/// Finds the directories that the config names. If the config cannot be loaded, finds the
-/// directories of the project that was started with this config file.
+/// Finds the directories that the config names. A config that cannot be loaded may still be the
+/// file with which a project was started: in this case, finds the directories of that project.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     named_config::remember(given);
     let around = ConfigEnvironment::of_process();
@@ -125,17 +125,17 @@ fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProble
     })
 }
 
-/// Returns the data directory of the project that was started with this config file, even if the
-/// file now gives the organism another name. Returns `None` if several projects were started with
-/// the file.
+/// Returns the data directory of the project that was started with this config file. The file may
+/// have given the organism another name since then. Returns `None` if several projects were started
+/// with the file.
 pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(given, &around).ok()?;
     Some(project::by_path(&file, &around)?.data)
 }
 
-/// Prints a note if the config of the running organism differs from the config that the file now
-/// contains. Prints at most one such note for each command.
+/// Prints a note if the running organism uses another config than the one that the file now
+/// contains. Each command prints at most one such note.
 pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
     note_change_to(given, || running_config(directories).flatten());
 }
@@ -168,7 +168,7 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Refuses directories that belong to another project.
+/// Fails if the directories belong to another project than that of the config.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
@@ -209,8 +209,8 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     })
 }
 
-/// Reads a file, or standard input for `-`. Checks nothing, because the gate refuses invalid bytes
-/// and the refusal is recorded.
+/// Reads a file, or standard input if the path is `-`. Does not check the bytes: the gate refuses
+/// invalid bytes, and the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
         CommandFailure::new(CommandExit::Usage, format!("{} cannot be read: {e}", path.display()))
@@ -266,8 +266,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// Loads the config for a process that hosts agents. `own` states whether the process has its
-    /// own NATS credentials.
+    /// Loads the config for a process that hosts agents. `own` states whether this process has NATS
+    /// credentials of its own, and so does not need those of the pump.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
         let load: LoadConfig<Config> = if own {
             |path, around| config::load_for_host(path, around, true)
@@ -278,30 +278,32 @@ impl ConfigArg {
         loaded(self.config.as_deref(), load)
     }
 
-    /// Loads the config for commands that call no model themselves. Keys are required only if the
-    /// command starts an organism.
+    /// Loads the config for a command that calls no models itself. Keys may be missing: they are
+    /// required only if the command starts an organism.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         belongs(&config.directories())?;
         Ok(config)
     }
 
-    /// Loads the config for a repair of the journal. The journal need not belong to a project yet.
+    /// Loads the config for a repair of the journal, even if the journal does not belong to a
+    /// project yet.
     pub fn load_to_repair(&self) -> anyhow::Result<Config> {
         let config = self.load_unbound()?;
         project::check_to_repair(&config.directories()).map_err(organism::Error::from)?;
         Ok(config)
     }
 
-    /// Loads the config for commands that only read.
+    /// Loads the config for a command that only reads. Prints a note if the running organism uses
+    /// another config.
     pub fn load_to_read(&self) -> anyhow::Result<Config> {
         let config = self.load_without_keys()?;
         note_change(self.config.as_deref(), &config.directories());
         Ok(config)
     }
 
-    /// Finds the organism to which a decision goes. Finds a running organism even if the config is
-    /// invalid.
+    /// Finds the organism to which the command sends a decision. If the config is invalid, still
+    /// finds an organism that runs.
     pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<OrganismReach> {
         if let Some(data) = &args.data {
             return running_on(data);
@@ -338,8 +340,8 @@ impl ConfigArg {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
 
-    /// Loads the config for `organism nats-config`. The config may name keys that do not exist yet,
-    /// because this command writes them.
+    /// Loads the config for `organism nats-config`. The keys that the config names need not exist
+    /// yet, because this command writes them.
     pub fn load_for_servers(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_for_servers)
     }

@@ -90,8 +90,8 @@ fn json_line(by: &[StatsKey], keys: &[String], group: &EventTotals) -> Map<Strin
     line
 }
 
-/// Draws a table with one row for each group. Omits the columns about events that occur in no
-/// group.
+/// Draws a table with one row for each group. A column about a kind of event is omitted if no group
+/// has such events.
 fn draw(by: &[StatsKey], stats: &Stats) -> String {
     let columns = stats_columns(stats);
     let headers: Vec<String> = columns.iter().map(|(header, _)| format!(">{header}")).collect();

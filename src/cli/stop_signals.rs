@@ -1,4 +1,5 @@
-//! Signals that stop a command in the midst of its work, so that it can clean up.
+//! Watches for the signals that stop a command. A command that is stopped in the middle of its work
+//! can then clean up.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

@@ -5,7 +5,8 @@ use crate::service::SubmitUpdate;
 use super::decision;
 use super::exit::CommandExit;
 
-/// Returns the exit code after an update. `wait` states whether the command waits for the result.
+/// Returns the exit code that an update of a submission stands for. `wait` states whether the
+/// command waits for the result.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
@@ -21,9 +22,9 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
     if a == CommandExit::Done { b } else { a }
 }
 
-/// Prints the result to stdout, and all other updates to stderr. With `is_group`, several listeners
-/// reply, so each reply is labelled with its sender. A fault is not labelled, because its text
-/// already names the listener.
+/// Prints the result to stdout, and all other updates to stderr. If `is_group` is set, several
+/// listeners reply, so each reply is printed with the name of its sender. A fault is printed
+/// without a name, because its text already names the listener.
 pub fn print_plain(sent: &SubmitUpdate, is_group: bool) {
     if let SubmitUpdate::Accepted { held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals` shows it");

@@ -90,8 +90,8 @@ struct JournalTail {
     output: RenderOutput,
     /// For each partition, the position up to which its journal was shown.
     seen: BTreeMap<u32, Position>,
-    /// Open calls of the watched thread, which show whether the thread is over. `None` if the
-    /// command continues after the end of a thread.
+    /// Open calls of the watched thread, from which the command sees that the thread is over.
+    /// `None` if the command does not watch for the end of a thread.
     calls: Option<ThreadCalls>,
 }
 
@@ -131,7 +131,7 @@ impl JournalTail {
         Ok(())
     }
 
-    /// Makes the live subscription for the command's arguments.
+    /// Makes the request for live events that the command's arguments describe.
     fn live_request(&self) -> anyhow::Result<LiveRequest> {
         let request = LiveRequest { thread: self.within.clone(), ..LiveRequest::default() };
         let Some(name) = self.args.client.as_deref() else { return Ok(request) };
@@ -147,8 +147,8 @@ impl JournalTail {
         Ok(LiveRequest { client: Some(client), secret, ..request })
     }
 
-    /// Begins to track the open calls of the thread. If no journal is readable, tracks nothing, and
-    /// the command will not notice when the thread ends.
+    /// Begins to track the open calls of the watched thread. If no journal is readable, the command
+    /// tracks nothing and does not notice the end of the thread.
     fn follow_calls(&mut self) -> anyhow::Result<()> {
         let Some(thread) = self.within.clone() else { return Ok(()) };
         let mut calls = ThreadCalls::new(thread.clone());
@@ -228,7 +228,8 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position after which the output begins.
+    /// Returns the position of the last record before the output. The command shows the records
+    /// after this position.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));

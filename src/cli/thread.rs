@@ -100,7 +100,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the first page of a long thread from the index. Returns `None` if the arguments select
-/// anything but the first page, or if the index would save no time.
+/// another part of the thread. Also returns `None` for a short thread, for which the index would
+/// save no time.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()

@@ -1,5 +1,5 @@
-//! Queries that select recorded threads. A query is one argument: ids, or the filters of `organism
-//! threads`.
+//! Queries that select recorded threads. A query is one argument of the command line. It consists
+//! of ids, or of filters as `organism threads` has them.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::organism::TrialThread;
 
 /// The query that matches every thread.
 const ALL: &str = "all";
-/// Names of the filters, which are the flags of `organism threads`.
+/// Names of the filters. Each is also the name of an option of `organism threads`.
 const FILTERS: [&str; 9] = [
     "agent",
     "cost-over",
@@ -36,7 +36,8 @@ pub enum ThreadQuery {
 }
 
 impl ThreadQuery {
-    /// Parses terms separated by white space: either ids, or words and `filter=value`.
+    /// Parses the terms of a query, which are separated by white space. The terms are either ids of
+    /// threads, or words and filters of the form `filter=value`.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let terms: Vec<&str> = text.split_whitespace().collect();
         let is_id = |term: &&str| term.starts_with(ThreadId::ROOT_PREFIX);
@@ -67,8 +68,9 @@ impl ThreadQuery {
         Ok(Self::Ids(ids))
     }
 
-    /// Returns at most `most` threads that match the query in the journals that `place` selects,
-    /// and whether more threads match. For a filter, returns the threads with the newest records.
+    /// Finds the threads that match the query, in the journals that `place` selects. Returns at
+    /// most `most` threads, and whether more threads match. If the query is a filter, returns the
+    /// threads with the newest records.
     pub fn threads(
         &self,
         place: &JournalTarget,
@@ -155,8 +157,9 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
     Err(journal_target::unknown(thread).into())
 }
 
-/// Finds the threads that a filter selects, newest records first. Returns at most `most` + 1
-/// threads; the additional thread shows the caller that more than `most` match.
+/// Finds the threads that a filter selects, those with the newest records first. Returns at most
+/// `most` + 1 threads. If there are `most` + 1, the caller sees that more than `most` threads
+/// match.
 fn of_filter(
     place: &JournalTarget,
     filter: &TreeFilter,

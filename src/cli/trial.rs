@@ -68,7 +68,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The directory that contains the journal of the runs.
+/// The directory with the journal of the trial's runs. It is temporary unless `--into` keeps it.
 enum TrialHome {
     Temporary(TemporaryDirectory),
     Kept(PathBuf),

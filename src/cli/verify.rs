@@ -114,7 +114,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Streams with which projections are compared.
+/// Access to the streams with which `--stream` compares projections.
 struct ComparedStreams {
     servers: nats::Options,
     journal: jetstream::Options,
@@ -246,7 +246,8 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Draws lines about keys that changed and about keys that are not available.
+/// Draws a line for each change of the key, and a line for each key that this command does not
+/// know.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

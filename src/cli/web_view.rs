@@ -41,7 +41,8 @@ pub(super) struct ViewArgs {
     hosts: Vec<String>,
 }
 
-/// Content of a web view: the journals that it shows, and the evidence for their proof.
+/// Content of a web view: the journals that the view shows, and the options with which it proves
+/// them.
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
@@ -73,9 +74,9 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the person's configured secret as a token. If
-    /// there is no secret, returns no token: the caller generates a token and shows it, so standard
-    /// output must be a terminal.
+    /// Returns the person that `--as` names, and the person's configured secret, which is then the
+    /// token of the view. Without a secret, returns no token. The caller then generates a token and
+    /// shows it on the terminal, so this function fails if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -190,8 +191,8 @@ fn named(config: &Config, name: &str) -> anyhow::Result<ViewPerson> {
     }
 }
 
-/// Returns the login name of the user of this process. The organism assigns the same name to each
-/// request from this process.
+/// Returns the login name of the user of this process. The organism uses the same name for this
+/// user's requests.
 fn own_name() -> Option<ListenerName> {
     let login = operator::this_user().login?;
     ListenerName::parse(&login).ok()

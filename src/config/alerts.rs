@@ -1,5 +1,5 @@
-//! `[alerts]`: the command that runs when an alert is raised, and the causes for which alerts are
-//! raised.
+//! The section `[alerts]`: kinds of causes for which alerts are raised, and the command that runs
+//! for each raised alert.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,22 +26,23 @@ pub struct AlertsConfig {
     pub timeout: Duration,
 }
 
-/// Kinds of causes that raise alerts, with their thresholds.
+/// Kinds of causes that raise alerts, and the thresholds at which they do so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertRulesConfig {
     pub on: Vec<AlertKind>,
-    /// Number of refusals of one sender within `window` at which an alert is raised.
+    /// An alert is raised when one sender has had this number of refusals within `window`.
     pub refusals: u64,
-    /// Number of failed calls to one listener within `window` at which an alert is raised.
+    /// An alert is raised when this number of calls to one listener has failed within `window`.
     pub failures: u64,
-    /// Period in which refusals and failures are counted. An alert about them ends after a quiet
-    /// period of this length.
+    /// Period in which refusals and failures are counted. An alert about refusals or failures ends
+    /// after a period of this length without any.
     pub window: Duration,
-    /// How long a held call may wait for a person until an alert is raised.
+    /// An alert is raised when a held call has waited for a person for this time.
     pub waiting: Duration,
 }
 
-/// The `[alerts]` section as the config states it.
+/// The `[alerts]` section as it is written in the config, before its program is located and its
+/// secrets are read.
 pub(super) struct DeclaredAlerts {
     command: Vec<Located<ExpandedText>>,
     env: Vec<(Located<String>, Located<ExpandedText>)>,

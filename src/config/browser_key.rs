@@ -1,8 +1,9 @@
 //! Writes the key of an operator's browser into the text of a config, and preserves every other
 //! byte.
 //!
-//! A config can have many layouts: tables, dotted keys, inline tables. So the new text is only a
-//! proposal. It is accepted only if the parser reads it as the old config plus exactly this key.
+//! An operator's section can have many layouts: tables, dotted keys, inline tables. So this module
+//! first only proposes a new text. It accepts this text only if the parser finds in it the old
+//! config plus exactly this key.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,7 +19,7 @@ const SECTION: &str = "operators";
 const TERMINAL_KEY: &str = "key";
 const BROWSER_KEY: &str = "browser_key";
 
-/// A config with the key of an operator's browser.
+/// Result of writing the key of an operator's browser into a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrowserKeyChange {
     /// The operator had no browser key before. The contained text is the new config.
@@ -26,7 +27,7 @@ pub enum BrowserKeyChange {
     /// The operator had another browser key before. `text` is the new config, and `earlier` is the
     /// replaced key.
     Replaced { text: String, earlier: String },
-    /// The text has this key already.
+    /// The config already contains this key as the operator's browser key.
     Unchanged,
 }
 
@@ -124,8 +125,8 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the browser key on a new line below the operator's `key`. The new line begins with the
-/// same text as the line of `key`, such as an indentation or a dotted prefix.
+/// Inserts the browser key on a new line below the line of the operator's `key`. Both lines begin
+/// with the same text, such as an indentation or a dotted prefix.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -151,7 +152,8 @@ fn beside(text: &str, value: Range<usize>, key: &str) -> Option<String> {
     replaced(text, value.end..value.end, &format!(", {BROWSER_KEY} = \"{key}\""))
 }
 
-/// Whether `new` differs from the old config only in the browser key of this operator.
+/// Whether `new` contains `key` as the browser key of the operator `name`, and is otherwise equal
+/// to the old config.
 fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     let Ok(new) = DeTable::parse(new) else { return false };
     let new = new.get_ref();
@@ -218,8 +220,8 @@ mod tests {
     }
 
     /// Adds a browser key for the operator `ana` to the config `text`, and returns the new config.
-    /// In both configs, `ANA` stands for the operator's key. In the new config, `KEY` stands for
-    /// the browser key.
+    /// In `text` and in the new config, `ANA` stands for the operator's key. In the new config,
+    /// `KEY` also stands for the browser key.
     fn added(text: &str) -> String {
         let text = text.replace("ANA", &key(1).to_string());
         match with_browser_key(&text, "ana", &key(2), false) {

@@ -1,5 +1,5 @@
-//! Checks that money budgets can be enforced: every model that a budgeted agent may use needs a
-//! price.
+//! Checks that money budgets can be enforced. For this, every model that an agent with such a
+//! budget may use must have a price.
 
 use std::collections::HashSet;
 
@@ -23,8 +23,9 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 }
 
-/// Reports a model whose longest answer leaves no room for a prompt in the model's context window.
-/// If the model routes calls, checks the longest answer of each route against the same window.
+/// Reports a model if its longest answer leaves no room for a prompt in the model's context window.
+/// For a model that routes calls to other models, also checks the longest answers of these models
+/// against the same window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -57,8 +58,8 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model without a price among the models that the member may use. Skips models in
-/// `reported`, and adds the newly reported models to `reported`.
+/// Reports each model that the member may use and that has no price. Skips models in `reported`,
+/// and adds the newly reported models to `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -1,4 +1,5 @@
-//! Case files: tests of workflows with recorded answers, faults, and expectations.
+//! Case files, which contain tests of workflows. Each test consists of recorded answers, faults,
+//! and expectations.
 //!
 //! `docs/WORKFLOWS.md` describes the format. This module reads a file and checks it against the
 //! config that the file tests; it must not know how a case runs.
@@ -52,10 +53,10 @@ pub struct CaseText {
 /// The cases of one file, for the workflows of one config.
 #[derive(Debug, Clone)]
 pub struct CaseFile {
-    /// Path of the config, relative to the directory of the case file; `None` if the file names
-    /// none.
+    /// Path of the config, found from the directory of the case file; `None` if the file names no
+    /// config.
     pub config: Option<PathBuf>,
-    /// Values that the file gives to variables of the config.
+    /// Names and values of environment variables. The file sets them for the config that it tests.
     pub variables: Vec<(String, String)>,
     pub cases: Vec<WorkflowCase>,
 }
@@ -65,20 +66,20 @@ pub struct CaseFile {
 pub struct WorkflowCase {
     pub name: CaseText,
     pub workflow: CaseText,
-    /// Client that calls the workflow. `None` stands for the first client that may call the
-    /// workflow.
+    /// Client that calls the workflow. If `None`, the first client of the config that may call the
+    /// workflow calls it.
     pub client: Option<CaseText>,
     pub input: CaseInput,
-    /// Answers in the order of the file. If two answers could arrive at the same time, the one that
-    /// comes first in the file arrives first.
+    /// Answers in the order of the file. If two answers could arrive at the same time, they arrive
+    /// in this order.
     pub answers: Vec<CaseAnswer>,
     /// Listeners whose real programs run in this case.
     pub listeners: Vec<CaseText>,
     pub expected: CaseExpectations,
 }
 
-/// Reads the cases of the file at `path`. Returns the readable cases, and the problems of all parts
-/// that are not readable. If the file is not TOML, returns problems only.
+/// Reads the cases of the file at `path`. Returns the cases that can be read, and the problems of
+/// all parts that cannot. If the file is not TOML, returns only problems.
 pub fn read_cases(
     path: &Path,
     around: &ConfigEnvironment,
@@ -134,8 +135,8 @@ fn cases(read: &mut TableReader<'_>) -> Vec<WorkflowCase> {
     cases
 }
 
-/// Reads a case. Reports missing parts and leaves them empty, so that the other parts can be
-/// checked.
+/// Reads a case. If parts of the case are missing, reports them and leaves them empty. The other
+/// parts can then still be checked.
 fn case(node: &TomlNode, table: &TomlTable, problems: &mut ConfigProblems) -> WorkflowCase {
     let what = match table.get("name").map(|name| &name.value) {
         Some(TomlValue::Text(name)) => format!("case `{}`", name.value),

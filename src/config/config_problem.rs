@@ -1,5 +1,5 @@
-//! Problems of a config. Each problem has a location in the file, and all problems are reported at
-//! once.
+//! Problems of a config. Each problem has its location in the file. All problems of a config are
+//! reported together.
 
 use std::fmt;
 
@@ -122,8 +122,8 @@ impl fmt::Display for ProblemCode {
     }
 }
 
-/// One problem of a config, with advice on how to correct it. The error message and the advice
-/// quote no private values.
+/// One problem of a config, with advice on how to correct it. Neither the message nor the advice
+/// quotes a private value of the config.
 #[derive(Debug, Clone)]
 pub struct ConfigProblem {
     pub code: ProblemCode,
@@ -151,7 +151,8 @@ impl ConfigProblem {
 }
 
 impl ConfigProblem {
-    /// Returns the problem and its suggested correction, for a note without a caret.
+    /// Returns the problem and its suggested correction on one line, for a note that does not show
+    /// the source text.
     pub fn on_one_line(&self) -> String {
         match &self.help {
             Some(help) => format!("{self}; {help}"),

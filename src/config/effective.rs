@@ -1,5 +1,5 @@
-//! The effective config as one text for the record. It contains everything on which prompts and
-//! routing depend, but no secrets.
+//! The effective config as one text, which the journal records. The text contains everything on
+//! which prompts and routing depend, but no secrets.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ pub(super) struct EffectiveConfig<'a> {
     pub limits: &'a TreeLimits,
     #[serde(rename = "payload_bytes")]
     pub payload_bytes: usize,
-    /// Portable names of the folders from which schemas may import.
+    /// Portable names of the folders from which schemas may import. A portable name is valid on
+    /// every machine.
     #[serde(rename = "catalogue", skip_serializing_if = "Vec::is_empty")]
     pub catalogue: Vec<String>,
     #[serde(rename = "contracts")]
@@ -37,10 +38,11 @@ pub(super) struct EffectiveConfig<'a> {
     /// Public keys of operators' browsers, by operator.
     #[serde(rename = "operators_in_browsers", skip_serializing_if = "BTreeMap::is_empty")]
     pub browser_keys: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// Clients that may see the texts of models in the threads that these clients opened.
+    /// Clients that may see what models write in the threads that these clients opened.
     #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
     pub clients_with_steps: Vec<ListenerName>,
-    /// Digests of schema files by their portable names.
+    /// Digest of each schema file. The keys are the files' portable names, which are valid on every
+    /// machine.
     #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,
     /// Digests of the compiled workflow definitions, by the names of the workflows.
@@ -50,7 +52,8 @@ pub(super) struct EffectiveConfig<'a> {
     pub schedules: Vec<EffectiveSchedule<'a>>,
 }
 
-/// A schedule with the digest of its payload.
+/// A schedule in the effective config. It has the digest of the payload in place of the payload's
+/// text.
 #[derive(Serialize)]
 pub(super) struct EffectiveSchedule<'a> {
     #[serde(rename = "name")]
@@ -79,8 +82,8 @@ pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
     shown.collect()
 }
 
-/// A process listener. Its command is recorded as the config writes it, because variables in the
-/// command may have secret values.
+/// A process listener. Its command is recorded without filling in variables, because their values
+/// may be secret.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]

@@ -36,8 +36,9 @@ impl ConfigEnvironment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Returns a directory of the XDG base directory specification. A relative value counts as
-    /// unset.
+    /// Returns a directory of the XDG base directory specification, which the environment variable
+    /// `variable` sets. If the variable is unset or contains a relative path, returns
+    /// `beneath_home` in the home directory.
     fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
@@ -62,8 +63,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the path of the current directory. Prefers the value of the variable PWD, which may
-/// contain symbolic links, to the physical path if both name the same directory.
+/// Returns the path of the current directory. If the variable PWD names this directory, returns the
+/// value of PWD, which may contain symbolic links. Otherwise, returns the physical path.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);
@@ -80,8 +81,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
-/// Finds the config file: the given one, `ORGANISM_CONFIG`, `./organism.toml`, or the only
-/// `./config/*.toml`.
+/// Finds the config file: the file `given`, the file that `ORGANISM_CONFIG` names,
+/// `./organism.toml`, or the only file that matches `./config/*.toml`.
 pub fn locate(given: Option<&Path>, around: &ConfigEnvironment) -> Result<PathBuf, ConfigProblems> {
     if let Some(path) = given {
         return Ok(path.to_owned());

@@ -15,7 +15,8 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the config's text as [`read`] does. `instead` is the advice for a missing or empty file.
+/// Reads the config's text as [`read`] does. If the file is missing or empty, the error advises the
+/// user to do `instead`.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,

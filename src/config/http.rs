@@ -7,7 +7,8 @@ use super::read::TableReader;
 
 const EXAMPLE: &str = "write \"127.0.0.1:9464\"";
 
-/// Reads the address on which the server listens. It must be a loopback address.
+/// Reads the address on which the HTTP server listens. Reports an address that is not a loopback
+/// address.
 pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     let text = read.required_text("listen", "\"127.0.0.1:9464\"")?;
     let written = &text.value.written;
@@ -24,7 +25,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Option<SocketAddr> {
     None
 }
 
-/// Parses a loopback address with a port on which a server may listen.
+/// Parses an address with a port. Returns `None` if the text is not a loopback address with a port.
 pub fn loopback(text: &str) -> Option<SocketAddr> {
     address(text).filter(|address| address.ip().is_loopback())
 }

@@ -17,7 +17,7 @@ pub(super) enum KeyKind {
     OneOrMore,
     /// A table whose keys the author chooses and whose values are strings.
     Free,
-    /// A table or a list of a special form, which no override can change.
+    /// A table or a list that has a structure of its own. No override can change such a value.
     Nested,
 }
 
@@ -106,7 +106,8 @@ pub(super) const LISTENERS: KnownSection = KnownSection {
     ],
 };
 
-/// Keys of a table that configures how calls with one payload of a listener are undone.
+/// Keys of a table `undo` of a listener. The table names a payload, and configures how calls with
+/// that payload are undone.
 pub(super) const UNDO: KnownSection =
     KnownSection { name: "undo", member: None, keys: &[("payload", Text), ("with", Free)] };
 
@@ -191,7 +192,8 @@ pub(super) const MODELS: KnownSection = KnownSection {
     ],
 };
 
-/// The section of generated payloads. The keys of a member are the fields of its payload.
+/// The section `[payloads.NAME]`, which declares payloads without a schema file. The author chooses
+/// the keys: they are the fields of the payload.
 pub(super) const PAYLOADS: KnownSection =
     KnownSection { name: "payloads", member: Some("payload"), keys: &[] };
 
@@ -263,7 +265,7 @@ pub(super) const GOALS: KnownSection = KnownSection {
 pub(super) const VOTE: KnownSection =
     KnownSection { name: "vote", member: None, keys: &[("by", Text), ("keep", Text)] };
 
-/// Keys of an entry of the list `choose`.
+/// Keys of one branch in the list `choose` of a goal.
 pub(super) const BRANCH: KnownSection =
     KnownSection { name: "choose", member: None, keys: &[("when", Nested), ("run", List)] };
 
@@ -371,8 +373,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the value of a config key is private. Returns `None` if the key alone does not decide.
-/// Then the value is private only as a part of a private value, such as the table `env`.
+/// Whether the value of a config key is private. Returns `None` if the key alone does not decide
+/// this. The value is then private if it is part of a private value, such as the table `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

@@ -21,8 +21,8 @@ use super::{
     remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo, workflows,
 };
 
-/// Reads the sections of the file, with overrides from the environment. Each section is checked
-/// separately.
+/// Reads the sections of the config file, with overrides from the environment. Each section is
+/// checked separately.
 pub(super) fn read(
     path: &Path,
     around: &ConfigEnvironment,
@@ -68,8 +68,8 @@ pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigPro
 }
 
 /// Loads the config for the command that checks a config. Missing keys of models are not problems
-/// but notes in [`Config::keys_missing_here`], because a config is often checked where it does not
-/// run.
+/// but notes in [`Config::keys_missing_here`], because a config is often checked on a machine where
+/// the organism does not run.
 pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Noted)
 }
@@ -111,7 +111,7 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// All keys are needed, but missing keys of models are only noted.
+    /// All keys are needed. Missing keys of models are not problems, but are only listed in a note.
     Noted,
     Optional,
     /// For hosts of agents: keys of models are optional, and secrets of clients are not read.
@@ -142,8 +142,8 @@ struct ConfiguredPrograms {
     remotes: Vec<ListenerName>,
 }
 
-/// Finds the programs of listeners and of alerts. Reports missing programs only if the command may
-/// start listeners.
+/// Finds the programs of listeners and of alerts. Reports missing programs only if `keys` belongs
+/// to a command that may start listeners.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -162,7 +162,7 @@ fn programs(
     ConfiguredPrograms { processes, alerts, remotes }
 }
 
-/// Reads and checks the sections. Leaves out the parts that a command with this key requirement
+/// Reads and checks the sections. Leaves out the parts that a command with the requirement `keys`
 /// does not need.
 fn read_as(
     path: &Path,
@@ -213,7 +213,7 @@ fn check_sections(
     check_proof(sections, path, around, problems);
 }
 
-/// The parts of a config that depend on its payloads.
+/// The contracts, workflows and schedules of a config, in which all payload names are resolved.
 struct ResolvedSections {
     /// Contracts of all members and workflows; `None` after a problem.
     contracts: Option<Contracts>,
@@ -254,7 +254,8 @@ fn transport_notes(
     notes.into_iter().flatten().collect()
 }
 
-/// Reports a directory for copies of checkpoints that is inside the organism's own directories.
+/// Reports a problem if the directory for copies of checkpoints is inside one of the organism's own
+/// directories.
 fn check_proof(
     sections: &DeclaredSections,
     path: &Path,
@@ -351,8 +352,8 @@ fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Adds the missing keys in `unmet` to `problems` if `keys` states that all keys are needed. Sorts
-/// all problems.
+/// Reports the missing keys, which are listed in `unmet`, if the command needs all keys. Sorts all
+/// problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);
@@ -372,7 +373,7 @@ fn stored_config(
     Arc::new(StoredConfig::new(effective, path, rendered))
 }
 
-/// Parts that the effective form of a config contains: agents, models, workflows and schedules.
+/// The agents, models, workflows and schedules that become part of the effective config.
 type EffectiveParts<'a> =
     (&'a [AgentSpec], &'a [ModelSpec], &'a [ConfiguredWorkflow], &'a [Schedule]);
 

@@ -29,8 +29,8 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether error messages may quote a value whose config key is private. True for an address that
-/// cannot contain a secret, and for the name of a variable.
+/// Whether error messages may quote a value although its config key counts as private. True for an
+/// address that cannot contain a secret, and for the name of a variable.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {
@@ -40,8 +40,8 @@ fn is_shown(key: &str, value: Option<&str>) -> bool {
     }
 }
 
-/// Whether a value is `scheme://host:port/v1`; the port and the path may be missing. Any other path
-/// may contain a token.
+/// Whether a value is `scheme://host:port/v1`; the port and the path may be missing. A value with
+/// any other path may contain a secret token.
 fn is_plain_address(value: &str) -> bool {
     let Some((scheme, rest)) = value.split_once("://") else { return false };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -76,8 +76,8 @@ pub(super) fn is_variable(value: &str) -> bool {
     value.contains('_') && value.bytes().all(is_name)
 }
 
-/// Adds the ranges of all values beneath a config key that is private, except values that name
-/// files.
+/// Adds the range of a private value. If the value is a table, adds the ranges of the values in it,
+/// except values that name files.
 fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
     let Some(table) = value.as_table() else {
         out.push(span);
@@ -91,9 +91,9 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
     }
 }
 
-/// Guesses the private ranges line by line, in a text that is no valid TOML. After a config key
-/// that is private, the whole rest of the line counts as private, because the end of the value is
-/// unknown.
+/// Guesses the private ranges of a text that is not valid TOML, line by line. If the key on a line
+/// has a private value, the whole rest of the line counts as private, because the end of the value
+/// is unknown.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
@@ -117,8 +117,8 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Whether the text ends with a config key that is private, or with a dotted key that has a private
-/// part.
+/// Whether the text ends with a config key whose value is private. A dotted key counts if any of
+/// its parts is such a key.
 fn ends_in_private_key(text: &str) -> bool {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' \t".contains(c);
     let key = text.rsplit(|c| !is_key(c)).next().unwrap_or(text).trim();

@@ -50,12 +50,13 @@ pub(super) struct DeclaredMember {
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
-    /// Time after which a reused client key counts as new; `None` if keys do not expire.
+    /// Time for which the key of a client's request is remembered. A request that uses the key
+    /// later counts as new. `None` if keys do not expire.
     pub keys_for: Option<Duration>,
     /// Whether the client may see the texts of models in the threads that the client opened.
     pub steps: bool,
     pub process: Option<DeclaredProcess>,
-    /// Name of the client as which the listener's own processes may send requests.
+    /// Name of a client. Processes of the listener may send requests in the name of this client.
     pub client: Option<Located<ExpandedText>>,
     /// Names of the primitives, such as `wait`, that the member may use; `None` if the config does
     /// not list them.
@@ -128,7 +129,8 @@ pub(super) fn token(
     }
 }
 
-/// Returns the valid token that is most similar to a text.
+/// Converts a text to a similar valid token. Returns `None` if the text contains no usable
+/// characters.
 fn tokenized(text: &str) -> Option<String> {
     let good = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let token: String = text.chars().map(good).collect();
@@ -136,8 +138,8 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Parses the name of a member. Reports a name that is reserved, because records use it for the
-/// core.
+/// Parses the name of a member. Reports a reserved name, which records use for the core or another
+/// sender.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -258,8 +260,9 @@ pub(super) enum SchemaSource {
     Workflows,
 }
 
-/// Reports each missing key that a member needs to declare its payloads: `accepts`; for a human
-/// also `replies`; and `schema` if only schema files may declare payloads.
+/// Reports the keys that are missing in a member's declaration of its payloads. Every member needs
+/// `accepts`, and a human also needs `replies`. `schema` is needed if only schema files may declare
+/// payloads.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;

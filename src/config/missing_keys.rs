@@ -36,8 +36,8 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Returns the models that these agents use: routers, and the models to which the routers route
-/// calls.
+/// Returns the names of the models that `agents` use. Includes the models to which a router among
+/// them routes calls.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

@@ -1,8 +1,8 @@
 //! The config, which is one TOML file. Loading it returns a valid config, or all its problems at
 //! once.
 //!
-//! Loading starts nothing and keeps nothing open. This module must not know terminals: problems are
-//! data, which the command line draws. `docs/CONFIG.md` describes the file.
+//! Loading starts nothing and keeps nothing open. This module must not know terminals: it returns
+//! problems as data, and the command line formats them. `docs/CONFIG.md` describes the file.
 
 mod agents;
 mod alerts;
@@ -144,7 +144,7 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Clients that may see the texts of models in the threads that these clients opened.
+    /// Clients that may see what models write in the threads that these clients opened.
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
@@ -171,7 +171,8 @@ pub struct Config {
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Source of the recorded threads on which a trial tries this config; `None` outside a trial.
+    /// Location of recorded threads, if this config is tried on them in a trial; `None` outside a
+    /// trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
     /// ends. A program that embeds this crate must set the path if `organism` is neither beside
@@ -274,8 +275,8 @@ impl Config {
 pub enum StorageConfig {
     /// The data directory alone contains the journal.
     Embedded,
-    /// A stream on these servers contains the journal. The data directory has a projection for
-    /// readers.
+    /// A stream on NATS servers contains the journal. The data directory has a projection, from
+    /// which readers read.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -333,7 +334,8 @@ pub struct AgentSpec {
     pub final_by: FinalMode,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each turn shows the model a notice, which later turns no longer show.
+    /// Whether the model gets a notice with each turn. The prompts of later turns do not repeat the
+    /// notice.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt, by name and in the order of the config.

@@ -32,22 +32,24 @@ pub(super) struct PayloadResolver {
     /// reported.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
-    /// Texts of all schema documents, by the portable name of each document.
+    /// Texts of all schema documents. The keys are the documents' portable names, which are valid
+    /// on every machine.
     pub documents: BTreeMap<String, String>,
-    /// Folders of the catalogue, each with its real path and its portable name.
+    /// Folders from which any schema may import. Each folder has its real path and its portable
+    /// name, which is valid on every machine.
     catalogue: Vec<(PathBuf, String)>,
     finals: HashMap<ListenerName, PayloadName>,
     /// Payloads of the section `payloads`, which every member may name.
     declared: Vec<PayloadName>,
-    /// Whether the section `payloads` was read completely; `None` if the config has no such
-    /// section.
+    /// Whether all payloads of the section `payloads` could be read; `None` if the config has no
+    /// such section.
     section: Option<bool>,
     /// Notes for the author of the config about settings that are valid but may surprise.
     pub notes: Vec<String>,
 }
 
-/// Returns the folders of the catalogue, each with its real path and its portable name. Reports
-/// missing folders.
+/// Returns the folders from which any schema may import, each with its real path and its portable
+/// name. Reports missing folders.
 fn catalogue(
     directory: &Path,
     folders: &[Located<ExpandedText>],
@@ -205,8 +207,9 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Decides which calls to a member need approval. If a schema of a listener has the danger
-    /// flag, every call needs approval by default, unless the payload is marked as harmless.
+    /// Decides which calls to a member need approval. The config's setting decides first. Without a
+    /// setting, no call needs approval, unless a payload of a listener declares the danger flag.
+    /// Then every call needs approval, except calls whose payload is marked as harmless.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -331,8 +334,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Registers the schema file with this path and text, and returns the payload names that it
-    /// declares.
+    /// Registers the schema file at `path`, whose content is `text`. Returns the payload names that
+    /// the file declares.
     fn register(
         &mut self,
         path: &Path,
@@ -354,8 +357,8 @@ impl PayloadResolver {
         }
     }
 
-    /// Stores the text and the digest of each document of the schema file that declares `names`.
-    /// The key is the document's portable name.
+    /// Stores the texts and digests of the documents that make up one schema file: the file that
+    /// declares `names`. The documents are stored by their portable names.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -379,7 +382,7 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the portable name of a document from the catalogue.
+    /// Returns the portable name of a schema document that is in a folder of the catalogue.
     fn name_in_catalogue(&self, path: &Path) -> String {
         let mut found = self.catalogue.iter().filter_map(|(real, name)| {
             let below = path.strip_prefix(real).ok()?;
@@ -413,7 +416,7 @@ impl PayloadResolver {
     }
 }
 
-/// Name of the section of payloads in the short form, for messages and the record.
+/// Name of the section `[payloads]`, as messages and records show it.
 const SECTION: &str = "[payloads]";
 /// Namespace of the payloads of the section `[payloads]`.
 const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";

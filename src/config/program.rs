@@ -11,7 +11,8 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs that take a script as first argument, without the version numbers in their names.
+/// Programs that take a script as first argument. A version number at the end of a program's name
+/// is left out.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -103,8 +104,8 @@ fn find(
     None
 }
 
-/// Reports a missing script of an interpreter, because the interpreter's process would end at once
-/// at each start.
+/// Reports a script that does not exist but is the argument of an interpreter. The interpreter
+/// could start, but would end at once.
 fn require_script(
     program: &Path,
     arguments: &[Located<ExpandedText>],
@@ -139,8 +140,8 @@ fn require_script(
     problems.push(problem.help(help));
 }
 
-/// Whether an interpreter finds the script although `directory` lacks it: Node.js adds endings, and
-/// bash searches PATH.
+/// Whether an interpreter finds a script that is not in `directory` under its exact name. Node.js
+/// also tries endings, and bash searches PATH.
 fn is_found_elsewhere(
     interpreter: &str,
     script: &str,
@@ -159,7 +160,7 @@ fn is_found_elsewhere(
     }
 }
 
-/// Whether a config in this directory finds a program by its bare name.
+/// Whether a config in `directory` can name the program by `name` alone, without a path.
 pub fn is_installed(name: &str, directory: &Path, around: &ConfigEnvironment) -> bool {
     search_path(directory, around).iter().any(|place| is_executable(&place.join(name)))
 }
@@ -184,8 +185,8 @@ fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Reads environment variables for the child: `NAME = "value"`, or `NAME_file = "path"` for the
-/// content of a file.
+/// Reads the environment variables for a child process: `NAME = "value"`, or `NAME_file = "path"`
+/// for the content of a file.
 pub(super) fn environment(
     written: &[(Located<String>, Located<ExpandedText>)],
     directory: &Path,

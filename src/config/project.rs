@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::ids::Digest;
 
-/// Number of digits in the name of a default directory. The digits are the beginning of the digest
-/// of the config's path.
+/// Number of hexadecimal digits at the end of a default directory's name. These digits are the
+/// beginning of the digest of the config's path.
 const DIGITS: usize = 8;
 
 /// A project, identified by the path of its config.
@@ -37,8 +37,9 @@ pub fn directory_name(name: &str, path: &Path) -> String {
     format!("{name}-{digits}")
 }
 
-/// Whether `directory` may be an earlier default name of the organism `name`: the organism's name
-/// alone, as in early versions, or that name with the digest of another path.
+/// Whether `directory` may be a name that the organism `name` once used for its default
+/// directories. Early versions used the organism's name alone. Later versions append a digest of
+/// the config's path, which may have changed since.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);

@@ -40,8 +40,8 @@ impl DeclaredProof {
         self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
     }
 
-    /// Reports the directory for copies of checkpoints if it is inside a directory of `own`. There,
-    /// an attacker who rewrites the record could rewrite the copies as well.
+    /// Reports a problem if the directory for copies of checkpoints is inside a directory of `own`.
+    /// An attacker who can rewrite the records there could rewrite the copies as well.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };

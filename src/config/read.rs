@@ -1,4 +1,4 @@
-//! Reads one table by the keys that it may have, and reports every problem.
+//! Reads the values of one config table, and reports every problem in it.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ pub(super) struct TableReader<'a> {
     table: &'a TomlTable,
     /// Range of the table's name in the source, for problems about missing keys.
     pub place: SourceRange,
-    /// Description of the table for messages, such as "listener `search`" in "`peers` of listener
-    /// `search`".
+    /// Description of the table in messages. For example, the message "`peers` of listener
+    /// `search`" describes its table as "listener `search`".
     what: String,
     /// Known keys that the author probably misspelled. A required key among them is not reported as
     /// missing.
     mistyped: Vec<&'static str>,
-    /// All keys that the section may have.
+    /// All keys that the table may have.
     known: Vec<&'static str>,
     pub problems: &'a mut ConfigProblems,
 }
@@ -166,7 +166,7 @@ impl<'a> TableReader<'a> {
         fits.then_some(number)
     }
 
-    /// Reads an amount in the currency of the prices.
+    /// Reads an amount of money. The config states prices and amounts in the same currency.
     pub fn money(&mut self, key: &str) -> Option<Money> {
         let units = self.number(key, 0.0, limits::MONEY_CEILING)?;
         Some(Money::of_units(units))
@@ -284,7 +284,8 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether the value of `key` is an empty list. Reports no problems.
+    /// Whether the value of `key` is an empty list. False for a missing or mistyped value, which
+    /// other methods report.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }
@@ -327,7 +328,7 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
-    /// Returns the name that messages use for the table `key` within this table.
+    /// Returns a description for messages of the table `key`, which is a value in this table.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         format!("{key} of {}", self.what)

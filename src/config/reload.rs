@@ -22,8 +22,8 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract that take effect only at a start, because the bookkeeping of work in
-/// flight depends on them.
+/// Settings of a contract whose changes take effect only at a start. The pump keeps its state of
+/// work in flight in a form that depends on them.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and a changed config.
@@ -31,7 +31,8 @@ const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 pub struct ReloadComparison {
     /// Every difference, in order of keys.
     pub changes: Vec<ConfigChange>,
-    /// Keys of the differences that need a restart. If there are any, the reload applies nothing.
+    /// Keys whose changes need a restart. If there is any such key, the reload applies no change at
+    /// all.
     pub restart: BTreeSet<String>,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct DeclaredSections {
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Range of the limit `money` in the source.
+    /// Range in the source where the config sets `money` among the limits.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.

@@ -1,4 +1,4 @@
-//! Payloads in the short form (`[payloads.NAME]`): reads their fields and types from the config.
+//! Reads the section `[payloads]`, which declares payloads in a short form: their fields and types.
 
 use crate::schema::{FieldCount, ShortField, ShortType, is_element_name};
 use crate::xml::escape::is_xml_char;
@@ -8,18 +8,18 @@ use super::keys::{self, nearest};
 use super::source_text::SourceRange;
 use super::tree::{ExpandedText, TomlNode, TomlTable, TomlValue};
 
-/// The payloads of a config in the short form.
+/// The payloads that the section `[payloads]` declares.
 #[derive(Default)]
 pub(super) struct DeclaredPayloads {
     pub types: Vec<(String, ShortType)>,
     /// Range of the section in the source; `None` if the config has no such section.
     pub place: Option<SourceRange>,
-    /// Whether a payload of the section has a reported problem. The rest of the config may still
-    /// refer to such a payload.
+    /// Whether a payload of the section was left out because of a problem, which is already
+    /// reported. References to such a payload are no further problems.
     pub has_unread: bool,
 }
 
-/// Reads the section from the root of the config.
+/// Reads the section `[payloads]` from `root`, the table of the whole config.
 pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredPayloads {
     let section = keys::PAYLOADS.name;
     let Some(entry) = root.entries.iter().find(|entry| entry.key.value == section) else {
@@ -40,8 +40,8 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     DeclaredPayloads { types, place, has_unread }
 }
 
-/// Reads a type from `node`. Reports a problem if the type is optional or a list, because the type
-/// must be one element.
+/// Reads a type from `node`. The type must stand for exactly one element, so a list or an optional
+/// type is reported as a problem.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,

@@ -19,12 +19,12 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Makes a source without private parts.
+    /// Makes a source in which no part is private.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
         Self::masking(name, text, &[])
     }
 
-    /// Makes a source with private byte ranges, which are never quoted.
+    /// Makes a source in which the given byte ranges are private. Error messages never quote them.
     pub fn masking(
         name: impl Into<String>,
         text: impl Into<String>,
@@ -117,7 +117,7 @@ impl SourceRange {
 }
 
 /// Replaces private ranges by asterisks. Keeps the number of bytes where possible, so that carets
-/// stay in place.
+/// in error messages still point to the right columns.
 fn mask(text: &str, private: &[Range<usize>]) -> String {
     let hidden = |at: usize| private.iter().any(|range| range.contains(&at));
     let cover = |c: char| match c.len_utf8() {

@@ -141,7 +141,7 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Returns the settings for all connections to NATS except the connection of the journal.
+    /// Returns the settings of all connections to NATS, except the connection of the journal.
     /// Reports no problems, because [`Self::storage`] reports the same problems.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())

@@ -59,8 +59,8 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Returns the start of the last line with a table header that is not after the line of `start`.
-/// Returns `None` if there is no such line.
+/// Finds the table header that applies to the position `start`: the last one on the line of `start`
+/// or on a line before. Returns the header's start, or `None` if there is no such header.
 fn header_of(text: &str, start: usize) -> Option<usize> {
     let line_end = line_around(text, start).end;
     let before = text.get(..line_end)?;

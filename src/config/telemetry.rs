@@ -34,14 +34,14 @@ pub struct TelemetryConfig {
 /// Prefix of variables that override the headers in the config.
 const HEADER_OVERRIDES: &str = "ORGANISM_TELEMETRY__HEADERS__";
 
-/// The declared settings, before environment variables are applied.
+/// Settings of `[telemetry]` as the config declares them, before environment variables are applied.
 pub(super) struct DeclaredTelemetry {
     endpoint: Option<Located<ExpandedText>>,
     insecure: bool,
     headers: Vec<(Located<String>, Located<ExpandedText>)>,
     service: Option<String>,
     sample: f64,
-    /// Whether the section has settings, but no endpoint.
+    /// Whether `[telemetry]` has settings, but names no endpoint.
     wants_endpoint: bool,
 }
 
@@ -66,7 +66,7 @@ impl DeclaredTelemetry {
         self.headers.clear();
     }
 
-    /// Resolves the settings. Returns `None` if spans are not exported.
+    /// Resolves the settings for the export of spans. Returns `None` if spans are not exported.
     pub fn telemetry(
         &self,
         directory: &Path,
@@ -149,8 +149,8 @@ impl DeclaredTelemetry {
         parsed.ok()
     }
 
-    /// Reads the headers of the section: `NAME = "value"`, or `NAME_file = "path"` for the content
-    /// of a file.
+    /// Reads the headers that the config sets: `NAME = "value"`, or `NAME_file = "path"` for the
+    /// content of a file.
     fn own_headers(&self, directory: &Path, problems: &mut ConfigProblems) -> SecretHeaders {
         let mut headers = SecretHeaders::new();
         for (key, value) in &self.headers {

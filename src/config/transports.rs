@@ -11,7 +11,8 @@ use super::ActionTransport;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember};
 
-/// Reports problems of transports. Returns notes about valid settings that may surprise the user.
+/// Reports agents whose payloads do not fit their transport, which is the form of their actions.
+/// Returns notes about valid settings that may surprise the user.
 pub(super) fn check(
     members: &[DeclaredMember],
     contracts: &Contracts,
@@ -31,7 +32,7 @@ pub(super) fn check(
     notes
 }
 
-/// Checks that JSON can completely express the payloads of an agent's native tool calls.
+/// Checks that JSON can express all payloads that an agent sends as native tool calls.
 fn words(
     member: &DeclaredMember,
     agent: &DeclaredAgent,
@@ -65,8 +66,8 @@ fn words(
     }
 }
 
-/// Checks an agent that ends its call with the text of a turn: one of its final payloads must have
-/// exactly one place for this text.
+/// Checks an agent that ends its call with the text of a turn. One of its final payloads must have
+/// exactly one place that can hold this text.
 fn answer(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

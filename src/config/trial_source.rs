@@ -1,4 +1,4 @@
-//! Source of the recorded threads on which a trial tries another config.
+//! Location of the recorded threads that a trial runs again under another config.
 
 use std::path::PathBuf;
 

@@ -11,7 +11,8 @@ use super::members::DeclaredMember;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located, TomlValue};
 
-/// The undo of one payload as the config declares it, before names are resolved.
+/// How calls with one request payload are undone, as the config declares it. Names are not resolved
+/// yet.
 pub(super) struct DeclaredUndo {
     /// Name of the request payload whose calls can be undone.
     pub request: Located<String>,
@@ -20,7 +21,7 @@ pub(super) struct DeclaredUndo {
     pub with: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Reads the undo of every payload of a listener.
+/// Reads the tables `undo` of a listener, which state for each payload how a call is undone.
 pub(super) fn read(read: &mut TableReader<'_>) -> Vec<DeclaredUndo> {
     let Some(node) = read.node("undo") else { return Vec::new() };
     let TomlValue::Table(table) = &node.value else {
@@ -50,7 +51,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> Vec<DeclaredUndo> {
     declared
 }
 
-/// Resolves the payload names in the undo of a listener.
+/// Resolves the payload names in the undo rules of a listener.
 pub(super) fn resolve(
     member: &DeclaredMember,
     accepts: &[Located<PayloadName>],
@@ -115,7 +116,7 @@ pub(super) fn resolve(
     rules
 }
 
-/// Checks the expressions of every undo against the schemas of request and reply.
+/// Checks the expressions of every undo rule against the schemas of the request and of its reply.
 pub(super) fn check(
     members: &[DeclaredMember],
     contracts: &Contracts,

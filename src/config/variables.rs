@@ -110,8 +110,8 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th `${` in a string. If escapes make the range ambiguous, returns
-/// the range of the whole string.
+/// Returns the range of the `n`th variable in the string at `place`. Returns `place`, the range of
+/// the whole string, if TOML escapes hide the `${` of the variable.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -11,7 +11,7 @@ use super::payloads::ResolvedMember;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::Located;
 
-/// Makes the problem for a vocabulary conflict, at the entry of the config that causes the
+/// Converts a vocabulary conflict to a problem that points to the config entry which causes the
 /// conflict.
 pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);

@@ -10,8 +10,8 @@ pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 impl Config {
     /// Returns the names of variables that are hidden from listeners: variables with keys of models
     /// and of the collector, the password of NATS, secrets of clients, and keys of operators. The
-    /// variable [`PASSPHRASE_FILE`] is hidden even if nothing uses it. A listener gets a hidden
-    /// variable only if the listener's own section passes the variable on.
+    /// list always contains [`PASSPHRASE_FILE`]. A listener gets a hidden variable only if the
+    /// listener's own config section passes it on.
     pub fn withheld(&self) -> Vec<String> {
         let keys = self.models.iter().filter_map(key_variable);
         let password = self.nats.as_ref().and_then(password_variable);

@@ -20,8 +20,9 @@ pub struct TreeLimits {
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Maximum number of consecutive rounds of one call in which every result is a failure. A round
-    /// is the set of messages that the listener receives together after an outcome.
+    /// Maximum number of consecutive failed rounds of one call. A round is the set of messages that
+    /// the listener receives together after one of its outcomes. A round failed if every result in
+    /// it is a failure.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]
@@ -31,7 +32,7 @@ pub struct TreeLimits {
     /// Money limit of the tree; `None` if only tokens limit the cost.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Token limit of one request, within the token limit of the tree.
+    /// Token limit of one request of a client. The token limit of the whole tree applies as well.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]

@@ -7,15 +7,15 @@ use crate::system::Primitive;
 
 impl Contract {
     /// Whether the listener has at most one open call per thread. Further calls in the thread wait
-    /// until that call is closed. The pump refuses a further call from work that the
-    /// open call waits for, directly or through other calls, because neither call could end.
+    /// until that call is closed. The pump refuses a further call if the open call waits, directly
+    /// or indirectly, for the work that makes the further call. Otherwise, neither call could end.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
 
-    /// Returns the names of the primitives that the listener may use. If the config lists
-    /// primitives for the listener, returns only these. Without a list, agents and workflows may
-    /// use every primitive of their kind of listener, and other listeners may use none.
+    /// Returns the names of the primitives that the listener may use. These are the primitives that
+    /// the config lists for the listener. If the config lists none, agents and workflows may use
+    /// every primitive that fits their role, and other listeners may use no primitive.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -47,9 +47,10 @@ impl Contract {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
-    /// Whether too many consecutive failed rounds end a call of the listener. A round is the set of
-    /// messages that the listener receives together after an outcome. False for workflows: each
-    /// failed goal settles a step of the run, so the number of rounds is finite.
+    /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
+    /// round is the set of messages that the listener receives together after an outcome. False for
+    /// workflows, because their number of rounds is finite: each failed goal settles a step of the
+    /// run.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

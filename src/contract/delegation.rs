@@ -24,15 +24,16 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The roles of a goal, as the request of the goal states them.
+/// The roles that the request of a goal offers, so that its agent can delegate tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent that takes the roles.
     pub to: ListenerName,
-    /// Maximum number of delegations, including delegations by delegated tasks. `None` in the
-    /// request of a delegated task, because its delegations count for the original goal.
+    /// Maximum number of delegations for the goal. Delegations that a delegated task makes count as
+    /// well. `None` in the request of a delegated task, because its delegations count for the
+    /// original goal.
     pub max: Option<u32>,
     /// Remaining levels of delegation, counted from this request; at least 1.
     pub depth: u32,
@@ -90,7 +91,8 @@ impl GoalRoles {
         Some(Self { max: None, depth, ..self.clone() })
     }
 
-    /// Returns the attributes with which the element of a goal states these roles.
+    /// Returns the names and values of XML attributes that describe these roles. They become
+    /// attributes of a goal's root element.
     pub(super) fn attributes(&self) -> Vec<(&'static str, String)> {
         let mut out = vec![
             ("delegate", self.payload.to_string()),

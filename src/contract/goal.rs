@@ -65,8 +65,8 @@ pub fn retry_name(workflow: &ListenerName) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}"), &format!("{workflow}-retry"))
 }
 
-/// Writes the schema of the goal payload of `agent`: its text, the name of the answer to a typed
-/// goal, and the roles to which the goal may be delegated.
+/// Writes the schema of the payload that gives a goal to `agent`. The payload has the text of the
+/// goal, the name of the answer to a typed goal, and the roles to which the goal may be delegated.
 pub fn goal_schema(agent: &ListenerName) -> String {
     let namespace = goal_namespace(agent);
     format!(
@@ -82,20 +82,20 @@ pub fn goal_schema(agent: &ListenerName) -> String {
     )
 }
 
-/// Writes the payload of a goal for `agent` with this document.
+/// Writes the payload that gives a goal to `agent`. The text of the goal is `document`.
 pub fn write_goal(agent: &ListenerName, document: &str) -> String {
     write_goal_request(agent, document, None, None)
 }
 
-/// Writes the payload of a typed goal for `agent` with this document. Only the payload `answer`
-/// answers the goal.
+/// Writes the payload that gives a typed goal to `agent`. The text of the goal is `document`. The
+/// agent can answer the goal only with the payload `answer`.
 pub fn write_typed_goal(agent: &ListenerName, document: &str, answer: &PayloadName) -> String {
     write_goal_request(agent, document, Some(answer), None)
 }
 
-/// Writes the payload of a goal for `agent` with this document. If `answer` is set, only that
-/// payload answers the goal. If `roles` is set, the agent may delegate tasks of the goal in these
-/// roles.
+/// Writes the payload that gives a goal to `agent`. The text of the goal is `document`. If `answer`
+/// is set, the agent can answer the goal only with that payload. If `roles` is set, the agent may
+/// delegate tasks of the goal in these roles.
 pub fn write_goal_request(
     agent: &ListenerName,
     document: &str,
@@ -112,8 +112,8 @@ pub fn write_goal_request(
     out
 }
 
-/// Reads the name of the only payload that answers the goal in `payload`; `None` for a goal without
-/// a type.
+/// Reads the name of the answer from `payload`, which gives a typed goal to an agent. Returns
+/// `None` for a goal without a type.
 pub fn read_goal_answer(payload: &str) -> Option<PayloadName> {
     let attributes = attributes(payload);
     let (_, answer) = attributes.into_iter().find(|(name, _)| *name == "answer")?;
@@ -149,7 +149,8 @@ impl Contract {
     }
 
     /// Returns the name of the payload with which `sender` may retry a run of this workflow; `None`
-    /// if `sender` may not. A workflow that only continues its open runs refuses retries.
+    /// if `sender` may not. Only clients may retry runs. A workflow that accepts no payloads only
+    /// continues its open runs, and refuses retries.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

@@ -64,7 +64,7 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// Summary of the scheduled times from the time for which the next run was planned to the present.
+/// Summary of the times of a schedule from the planned time of its next run up to the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
@@ -94,8 +94,8 @@ impl ScheduleTimes {
         }
     }
 
-    /// Summarises the scheduled times from `due` to `now`, both included. `due` is the time for
-    /// which the next run was planned, and must not be later than `now`.
+    /// Summarises the scheduled times from `due` to `now`, including both. `due` is the planned
+    /// time of the next run, and must not be later than `now`.
     pub fn passed(&self, due: Time, now: Time) -> PassedTimes {
         match self {
             Self::Every(interval) => {

@@ -79,14 +79,14 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// Returns the payloads that answer typed goals. Each may be used only in goals that name it as
-    /// their answer.
+    /// Returns the payloads that answer typed goals. Such a payload may be used only in goals that
+    /// name it as their answer.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
 
-    /// Returns the payloads with which an agent delegates tasks. Each may be used only in goals
-    /// that name it.
+    /// Returns the payloads with which an agent delegates tasks. Such a payload may be used only in
+    /// goals that name it for delegation.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }
@@ -113,9 +113,10 @@ pub(super) fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyErr
     errors
 }
 
-/// Builds the vocabulary of one sender. Adds the sender's own names first, then the payload names
-/// of its peers, and then its replies. The sender's own names are primitives, notes and accepted
-/// payloads of an agent, previews, and the payload that records a workflow's definition.
+/// Builds the vocabulary of one sender. First adds the names that do not depend on other listeners:
+/// primitives, notes, previews, the payloads that an agent accepts, and the payload that records a
+/// workflow's definition. Then adds the payload names of the sender's peers, and last the sender's
+/// replies.
 pub(super) fn vocabulary_of(
     sender: &Contract,
     contracts: &[Contract],

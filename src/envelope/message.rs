@@ -27,8 +27,8 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// Creates a payload from the journal. Returns `None` if `bytes` neither match `digest` nor are
-    /// redacted.
+    /// Creates a payload from the journal. Returns `None` if `bytes` do not match `digest`.
+    /// Redacted bytes, which are all NUL, are accepted.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -53,8 +53,9 @@ impl Payload {
         self.len == 0
     }
 
-    /// Sets the bytes as the journal stores them. Returns false and changes nothing if the bytes
-    /// are not redacted and do not match the digest.
+    /// Sets the bytes that the journal stores for this payload. The bytes must have the payload's
+    /// length. They must match the digest or be redacted, which means that all of them are NUL.
+    /// Otherwise, returns false and changes nothing.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));
@@ -64,7 +65,8 @@ impl Payload {
         right
     }
 
-    /// Whether the payload was redacted: NULs, which XML cannot contain, have replaced its bytes.
+    /// Whether the payload was redacted. A redaction replaces the bytes of a payload by NULs, which
+    /// XML cannot contain.
     pub fn is_redacted(&self) -> bool {
         is_blank(&self.bytes)
     }
@@ -108,7 +110,8 @@ pub enum MessageKind {
     /// The message opens a call; its receiver owes exactly one result.
     #[serde(rename = "call")]
     Call,
-    /// The message is a part of a call's result and is delivered in the caller's own call.
+    /// The message is a part of a call's result. It is delivered to the caller, as a message of the
+    /// caller's own call.
     #[serde(rename = "reply")]
     Reply,
     /// The message continues an agent's own call.

@@ -12,12 +12,12 @@ pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// Defects of the model's text that belong to no payload. The agent gets all of them in one
-    /// `huh`.
+    /// Defects of the model's text that belong to no single payload. The agent gets all of them in
+    /// one `huh`, the core's error message.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
-    /// Payloads of the turn that are recognised but incomplete or malformed. The pump records a
-    /// refusal for each, and answers each with a `huh` of its own.
+    /// Payloads of the turn that are recognised but incomplete or malformed. For each of them, the
+    /// pump records a refusal, and sends the agent a `huh`, the core's error message.
     #[serde(rename = "broken")]
     pub broken: Vec<BrokenPayload>,
     #[serde(rename = "tokens_in")]
@@ -39,14 +39,14 @@ pub struct Turn {
     /// turn omits these texts; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of a recorded turn in the source of a fork. This turn repeats that recorded turn.
-    /// `None` if a model answered. The record of the turn omits this position.
+    /// Position of a recorded turn that this turn repeats, in a fork. The recorded turn is in the
+    /// source of the fork. `None` if a model answered. The record of the turn omits this position.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
 
-/// A payload of a turn as the model wrote it. A refusal of the payload refers to this form, because
-/// the model has never seen the normalised form.
+/// A payload of a turn, and where the model wrote it. A refusal must point into the model's text,
+/// because the model has never seen the normalised payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
@@ -55,8 +55,8 @@ pub struct WrittenPayload {
     /// XML.
     #[serde(rename = "place")]
     pub place: TextLocation,
-    /// Example that a refusal of the payload shows in place of the refusal's own example; `None` if
-    /// the refusal keeps its own example.
+    /// Example of a correct payload, which a refusal shows to the model. `None` if the refusal has
+    /// an example of its own.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
 }
@@ -64,7 +64,8 @@ pub struct WrittenPayload {
 /// A recognised action in a model's text that is incomplete or not well-formed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BrokenPayload {
-    /// Index of the action among all actions of the turn. Feedback follows this order.
+    /// Index of the action among all actions of the turn. The agent gets feedback on its actions in
+    /// this order.
     #[serde(rename = "index")]
     pub index: usize,
     /// Text of the action as the model wrote it.
@@ -187,7 +188,8 @@ pub enum AttemptFailure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The answer cannot be read as frames. The attempt is not repeated.
+    /// The handler's answer violates the format of answers, so it cannot be read. The attempt is
+    /// not repeated.
     #[error("unreadable answer: {detail}")]
     #[serde(rename = "garbage")]
     Garbage {

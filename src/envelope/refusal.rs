@@ -48,7 +48,7 @@ pub enum RefusalRule {
     /// The goal of the workflow has used up its delegations.
     #[serde(rename = "delegations-spent")]
     DelegationsSpent,
-    /// The outcome contains a call beside a reply.
+    /// The outcome contains both a call and a reply.
     #[serde(rename = "call-beside-reply")]
     CallBesideReply,
     /// The label of a child thread, the id of a root thread, or the client key is invalid or
@@ -67,21 +67,23 @@ pub enum RefusalRule {
     /// The client key was already used with another payload.
     #[serde(rename = "key-reused")]
     KeyReused,
-    /// The payload calls an agent whose current call in that thread waits for the sender's call,
-    /// directly or through other calls.
+    /// The payload calls an agent in the sender's own thread. The agent's current call in this
+    /// thread already waits for the sender's call, directly or through other calls, so neither call
+    /// could end.
     #[serde(rename = "cycle")]
     Cycle,
     /// The action in the model's text is incomplete or malformed.
     #[serde(rename = "malformed-action")]
     MalformedAction,
-    /// The model wrote a closed element, or a native call, that names no action of the agent.
+    /// The model wrote an XML element with an end tag, or a native tool call, but its name is not
+    /// an action of the agent.
     #[serde(rename = "unknown-action")]
     UnknownAction,
     /// The pump is shutting down.
     #[serde(rename = "draining")]
     Draining,
-    /// The payload calls an agent in the sender's own thread, and the agent's current call in this
-    /// thread waits for the sender's call, directly or through other calls.
+    /// The disk is full, so the payload cannot be recorded. The sender may send the payload again
+    /// when the disk has space.
     #[serde(rename = "storage-full")]
     StorageFull,
     /// The call of the payload has already ended, or the outcome that contains the payload ends the
@@ -140,7 +142,8 @@ impl RefusalRule {
         Self::UnknownCaller,
     ];
 
-    /// Whether the rule depends on the refused text alone. If so, every config refuses the text.
+    /// Whether the rule depends on the refused text alone. A text that breaks such a rule is
+    /// refused under every config.
     pub const fn is_of_text(self) -> bool {
         matches!(
             self,
@@ -214,13 +217,13 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// Description of the defect and of the expected form. If details would reveal which listeners
-    /// and names exist, the description is always the same and contains no details.
+    /// Description of the defect and of the expected form. The description has no details if they
+    /// would reveal which listeners and names exist.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TextLocation>,
-    /// The expected form, such as an example, if the sender may know it.
+    /// The expected form of the payload, such as an example. `None` if the sender may not know it.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// Length of the refused text in bytes.
@@ -231,8 +234,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload. `None` if the gate refused the payload; set if the gate
-    /// accepted the payload and the pump then refused it.
+    /// Name of the refused payload, if the pump refused a payload that the gate had accepted.
+    /// `None` if the gate refused the payload.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -252,8 +255,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the rule of this refusal gives every refusal the same text. Such a refusal does not
-    /// repeat the refused text, because a difference would show which names exist.
+    /// Whether all refusals under this rule have the same text. Differences between their texts,
+    /// such as a quotation of the refused payload, would show which names exist.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }
@@ -264,8 +267,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the refused payload: the gate accepted the payload, and then the pump
-    /// refused it.
+    /// Adds the name of the refused payload, for a payload that the gate accepted and the pump then
+    /// refused.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An amount of the config's currency in billionths of the currency unit; fine enough for the price
-/// of a single token.
+/// An amount of money in the config's currency, in billionths of the currency unit. This unit is
+/// fine enough for the price of a single token.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

@@ -11,8 +11,8 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadBranch {
     pub thread: String,
-    /// Phase of the thread itself, without the threads beneath it, in the words of the SQL view
-    /// `thread`.
+    /// Phase of the thread itself, without the threads beneath it. Has the same values as the SQL
+    /// view `thread`.
     pub status: String,
     pub opened_by: String,
     pub opened: Time,

@@ -11,8 +11,8 @@ use crate::xml::scan::attributes;
 
 use super::words;
 
-/// Returns the core's message that ends the call in this record. Skips a `thread-result`, because a
-/// `thread-result` only refers to the message that ends the call.
+/// Finds the message with which the core ended the call in `record`. Skips a `thread-result`,
+/// because it only refers to the message that ended a call in another thread.
 pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),
@@ -28,7 +28,8 @@ pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     messages.rev().find(is_fault)
 }
 
-/// Error text for a failed call whose fault contains no text.
+/// Error text in the index for a failed call, if the core's message about the failure contains no
+/// text.
 pub const NO_FAULT: &str = "the call ended with this fault";
 
 /// Returns the code of a fault, such as `timeout`, or the name of a fault without a code.

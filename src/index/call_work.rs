@@ -36,7 +36,7 @@ pub struct CallWork {
     pub is_cut: bool,
     /// Number of failed attempts within the shown page of the thread.
     pub failed_attempts: u64,
-    /// Number of requests to models that failed before an answer.
+    /// Number of model requests that failed before a later request was answered.
     pub failovers: u64,
     /// The decision that the call waits for now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,
@@ -117,9 +117,10 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that the messages of a range opened or belong to, with the work that was
-    /// done on each call within the range. The range begins at the sequence number `from_seq`. It
-    /// ends before `end_seq`, or after the last message if `end_seq` is `None`.
+    /// Returns the calls that concern a range of a thread's messages, with the work on each call
+    /// within the range. A call concerns the range if a message of the range opened the call or
+    /// belongs to it. The range begins at the sequence number `from_seq`. It ends before `end_seq`,
+    /// or after the last message if `end_seq` is `None`.
     ///
     /// # Errors
     ///
@@ -208,8 +209,9 @@ impl IndexReader {
         Ok(Some(MessageWindow { thread, from_seq, end_seq, from, end }))
     }
 
-    /// Adds the attempts of a call, each with its time in the queue. Leaves out deliveries that no
-    /// listener accepted, because the call stays in its queue during such a delivery.
+    /// Adds the attempts of a call, each with the time for which the call was queued before it.
+    /// Leaves out deliveries that no listener accepted, because the call stays queued during such a
+    /// delivery.
     fn add_attempts(
         &self,
         call: i64,
@@ -266,7 +268,8 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the model time of each turn: the time from the request until the turn is recorded.
+    /// Adds the duration of each model turn: the time from the request to the model until the turn
+    /// is recorded.
     fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
         let sql = "SELECT u.call, u.failovers, m.id, u.position, u.turn, u.tokens_in, \
                    u.tokens_out, u.time - u.latency, u.time FROM message_row m \

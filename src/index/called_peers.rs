@@ -1,4 +1,4 @@
-//! Counts the calls from each caller to each listener that the caller has called.
+//! Counts the calls between each pair of a caller and a called listener.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,13 @@ pub struct CalledPeer {
     pub held: u64,
 }
 
-/// Numbers of a caller and of a listener in the table of names.
+/// The number of a caller, and the number of the listener that it called. Both numbers are from the
+/// index's table of names.
 type PeerNumbers = (i64, i64);
 
-/// Calls of an index that were counted so far, by caller and listener. The next count continues
-/// after the last counted row: the index numbers the rows of calls in the order of the journal, and
-/// the caller and listener of a row never change.
+/// Counts of the calls in an index, by caller and listener. The next count need not read the same
+/// rows again: it continues after the last counted row. This is possible because the rows of calls
+/// are numbered in the order of the journal, and the caller and listener of a row never change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CountedCalls {
     calls: BTreeMap<PeerNumbers, u64>,
@@ -38,8 +39,8 @@ struct OpenPeerCalls {
 }
 
 impl IndexReader {
-    /// Returns the calls from each caller to each listener that the caller has called. Counts only
-    /// calls that `counted` does not contain yet, and adds them to `counted`.
+    /// Returns the number of calls from each caller to each listener that it called. Reads only
+    /// calls that are not in `counted` yet, and adds them to `counted`.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
         self.count_calls(counted).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;
@@ -56,8 +57,8 @@ impl IndexReader {
         Ok(counted.calls.iter().map(peer).collect())
     }
 
-    /// Adds the calls that `counted` does not contain yet. Counts the calls in Rust, because SQLite
-    /// would sort all calls to group them.
+    /// Adds the calls that `counted` does not contain yet. Counts the calls in Rust, because a
+    /// `GROUP BY` in SQL would have to sort all calls.
     fn count_calls(&self, counted: &mut CountedCalls) -> rusqlite::Result<()> {
         // The index of a restored journal may end before the calls that were counted.
         let sql = "SELECT coalesce(max(n), 0) FROM call_row";

@@ -50,7 +50,7 @@ pub struct CallRow {
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Payload name of the core's message that ended the call, as a number from the table of names.
+    /// Name of the core's payload that ended the call, as its number in the index's table of names.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -83,7 +83,8 @@ impl<'d> CallRows<'d> {
         self.calls.get(&id).map(|row| row.n)
     }
 
-    /// Returns the row of a call, marked as changed; `None` if the call is not on record.
+    /// Returns the row of a call, and marks the row as changed. Returns `None` if the call is not
+    /// on record.
     pub fn get(&mut self, id: CallId) -> rusqlite::Result<Option<&mut CallRow>> {
         if !self.calls.contains_key(&id)
             && let Some(row) = load(self.db, id)?
@@ -140,8 +141,8 @@ impl<'d> CallRows<'d> {
         Ok(true)
     }
 
-    /// Writes all changed rows. Then removes the rows of ended calls from memory; if memory holds
-    /// more than `rows_kept` calls, removes all rows.
+    /// Writes all changed rows. Then removes the rows of ended calls from memory. If memory held
+    /// more than `rows_kept` calls, removes the rows of open calls as well.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));

@@ -25,7 +25,7 @@ pub struct IndexWriter<'d> {
     db: &'d Connection,
     journal: &'d JournalReader,
     fold: IndexFold<'d>,
-    /// Position and hash of the last record whose rows were added.
+    /// Position and hash of the newest record whose rows were added to the index.
     end: Option<(Position, Digest)>,
     /// Number of records whose rows are in memory.
     unflushed: u64,
@@ -33,7 +33,8 @@ pub struct IndexWriter<'d> {
     uncommitted: u64,
     /// Number of records after which the added rows are committed.
     commit_records: u64,
-    /// Whether other threads read the next records while the rows of a record are added.
+    /// Whether other threads read the next records from the journal while this thread adds the rows
+    /// of a record.
     reads_ahead: bool,
 }
 
@@ -82,7 +83,8 @@ impl<'d> IndexWriter<'d> {
         }
     }
 
-    /// Sets the memory and the commits for a first build, whose index has no readers yet.
+    /// Sets the size of caches and commits for a first build. During this build, no reader uses the
+    /// index.
     pub fn set_up_first_build(&mut self) {
         self.fold.rows_kept = limits::INDEX_ROWS_KEPT;
         self.fold.calls_kept = limits::INDEX_BUILD_CALLS_KEPT;
@@ -181,9 +183,8 @@ impl<'d> IndexWriter<'d> {
         Ok(())
     }
 
-    /// Returns an error if an operator redacts payloads in the record `sealed`, and the index still
-    /// contains words of these payloads. The words of redacted payloads must not remain in the file
-    /// of the index.
+    /// Returns an error if the record `sealed` redacts payloads whose words are in the index. The
+    /// file of the index must not keep the words of redacted payloads.
     fn refuse_redacted(&mut self, sealed: &HashedRecord) -> Result<(), Error> {
         let Input::Operator(action) = &sealed.record.input else { return Ok(()) };
         let redacted: Vec<Position> =
@@ -255,9 +256,9 @@ fn update_once(
     }
 }
 
-/// Opens the index of `journal` for writing. If the index is missing or unusable, creates an empty
-/// index. For a long journal, makes a first build up to the record at `last` instead. Returns
-/// `None` if `next` or `is_stopped` stopped the build.
+/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one:
+/// an empty index for a short journal, and a first build up to the record at `last` for a long
+/// journal. Returns `None` if the caller stopped the build by `next` or `is_stopped`.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

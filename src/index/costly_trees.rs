@@ -26,9 +26,10 @@ const CURRENCY: &str = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON
                         CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
 
 impl IndexReader {
-    /// Returns the `limit` trees whose model calls have cost most, the costliest first. With
-    /// `since`, returns only trees that changed at or after this time; with `until`, only trees
-    /// that were opened before this time. The cost is that of the whole tree.
+    /// Returns the `limit` trees whose model calls have cost most, the costliest first. If `since`
+    /// is set, leaves out trees that have not changed since then. If `until` is set, leaves out
+    /// trees that were opened at or after that time. A cost always includes all model calls of the
+    /// tree.
     ///
     /// # Errors
     ///
@@ -57,9 +58,10 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns ranges of trees that contain all trees that `filter` selects. If the filter selects
-    /// many trees, the only range is that of all costly trees by cost, because a query then soon
-    /// finds enough trees that match.
+    /// Returns ranges of trees that together contain all trees which `filter` selects. If the
+    /// filter's time limits select few trees, these are the ranges for the time limits. Otherwise,
+    /// there is one range: all costly trees, the costliest first. A query that walks this range
+    /// soon finds enough matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

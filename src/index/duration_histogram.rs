@@ -40,8 +40,9 @@ impl DurationHistogram {
         self.total += other.total;
     }
 
-    /// Returns a percentile in microseconds, with an error of at most 2 %: the duration that a
-    /// `share` of all durations does not exceed. `None` if nothing was counted.
+    /// Returns a percentile in microseconds, with an error of at most 2 %. The given `share` of all
+    /// durations, from 0 to 1, is not longer than the returned duration. `None` if nothing was
+    /// counted.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -7,8 +7,8 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the number of the thread to whose timeline the entries of a record belong. Entries of
-/// facts that name another thread belong to that thread. Call this function before the facts of the
+/// Finds the thread to whose timeline a record belongs, and returns its number. Single facts may
+/// name another thread; their entries belong to that thread. Must be called before the facts of the
 /// record are applied, because a fact may close the call by which the thread is found.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
@@ -28,8 +28,8 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the timeline entries of a record. An entry that names no thread counts for `thread`, or
-/// for the root of the tree if `thread` is `None`.
+/// Counts the timeline entries of a record. Each entry counts for the thread that it names. Other
+/// entries count for `thread`, or for the root of the tree if `thread` is `None`.
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,

@@ -23,7 +23,7 @@ pub const INDEX_LOCK: &str = "index.lock";
 /// Suffix of the file with which a reader requests that the writer rebuilds a damaged index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
-/// The right to write the index. The operating system releases it when the process ends.
+/// The right to write the index. The operating system releases the lock when the process ends.
 #[derive(Debug)]
 pub struct IndexLock {
     _file: File,
@@ -39,8 +39,8 @@ pub enum LockResult {
 }
 
 impl IndexLock {
-    /// Takes the lock. While another writer holds the lock, waits until `wait` has passed or
-    /// `is_enough` returns true.
+    /// Takes the lock of the index in the directory `data`. While another writer holds the lock,
+    /// waits until `wait` has passed or `is_enough` returns true.
     pub fn take(
         data: &Path,
         wait: Duration,
@@ -72,7 +72,7 @@ fn may_not_write(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Returns a function that maps an error of SQLite to an error of the index at `path`.
+/// Returns a function that converts an error of SQLite to an error of the index at `path`.
 pub fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Sqlite { path: path.clone(), source }
@@ -162,7 +162,7 @@ pub fn create(path: &Path, db: &Connection, journal: &JournalReader) -> Result<(
     make().map_err(failed(path))
 }
 
-/// Sets the properties of a new full-text table.
+/// Sets the configuration of a new full-text table.
 pub fn configure_words(db: &Connection) -> rusqlite::Result<()> {
     // A few large segments of words need fewer merges than many small ones.
     let sql = "INSERT INTO word(word, rank) VALUES ('hashsize', ?1)";
@@ -206,7 +206,8 @@ pub struct IndexEnd {
     hash: String,
 }
 
-/// Reads the last record in one statement, because the writer may commit between two statements.
+/// Reads the position and the hash of the last record in an index. Reads both in one SQL statement,
+/// because the writer may commit between two statements.
 pub fn end(db: &Connection) -> rusqlite::Result<IndexEnd> {
     let sql = "SELECT max(iif(key = 'position', value, NULL)), max(iif(key = 'hash', value, NULL))
                FROM meta WHERE key IN ('position', 'hash')";
@@ -226,7 +227,8 @@ pub fn is_end_of(end: &IndexEnd, journal: &JournalReader) -> Result<bool, Error>
     Ok(record.is_some_and(|record| record.hash.to_string() == end.hash))
 }
 
-/// Metadata of a file. Two reads of the metadata differ if the file was written in between.
+/// Metadata of a file, read at one time. Metadata that is read later differs if the file was
+/// written in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileState {
     inode: u64,
@@ -266,7 +268,7 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     Ok(is_sound)
 }
 
-/// Names and definitions of tables, indexes and views.
+/// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -294,12 +296,14 @@ pub fn missing_definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(missing.filter_map(|(_, definition)| definition.clone()).collect())
 }
 
-/// Returns the path of the database with the rows of a first build.
+/// Returns the path of a temporary database for a first build, which receives all rows except
+/// words.
 pub fn building(path: &Path) -> PathBuf {
     with_suffix(path, "-building")
 }
 
-/// Returns the path of the database with the words of a first build.
+/// Returns the path of a temporary database for a first build, which receives the words of
+/// messages.
 pub fn building_words(path: &Path) -> PathBuf {
     with_suffix(path, "-building-words")
 }
@@ -312,7 +316,7 @@ pub fn publish_building(path: &Path) -> Result<(), Error> {
     remove_building(path)
 }
 
-/// Deletes the write-ahead log of an index whose database is gone.
+/// Deletes the write-ahead log that a former index left beside `path`.
 fn remove_logs(path: &Path) -> Result<(), Error> {
     for suffix in ["-wal", "-shm"] {
         gone(path, std::fs::remove_file(with_suffix(path, suffix)))?;

@@ -1,8 +1,9 @@
 //! Makes the missing index of a long journal.
 //!
-//! A first build has no readers, so it may use files of its own and write in another order. It
-//! makes the SQL indexes after all rows, by sorting, and a separate thread writes the words. Each
-//! commit is durable, and an interrupted build continues after its last commit.
+//! A first build has no readers, so it may use separate files, and may write in an order in which
+//! the index is incomplete for a long time. It first writes all rows, and then makes the SQL
+//! indexes by sorting the rows. A separate thread writes the words. Each commit is durable, and an
+//! interrupted build continues after its last commit.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -24,20 +25,22 @@ use super::word_thread::{self, WordTable, WordThread};
 /// How a build ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildEnd {
-    /// The index is at its place, and complete up to the requested position.
+    /// The build is complete. It contains all records up to the requested position, and is now the
+    /// index of the journal.
     Built,
     /// The caller stopped the build. The next build continues with the files of this build.
     Stopped,
 }
 
-/// Tables whose SQL indexes are made after all rows. All other tables stay small, or the build
-/// reads one of their SQL indexes.
+/// Tables whose SQL indexes are made after all rows are written. Other tables have their SQL
+/// indexes from the beginning, because they stay small, or because the build itself looks up rows
+/// by these indexes.
 const SORTED_LATER: [&str; 7] =
     ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
 
-/// Builds the index of `journal` at `path`, up to the record at `last`. `next` receives the
-/// position that the build has reached, and stops the build by returning `None`. After the last
-/// record, `is_stopped` stops the build. The caller holds the lock of the index.
+/// Builds the index of `journal` at `path`, up to the record at `last`. Calls `next` with each
+/// position that the build has reached. The caller can stop the build: `next` returns `None`, or,
+/// after the last record, `is_stopped` returns true. The caller holds the lock of the index.
 pub fn build(
     path: &Path,
     journal: &JournalReader,
@@ -94,7 +97,7 @@ pub fn build(
     Ok(BuildEnd::Built)
 }
 
-/// Guard that removes the noted progress when it is dropped, however the build ends.
+/// Guard that removes the progress of a build from the lock file when the build ends in any way.
 struct NotedProgress<'p> {
     path: &'p Path,
 }
@@ -105,8 +108,9 @@ impl Drop for NotedProgress<'_> {
     }
 }
 
-/// Runs `work` on another thread, and interrupts the statements of both databases once `is_stopped`
-/// holds. Sorting and merging millions of rows takes longer than a stop may wait.
+/// Runs `work`, which sorts and merges millions of rows, on another thread. Such work can take
+/// longer than the caller may wait after a stop. Therefore, interrupts the SQL statements in both
+/// databases of the build when `is_stopped` returns true.
 fn unless_stopped<T: Send>(
     is_stopped: &mut dyn FnMut() -> bool,
     statements: &[InterruptHandle; 2],
@@ -128,7 +132,8 @@ fn unless_stopped<T: Send>(
     })
 }
 
-/// Completes the rows in `db` with their SQL indexes and with the words.
+/// Completes a build after all rows are written: makes the SQL indexes in `db`, and copies the
+/// words into `db`.
 fn complete(
     db: Connection,
     word_thread: WordThread,
@@ -144,8 +149,9 @@ fn complete(
     db.close().map_err(|(_, error)| failed(rows)(error))
 }
 
-/// Configures a database of a build. The rollback journal of the database stays short, because
-/// almost all pages are new. With a rollback journal, a commit writes each page only once.
+/// Configures a database of a build. Uses a rollback journal instead of a write-ahead log, so that
+/// a commit writes each page only once. The rollback journal stays short, because almost all pages
+/// are new.
 pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
     db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
@@ -156,13 +162,14 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Open databases of a build: the database of rows and the database of words. The number is that of
-/// the last message or refusal in the database of words.
+/// The two open databases of a build: first the database of rows, then the database of words. The
+/// number is that of the last message or refusal whose words are in the database of words.
 type OpenBuild = (Connection, (Connection, i64));
 
-/// Opens the databases of an interrupted build. Returns `None` if a database is missing or damaged,
-/// if the databases end with different messages or refusals, or if the build belongs to another
-/// journal or has another format.
+/// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
+/// the build must begin anew. That is so if a database is missing or damaged, if the two databases
+/// end with different messages or refusals, or if the build has another format or belongs to
+/// another journal.
 fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<OpenBuild>, Error> {
     if !rows.exists() || !words.exists() {
         return Ok(None);
@@ -203,7 +210,8 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes, and looks up the numbers of causes that were not in memory.
+/// Makes the SQL indexes. Then replaces the id of a message's cause by the cause's number, in rows
+/// that were written before the number was known.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;
@@ -217,7 +225,7 @@ fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Copies the tables that make up the full-text table.
+/// Copies the words from the database at `words` into the full-text table in `db`.
 fn copy_words(db: &Connection, words: &Path) -> rusqlite::Result<()> {
     let words = words.to_string_lossy();
     db.execute("ATTACH ?1 AS words", [words])?;

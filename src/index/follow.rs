@@ -1,9 +1,9 @@
 //! Keeps an index up to date while its journal grows.
 //!
-//! A session holds the lock of the index, so that no other process writes the index. Between
-//! commits, the session keeps the rows of open calls and of recent threads in memory. A session
-//! ends when the journal is quiet, so that commands find the lock free and can rebuild a deleted or
-//! damaged index themselves.
+//! The index is written in sessions. A session holds the lock of the index, so that no other
+//! process writes the index. Between commits, the session keeps the rows of open calls and of
+//! recent threads in memory. A session ends when the journal is quiet, so that commands find the
+//! lock free and can rebuild a deleted or damaged index themselves.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -39,9 +39,9 @@ enum RoundsEnd {
     Unusable,
 }
 
-/// Brings the index of the journal in `data` up to each position that `next` returns. Waits a short
-/// time for another writer, or until `is_stopped` returns true. Rebuilds the index if it is deleted
-/// or damaged meanwhile.
+/// Brings the index of the journal in `data` up to each position that `next` returns. If another
+/// process writes the index, waits a short time for it, or until `is_stopped` returns true.
+/// Rebuilds the index if it is deleted or damaged while this function runs.
 ///
 /// # Errors
 ///
@@ -129,10 +129,10 @@ fn write_rounds(
 /// How far an index is behind its journal, which decides how much memory its writer may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// The index follows a pump closely. Small caches suffice, and the process of the pump needs
-    /// its memory for other things.
+    /// The index lacks only the newest records. Small caches suffice, and the process of the pump
+    /// needs its memory for other things.
     Live,
-    /// The index lacks so many records that large commits and large caches save time.
+    /// The index lacks many records. Large commits and large caches save time.
     Backlog,
 }
 
@@ -155,13 +155,14 @@ impl Pace {
         }
     }
 
-    /// Whether the writer reads records ahead. In a live round, records are read faster than their
-    /// rows are written, so a queue of read records would only take memory.
+    /// Whether the writer reads records in advance, into a queue. False for [`Pace::Live`], because
+    /// the few records of a round are read faster than their rows are written, so a queue would
+    /// only take memory.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }
 
-    /// Maximum number of records in one round, and so in one commit.
+    /// Returns the maximum number of records in one round. The writer commits once in each round.
     fn round_records(self) -> u64 {
         match self {
             Self::Live => limits::INDEX_LIVE_COMMIT_RECORDS,

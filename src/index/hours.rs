@@ -10,11 +10,11 @@ use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
 
 /// Number of microseconds in an hour.
 pub const HOUR_MICROS: i64 = 3_600_000_000;
-/// Value of a field of [`EventNames`] for which the event has no name.
+/// Value that a field of [`EventNames`] has if the event has no name of that kind.
 pub const NO_NAME: i64 = -1;
 
-/// The names by which an event is counted. Each name is given by its number in the table of names,
-/// or by [`NO_NAME`] if the event has no such name.
+/// The names under which an event is counted. Each name is a number from the index's table of
+/// names, or [`NO_NAME`] if the event has no such name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventNames {
     /// The agent of a model call, or the sender of a refused payload.
@@ -45,8 +45,7 @@ impl EventNames {
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
-    /// Number of requests to models that failed before a later request of the same turn was
-    /// answered.
+    /// Number of model requests that failed before a later request of the same turn was answered.
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
@@ -59,9 +58,10 @@ pub struct EventTotals {
     pub attempts: u64,
     /// Number of attempts that ended without an answer.
     pub failed: u64,
-    /// Durations from the readiness of a call to its hand-over to the listener.
+    /// Times for which calls were queued: from the readiness of a call to its hand-over to the
+    /// listener.
     pub queued: DurationHistogram,
-    /// Durations from the hand-over to the end of the attempt.
+    /// Times for which listeners had calls: from the hand-over of a call to the end of the attempt.
     pub worked: DurationHistogram,
 }
 

@@ -78,7 +78,7 @@ pub struct IndexedMessage {
     pub time: String,
     #[serde(rename = "disposition")]
     pub disposition: Option<Disposition>,
-    /// Position of the record with the disposition.
+    /// Position of the record in which the message got its disposition; `None` while it has none.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
     /// The decision that the message's call waits for; `None` if the call does not wait.
@@ -204,7 +204,7 @@ pub struct IndexedTurn {
     pub currency: Option<String>,
     #[serde(rename = "latency_us")]
     pub latency_us: i64,
-    /// Number of requests that failed before the answer.
+    /// Number of model requests that failed before the answered request.
     #[serde(rename = "failovers")]
     pub failovers: u64,
     #[serde(rename = "prompt_digest")]
@@ -213,8 +213,8 @@ pub struct IndexedTurn {
     pub inputs: Option<Digest>,
 }
 
-/// SQL condition: the message `m` is in a delivery that is handed over and not answered. The
-/// listener has the messages that were on record when the delivery was handed over.
+/// SQL condition: the message `m` is in a delivery that is handed over and not answered. A delivery
+/// contains the messages of its call that were on record at the hand-over.
 pub(super) const IS_HANDED_OVER: &str = "(m.disposition IS NULL AND EXISTS (SELECT 1 \
      FROM delivery_row d WHERE d.ended IS NULL AND d.position >= m.position AND d.call = \
      CASE m.call WHEN x'' THEN m.n ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END))";
@@ -238,7 +238,8 @@ const TURN: &str = "SELECT m.id, (SELECT text FROM name WHERE n = u.agent), u.tu
                     FROM message_row m CROSS JOIN turn_row u ON u.n = m.n";
 
 impl IndexReader {
-    /// Returns the messages whose ids begin with the digits of `prefix`, up to `limit`.
+    /// Returns the messages whose ids begin with the digits of `prefix`. Returns at most `limit`
+    /// messages.
     pub fn messages_with_id(
         &self,
         prefix: &MessageSelector,
@@ -252,8 +253,8 @@ impl IndexReader {
         self.rows(&sql, &[&first, &last, &limit], message)
     }
 
-    /// Returns the chain of causes of a message, from the direct cause up to the message of a
-    /// client.
+    /// Returns the messages that led to a message, by following the cause of each: first the direct
+    /// cause, and last, usually, the message of a client.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
@@ -266,15 +267,15 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the first call in the chain of causes of a message, usually the request of a client.
-    /// If the message itself is the first call, returns that message. Returns `None` if the index
-    /// does not have the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the first call in the chain of causes that leads to a message. This is usually the
+    /// request of a client, and may be the message itself. Returns `None` if the index does not
+    /// have the message, or if the chain has [`limits::CAUSES_MAX`] causes or more.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
 
-    /// Returns the first message with the payload name `name` in the chain of causes of a message.
-    /// The chain contains the message itself. Returns `None` if the chain has
+    /// Returns the first message with the payload name `name` in the chain of causes that leads to
+    /// a message. The message itself is the last of the chain. Returns `None` if the chain has
     /// [`limits::CAUSES_MAX`] causes or more.
     pub fn first_cause_named(
         &self,
@@ -284,9 +285,9 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Follows the chain of causes of a message, beginning with the message itself. Returns the
-    /// earliest message for which the SQL `condition` holds. The condition refers to a message of
-    /// the chain as `k`.
+    /// Follows the chain of causes from a message back to its beginning. Returns the message
+    /// closest to the beginning for which the SQL `condition` holds, which may be the message
+    /// itself. The condition refers to a message of the chain as `k`.
     fn first_cause(
         &self,
         of: MessageId,
@@ -309,8 +310,8 @@ impl IndexReader {
     }
 
     /// Returns the messages that the message `of` caused, and the number of all such messages. If
-    /// there are more than `limit`, returns only `limit` of them: one half from the beginning and
-    /// one half from the end.
+    /// there are more than `limit`, returns only `limit` of them: half of these are the first, and
+    /// half are the last ones.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -418,7 +419,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the positions of the decisions about a message, and whether each was carried out.
+    /// Returns the position of each decision about a message, and whether that decision was carried
+    /// out.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<Vec<(Position, bool)>, Error> {
         let sql = "SELECT position, accepted FROM action_row WHERE message = ?1 \
                    ORDER BY position LIMIT ?2";
@@ -428,8 +430,8 @@ impl IndexReader {
         })
     }
 
-    /// Returns the positions of records with refusals in the call of a message, and the number of
-    /// these refusals.
+    /// Returns the positions of records that contain refusals in the call of a message. Also
+    /// returns the number of these refusals.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";

@@ -1,5 +1,5 @@
-//! Writes the index rows of messages. New rows stay in memory until the next flush. By then, most
-//! messages have a disposition, so their rows are written only once.
+//! Writes the index rows of messages. A new row stays in memory until the next flush. Most messages
+//! get their disposition before that flush, so their rows are written only once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +25,13 @@ pub struct UnwrittenMessage {
     pub disposition: Option<(Disposition, u64)>,
 }
 
-/// Messages in memory: those whose rows are not written yet, and those that are in flight.
+/// Messages that are kept in memory: new messages whose rows are not written yet, and messages that
+/// are in flight.
 pub struct MessageRows<'d> {
     db: &'d Connection,
     new: Vec<UnwrittenMessage>,
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
-    /// Row number and thread number of each written message that is in flight.
+    /// Row number and thread number of each message that is in flight and whose row is written.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
     /// Whether a first build writes the rows. A first build looks up numbers of causes only in
     /// memory, and finds the other numbers after all rows are written.
@@ -53,8 +54,8 @@ impl<'d> MessageRows<'d> {
         self.new.push(row);
     }
 
-    /// Records a disposition. Returns the number of the message's thread; `None` if the message is
-    /// not on record.
+    /// Stores the disposition of a message. Returns the number of the message's thread; `None` if
+    /// the message is not on record.
     pub fn dispose(
         &mut self,
         id: MessageId,

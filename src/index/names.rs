@@ -1,4 +1,4 @@
-//! Names as integers, so that each text is stored once.
+//! The table of names. The index stores each name once, and rows refer to it by a number.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ impl<'d> NameTable<'d> {
         Self { db, texts: NumberedNames::default(), payloads: NumberedNames::default() }
     }
 
-    /// Returns the number of a name other than a payload name.
+    /// Returns the number that stands for a name in the index. Payload names have a function of
+    /// their own.
     pub fn number(&mut self, text: &str) -> rusqlite::Result<i64> {
         if let Some(n) = self.texts.get(text) {
             return Ok(*n);

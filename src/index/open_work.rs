@@ -26,7 +26,7 @@ pub struct OpenWorkCounts {
     pub queued: u64,
     /// Calls that wait for a person.
     pub held: u64,
-    /// Calls whose listener waits for results of calls that it has made.
+    /// Calls whose listener waits for the results of its own calls to other listeners.
     pub waiting: u64,
     /// Root threads of the trees that contain these calls.
     pub roots: BTreeSet<String>,

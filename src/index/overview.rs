@@ -21,10 +21,10 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
 
-/// Returns the SQL query for the reason of a thread's last failure: the name of the fault, with the
-/// first `chars` characters of its details. Only calls that a client or another thread opened count
-/// as failures of the thread. `thread` is an SQL expression for the number of the thread. Looks at
-/// the newest 100 failed calls.
+/// Returns the SQL query for the reason of a thread's last failure: the name of the fault, and the
+/// first `chars` characters of its details. A failed call counts as a failure of the thread only if
+/// a client or another thread opened it. `thread` is an SQL expression for the number of the
+/// thread. The query looks at the newest 100 failed calls.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || substr(e.detail, 1, {chars}) FROM (SELECT id FROM call_row \
@@ -63,7 +63,8 @@ pub struct ListedAction {
     pub is_accepted: bool,
     pub thread: Option<String>,
     pub message: Option<MessageId>,
-    /// Digest of the payload that the person saw, or its first digits.
+    /// Digest of the payload that the person saw before the action, or the first digits of the
+    /// digest.
     pub payload: Option<String>,
     pub reason: Option<String>,
     /// Further details, such as the target of a pause, as JSON.

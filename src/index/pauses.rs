@@ -35,12 +35,12 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// How much of a tree's open work pauses keep back.
+/// The share of a tree's open work that the pump does not hand over because of pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedPart {
-    /// All open work of the tree, because everything is paused, or the root thread.
+    /// All open work of the tree. A pause of everything or of the root thread is in force.
     Whole,
-    /// A part of the open work: the work of a subthread, or the calls to a listener.
+    /// A part of the open work. A pause of a subthread or of a listener is in force.
     Some,
 }
 
@@ -89,7 +89,7 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// Sets, for each tree with open work, how much of this work the pauses in force keep back.
+    /// Sets [`ListedTree::pause`] of each tree with open work, by the pauses in force.
     pub(super) fn mark_paused<'t>(
         &self,
         trees: impl IntoIterator<Item = &'t mut ListedTree>,

@@ -31,8 +31,8 @@ impl IndexReader {
         self.position
     }
 
-    /// Returns the last position of the journal at the time when the index was opened, or when this
-    /// reader was last prepared for another query.
+    /// Returns the last position of the journal, as it was when this reader was opened or was last
+    /// prepared for another query.
     pub fn last(&self) -> Position {
         self.last
     }
@@ -47,9 +47,9 @@ impl IndexReader {
         &self.journal
     }
 
-    /// Whether the journal and the index are still in the files that this reader has open. False if
-    /// an operator has restored the journal meanwhile, or if a damaged index was rebuilt in a new
-    /// file.
+    /// Whether the paths of the journal and the index still lead to the files that this reader has
+    /// open. False if an operator has restored the journal since the reader was opened, or if a
+    /// damaged index was rebuilt in a new file.
     pub(super) fn has_present_files(&self) -> bool {
         self.files.iter().all(Option::is_some) && self.files == files(&self.path, &self.journal)
     }
@@ -111,8 +111,8 @@ impl ReaderSource {
 }
 
 /// Answers a query from the index of the journal in `data`. First brings the index up to date, or
-/// rebuilds a damaged index. Waits at most a second for another process that writes the index;
-/// after that, answers from the records that the index has so far.
+/// rebuilds a damaged index. If another process is writing the index, waits for it, but at most a
+/// second. Then answers from the records that the index has.
 ///
 /// # Errors
 ///
@@ -132,9 +132,9 @@ pub fn read<T>(
     }
 }
 
-/// Answers a query from the index as [`read`] does, but only if the index lacks so few records that
-/// updating it is faster than reading the journal. Otherwise, or if the index is unusable, returns
-/// `None`; the caller must then read the journal.
+/// Answers a query from the index as [`read`] does, if the index is up to date or lacks only few
+/// records. Returns `None` if the index is unusable, or lacks so many records that reading the
+/// journal is faster. The caller must then read the journal.
 pub fn read_if_current<T>(
     data: &Path,
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
@@ -149,7 +149,8 @@ pub fn read_if_current<T>(
     }
 }
 
-/// Opens the index if a short update completes it, or if this process cannot lock it. Otherwise
+/// Opens the index if it is up to date or a short update completes it. Also opens an incomplete
+/// index if another process writes it, or if this process may not write in its directory. Otherwise
 /// returns `None`; the caller must then make or update the index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
@@ -182,7 +183,8 @@ fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     }
 }
 
-/// Opens the index if it is complete, or can be completed in a short time.
+/// Opens the index if it is complete, or if a short update can complete it. Returns `None`
+/// otherwise.
 fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
     let journal = JournalReader::open(data)?;
     let last = journal.last()?;
@@ -269,9 +271,9 @@ fn current(
     }
 }
 
-/// Whether an index is complete up to `last`. Opens no file, because a waiting reader calls this
-/// every few milliseconds. If the writer replaces the index file meanwhile, `db` still refers to
-/// the old file, so the reader waits until its time limit.
+/// Whether an index is complete up to `last`. A waiting reader calls this function every few
+/// milliseconds, so it opens no file. If the writer replaces the index file during the wait, `db`
+/// still refers to the old file, so the reader waits until its time limit.
 fn has_reached(db: &Connection, last: Position) -> bool {
     file::position(db).is_ok_and(|position| position >= last)
 }
@@ -298,7 +300,8 @@ fn finish(
 /// Device and inode of a file.
 type FileId = (u64, u64);
 
-/// Identities of the files of an index and its journal.
+/// Returns the device and inode of the index's file and of the journal's file. `None` stands for a
+/// file without readable metadata.
 fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     let journal = journal.data().join(JOURNAL_DATABASE);
     [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))

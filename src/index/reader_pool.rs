@@ -12,7 +12,8 @@ use crate::limits;
 /// Index readers that stay open while no query uses them.
 #[derive(Debug, Default)]
 pub struct IndexReaderPool {
-    /// Lock: held only to take or add a reader, never during a query.
+    /// Readers that no query uses now. The lock is held only to take or add a reader, never during
+    /// a query.
     free: Mutex<Vec<IndexReader>>,
 }
 

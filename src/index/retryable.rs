@@ -1,4 +1,5 @@
-//! Finds the messages that an operator may retry: requests of clients that failed or were refused.
+//! Finds the client requests that an operator may retry. These are requests that failed or were
+//! refused.
 
 use rusqlite::Row;
 
@@ -10,7 +11,7 @@ use crate::limits;
 use super::lookup::id;
 use super::{Error, IndexReader, MessageSelector};
 
-/// A request of a client that failed or was refused, and that has not been retried.
+/// A failed or refused request that a client sent. The request has not been retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
     pub message: MessageId,
@@ -32,8 +33,9 @@ pub struct RetryFilter {
     pub listener: Option<String>,
     /// The rule of a refusal, or the code of a failure.
     pub reason: Option<String>,
-    /// Whether to select only requests that cannot be retried: the record lacks their payload, or
-    /// every gate refuses their text. If false, selects only requests that can be retried.
+    /// Whether to select only requests that cannot be retried. A request cannot be retried if the
+    /// record lacks its payload, or if its text would be refused under every config. If false,
+    /// selects only requests that can be retried.
     pub is_unretriable: bool,
 }
 
@@ -48,8 +50,8 @@ fn refused(rows: &str) -> String {
     )
 }
 
-/// SQL list of refusal rules that the index excludes from retries by an operator. After such a
-/// refusal, the client repeats the submission itself or has already repeated it.
+/// SQL list of refusal rules. An operator cannot retry requests that were refused under these
+/// rules, because the client repeats such a request itself or has already repeated it.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -57,8 +59,12 @@ const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.messag
 
 impl IndexReader {
     /// Returns the first `most` failed or refused requests of clients, oldest first. Leaves out
-    /// requests that an operator has already retried. Leaves out calls of listeners, because their
-    /// callers handle the failures.
+    /// requests that an operator has already retried. Also leaves out calls that listeners made,
+    /// because these listeners handle the failures.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors of the index.
     pub fn retry_candidates(
         &self,
         filter: &RetryFilter,
@@ -98,7 +104,7 @@ impl IndexReader {
         Ok(found)
     }
 
-    /// Returns the refused submissions whose ids begin with the digits of `prefix`.
+    /// Returns the refused client requests whose ids begin with the digits of `prefix`.
     pub fn refused_with_id(&self, prefix: &MessageSelector) -> Result<Vec<RetryCandidate>, Error> {
         let [first, last] = prefix.range();
         let most = limits::CANDIDATES_MAX;

@@ -81,15 +81,16 @@ impl HitCount {
     }
 }
 
-/// The end of a SQL statement, from `FROM` on, with the values of its parameters.
+/// A part of a SQL statement, from `FROM` to the end, with the values of its parameters.
 struct SearchQuery {
     text: String,
     values: Vec<Value>,
 }
 
 impl SearchFilter {
-    /// If the words of this filter are the id of a message or of a thread, makes the filter search
-    /// for that id instead of the words.
+    /// Checks whether the words of this filter are only a message id or a thread id. If so, moves
+    /// the id from the words to the filter's field for such an id, so that the search finds the
+    /// message or the thread.
     pub fn read_ids(&mut self) {
         let words = self.words.trim();
         if let Ok(id) = words.parse() {
@@ -108,7 +109,7 @@ impl SearchFilter {
         match_query(&self.words).is_some()
     }
 
-    /// Whether the filter sets words and nothing else, except possibly a thread.
+    /// Whether the filter has words, and no other condition except a thread.
     fn has_words_alone(&self) -> bool {
         let texts =
             [&self.payload, &self.from, &self.to, &self.kind, &self.disposition, &self.rule];
@@ -127,8 +128,8 @@ impl SearchFilter {
         is_kind && self.to.is_none() && self.disposition.is_none() && self.id.is_none()
     }
 
-    /// Builds the SQL statement from `FROM` on. The statement selects messages if `is_message` is
-    /// true, and otherwise refusals.
+    /// Builds the part of a SQL statement from `FROM` to the end. The statement selects messages if
+    /// `is_message` is true, and otherwise refusals.
     fn query(&self, is_message: bool, scope: &SearchScope) -> SearchQuery {
         let range = scope.range;
         let table = if is_message { "message_row" } else { "refusal_row" };
@@ -207,7 +208,8 @@ impl SearchScope {
         })
     }
 
-    /// Whether the full-text query alone already limits the search to the threads of the filter.
+    /// Whether the full-text query covers the filter's condition on threads. True if the filter has
+    /// words and names no thread, or a root thread, because the query can be limited to a tree.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -254,7 +256,8 @@ impl IndexReader {
         Ok(hits)
     }
 
-    /// Returns the number of messages and refusals that match `filter`, counted up to `most`.
+    /// Counts the messages and refusals that match `filter`. Stops counting at `most`, if it is
+    /// set.
     pub fn count(&self, filter: &SearchFilter, most: Option<u64>) -> Result<HitCount, Error> {
         let scope = self.scope_of(filter, None)?;
         let bound = most.map_or(String::new(), |most| format!(" LIMIT {}", most + 1));
@@ -306,8 +309,8 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// Returns the newest messages and refusals for a filter that has only words. The full-text
-    /// table suffices for such a filter.
+    /// Returns the newest messages and refusals for a filter that has words and no other condition
+    /// except a tree. The full-text table alone can answer such a search.
     fn search_words(
         &self,
         filter: &SearchFilter,

@@ -1,6 +1,6 @@
 //! Reads many items of an index, or of its journal. If the files are not in the page cache, several
-//! threads read the items, because old items lie far apart on the disk, and a disk serves several
-//! reads as fast as a single read.
+//! threads read the items at once. Old items lie far apart on the disk, and a disk serves several
+//! reads in the time of one.
 
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::limits;
 
 impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
-    /// order of the shares. The first share is small. If `read` takes longer than `patience` for
-    /// the first share, threads read all other shares at once, each thread with a reader of its
-    /// own. Otherwise, this reader reads the other items too, because opening further readers would
-    /// take longer.
+    /// order of the shares. This reader reads the first share, which is small, and measures the
+    /// time. If the time exceeds `patience` and many items are left, several threads read the other
+    /// shares at once, each with a reader of its own. Otherwise, this reader reads the other shares
+    /// too, because opening further readers would take longer.
     ///
     /// # Errors
     ///

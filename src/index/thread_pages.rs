@@ -1,5 +1,5 @@
-//! Finds the records of the messages on a page of a thread, and of the events between these
-//! messages.
+//! Finds the records of a page of a thread. A page contains messages, and the events that lie
+//! between them.
 
 use crate::clock::Time;
 use crate::envelope::Disposition;
@@ -51,7 +51,7 @@ struct PageMessage {
 impl IndexReader {
     /// Returns a page of a thread: up to `limit` messages from the sequence number `from_seq` on,
     /// or the last page if `from_seq` is `None`. Returns `None` if there is no such thread. Reads
-    /// only the rows of this page, so a long thread takes no longer.
+    /// only the rows of this page, so the time does not depend on the length of the thread.
     ///
     /// # Errors
     ///
@@ -169,9 +169,10 @@ impl IndexReader {
 
     /// Returns the positions of the records of a thread that contain refusals, errors, decisions or
     /// openings of subthreads. Also returns whether there are more such records than fit on a page.
-    /// `span` contains the lowest and highest number of the messages and refusals to read, and then
-    /// the lowest and highest position to read. The organism's own thread also has the refusals of
-    /// payloads for threads that do not exist, and the counts of `busy` refusals.
+    /// `span` limits the search: its first two values are the lowest and highest number of the
+    /// refusals, and the other two are the lowest and highest position of the other events. If
+    /// `is_organism` is true, the thread is the organism's own thread. To that thread also belong
+    /// the refusals of payloads for threads that do not exist, and the counts of `busy` refusals.
     fn positions_between(
         &self,
         thread: i64,

@@ -225,7 +225,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Stores a name by which a search can find the tree of a thread.
+    /// Stores `name`, so that a search by this name finds the tree of a thread.
     pub fn add_name(&mut self, n: i64, role: TreeNameRole, name: i64) -> rusqlite::Result<()> {
         let Some(root) = self.thread(n)?.map(|thread| thread.tree) else { return Ok(()) };
         let Some(tree) = self.tree(root)? else { return Ok(()) };
@@ -254,7 +254,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Records how a call from outside the thread ended. A client or another thread opened the
+    /// Records how a call from outside the thread ended. A client or another thread had opened the
     /// call.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
@@ -263,7 +263,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Returns the row of a thread, marked as changed.
+    /// Returns the row of a thread, and marks the row as changed.
     fn thread(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedThread>> {
         self.load(n)?;
         let mut row = self.threads.get_mut(&n);
@@ -273,7 +273,7 @@ impl<'d> ThreadRows<'d> {
         Ok(row)
     }
 
-    /// Returns the row of the tree with the root thread `n`, marked as changed.
+    /// Returns the row of the tree with the root thread `n`, and marks the row as changed.
     fn tree(&mut self, n: i64) -> rusqlite::Result<Option<&mut IndexedTree>> {
         self.load(n)?;
         let mut row = self.trees.get_mut(&n);

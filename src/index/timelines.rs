@@ -13,7 +13,7 @@ use super::{Error, IndexReader};
 /// Totals of the timeline of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimelineSummary {
-    /// Phase of the thread, in the words of the SQL view `thread`.
+    /// Phase of the thread. Has the same values as the SQL view `thread`.
     pub status: String,
     /// Number of messages of the thread, without the threads beneath it.
     pub messages: u64,
@@ -68,15 +68,15 @@ impl IndexReader {
         Ok(self.one(&sql, &[&thread.as_str()], |_| Ok(()))?.is_some())
     }
 
-    /// Returns why the thread failed: the name of the last fault that ended a call into the thread,
-    /// with the beginning of its details.
+    /// Returns the reason of the thread's last failure: the name of the fault that ended a call
+    /// from outside the thread, with the beginning of its details. `None` if no such call failed.
     pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
         let sql = last_failure("(SELECT n FROM thread_row WHERE id = ?1)", FAILURE_CHARS);
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))
     }
 
-    /// Returns the position of the first model turn in the thread that has a price in a currency.
-    /// If the thread has no such turn, searches the threads beneath it.
+    /// Returns the position of the thread's first model turn with a known price. If the thread has
+    /// no such turn, searches the threads beneath it.
     pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let sql = format!(
             "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \

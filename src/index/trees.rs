@@ -37,7 +37,7 @@ pub struct TreeFilter {
     pub has_errors: bool,
     /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
-    /// Words of a search. At least one message of the tree must contain all of them.
+    /// Words of a search. The tree must have at least one message that contains all of them.
     pub words: String,
     /// Whether to leave out the organism's own thread.
     pub is_without_organism: bool,
@@ -71,7 +71,8 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// How much of the tree's open work the pauses in force keep back; `None` if nothing.
+    /// The share of the tree's open work that is not handed over because of pauses; `None` if no
+    /// pause concerns this work.
     pub pause: Option<PausedPart>,
     /// Reason of the last failed call into the root thread, if the status is `failed`: the name of
     /// the fault and its details, shortened.
@@ -95,8 +96,9 @@ pub(super) const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records
                        (SELECT text FROM name WHERE n = t.request), \
                        (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
 
-/// SQL expression for the decision that a tree's waiting calls wait for; `NULL` if they wait for
-/// different decisions. Looks at the first 100 calls.
+/// SQL expression for the decision that people must make in a tree, such as an approval. `NULL` if
+/// no call waits for a person, or if the waiting calls need different decisions. Looks at the first
+/// 100 waiting calls.
 pub(super) const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
                     THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
                     CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \
@@ -114,7 +116,7 @@ pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) F
 /// index `tree_long` contains all longer trees.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// SQL expression for why a failed tree failed.
+/// SQL expression for the reason of a failed tree's last failure; `NULL` for other trees.
 pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
     format!("CASE WHEN r.status = 'failed' THEN ({}) END", last_failure("r.n", FAULT_CHARS))
 });
@@ -140,13 +142,13 @@ pub(super) struct TreeConditions {
     /// Whether a condition selects so few trees that they can be collected and sorted. If false,
     /// trees are tested one after another, newest first, until enough match.
     is_rare: bool,
-    /// Whether the condition on the cost alone selects so few trees that they can be collected and
-    /// sorted.
+    /// Whether the condition on the cost alone selects few trees. If so, a query finds the trees by
+    /// their cost.
     is_costly: bool,
 }
 
-/// The trees of the SQLite index `index` that meet `conditions`. A query tests these trees one
-/// after another, in the order of the SQLite index.
+/// Trees that a query tests one after another, in the order of the SQLite index `index`. The query
+/// selects the trees that meet `conditions`.
 pub(super) struct TreeRange {
     pub index: &'static str,
     pub conditions: TreeConditions,
@@ -198,9 +200,10 @@ impl IndexReader {
         Ok(trees)
     }
 
-    /// Selects trees by `conditions`, the newest first. `indexed` is an `INDEXED BY` clause with
-    /// the SQLite index to walk, or empty. `sign` is `+` if SQLite must not walk all trees in the
-    /// order of their last records, and otherwise empty.
+    /// Selects trees by `conditions`, the newest first. `indexed` is empty, or an `INDEXED BY`
+    /// clause that names the SQLite index to walk. `sign` is usually empty. It is `+` if SQLite
+    /// must collect and sort the selected trees instead of walking all trees in the order of their
+    /// last records.
     fn select_trees(
         &self,
         indexed: &str,
@@ -262,10 +265,10 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Searches by bisection for the first tree whose time is at or after `time`. `sql` selects the
-    /// first tree with a key at or above the parameter: the tree's key, its time and another
-    /// number. A tree with a higher key must not have an earlier time. Returns the key and the
-    /// number of the tree that was found.
+    /// Searches for the first tree whose time is at or after `time`. The SQL statement `sql`
+    /// selects the first tree whose key is at or above the parameter, and returns the tree's key,
+    /// its time and another number. The search halves the range of keys in each step, so the times
+    /// must rise with the keys. Returns the key and the number of the tree that was found.
     fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
         let mut query = self.connection().prepare_cached(sql)?;
         let mut from_key = |key: i64| {
@@ -341,7 +344,7 @@ impl IndexReader {
         Ok(all)
     }
 
-    /// Adds the condition that the tree has the name in this role.
+    /// Adds the condition that a search for `name` in the role `role` finds the tree.
     fn add_name(
         &self,
         all: &mut TreeConditions,
@@ -371,7 +374,8 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the condition that a message of the tree contains these words.
+    /// Adds the condition that a message of the tree contains all of `words`, which is a query of
+    /// the full-text table.
     fn add_words(&self, all: &mut TreeConditions, words: String) -> rusqlite::Result<()> {
         let words = Value::from(words);
         let values = std::slice::from_ref(&words);
@@ -395,8 +399,8 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Whether at most `most` rows match. `matching` is the SQL text after `FROM`, and `values` are
-    /// its parameters.
+    /// Whether a query finds at most `most` rows. `matching` is the part of the SQL query after
+    /// `FROM`, and `values` are its parameters.
     pub(super) fn is_rare(
         &self,
         matching: &str,

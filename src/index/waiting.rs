@@ -37,8 +37,8 @@ pub struct WaitingMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldCount {
     pub calls: u64,
-    /// The decision that all of these calls wait for; `None` if they wait for different decisions,
-    /// or if no call waits.
+    /// The decision that all of these calls wait for. `None` if no call waits, or if the calls wait
+    /// for different decisions.
     pub hold: Option<Hold>,
 }
 
@@ -144,7 +144,7 @@ impl IndexReader {
     }
 }
 
-/// Converts the word by which the index stores a hold into the hold; `None` for any other word.
+/// Returns the kind of wait that the index stores as `word`; `None` for an unknown word.
 pub(super) fn hold_of(word: &str) -> Option<Hold> {
     [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
 }

@@ -1,6 +1,6 @@
-//! The full-text table that receives the words of messages. It is in the database of the index, or,
-//! during a first build, in a database of its own. A separate thread writes to the database of its
-//! own.
+//! The full-text table that receives the words of messages. Usually, this table is in the database
+//! of the index. During a first build, it is in a separate database, to which a thread of its own
+//! writes.
 //!
 //! Writing words takes a third of the time of a build, and no other row depends on words. So this
 //! thread writes the words while the builder makes the other rows.
@@ -17,15 +17,15 @@ use super::WORDS_SCHEMA;
 
 /// The full-text table that receives the words of messages and refusals.
 pub enum WordTable {
-    /// The table is in the same database as the other rows.
+    /// The full-text table is in the database of the index, beside the rows of messages.
     Beside,
-    /// The table is in another database, to which a thread writes.
+    /// The full-text table is in a separate database, and a thread writes to it.
     Thread(WordThread),
 }
 
 impl WordTable {
     /// Adds the words of the message or refusal with the number `n`. `rows` is the database of the
-    /// other rows.
+    /// index.
     pub fn add(&mut self, rows: &Connection, n: i64, text: &str) -> rusqlite::Result<()> {
         match self {
             Self::Beside => {
@@ -39,7 +39,7 @@ impl WordTable {
         }
     }
 
-    /// Commits the added words if the table is in another database. Otherwise, does nothing.
+    /// Commits the added words if the table is in a separate database. Otherwise, does nothing.
     pub fn commit(&mut self) -> rusqlite::Result<()> {
         match self {
             Self::Beside => Ok(()),
@@ -68,7 +68,8 @@ enum WordRequest {
 /// Handle to the thread that writes words. The thread ends when the handle is dropped.
 pub struct WordThread {
     batch: WordBatch,
-    /// Queue: bounded, because the builder may make texts faster than the thread writes them.
+    /// Queue of requests to the thread. Its length is bounded, because the builder may make texts
+    /// faster than the thread writes their words.
     requests: Option<SyncSender<WordRequest>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -148,7 +149,8 @@ pub fn open(path: &Path) -> rusqlite::Result<(Connection, i64)> {
     Ok((db, last))
 }
 
-/// Database of words, with the number of the last message or refusal whose words were added.
+/// Writes words into the database `db`. `last` is the number of the last message or refusal whose
+/// words were added.
 struct WordWriter {
     db: Connection,
     last: i64,

@@ -9,8 +9,8 @@ use crate::envelope::Payload;
 use crate::limits;
 use crate::xml::element::{Element, Node};
 
-/// First character of the word that names a tree. No other word begins with it, and no query of a
-/// person can contain it.
+/// First character of a word that the index adds to each message to name its tree. Words of texts
+/// and queries never contain this character.
 const TREE_MARK: char = '\u{f8f0}';
 
 /// Number of characters in one group of a run without spaces.
@@ -137,9 +137,9 @@ pub fn add_words(text: &str, out: &mut String) {
     add_groups(&mut run, out);
 }
 
-/// Decodes the XML reference at the beginning of `text`. Returns the reference's character, such as
-/// `A` for `&#65;`, and the reference's length. For a named reference such as `&amp;`, returns a
-/// space, because the characters with names only separate words.
+/// Decodes the XML reference at the beginning of `text`. Returns the character, such as `A` for
+/// `&#65;`, and the length of the reference. Named references, such as `&amp;`, stand for
+/// characters that only separate words, so a space is returned for them.
 fn reference(text: &str) -> Option<(char, usize)> {
     let (name, _) = text.strip_prefix('&')?.split_once(';')?;
     let length = name.len() + 2;
@@ -169,7 +169,7 @@ fn add_groups(run: &mut Vec<char>, out: &mut String) {
     run.clear();
 }
 
-/// Adds the word that names the tree with this number.
+/// Adds the special word that stands for the tree with the number `tree`.
 pub fn add_tree_word(tree: i64, out: &mut String) {
     out.push(' ');
     out.push(TREE_MARK);
@@ -215,8 +215,8 @@ pub fn match_query(text: &str) -> Option<String> {
     (!terms.is_empty()).then(|| terms.join(" AND "))
 }
 
-/// Adds the terms for words that follow each other. Each run without spaces becomes a term of its
-/// own.
+/// Adds the terms for words that follow each other. Runs in scripts without spaces, such as
+/// Chinese, become terms of their own.
 fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
     let mut run = Vec::new();
@@ -242,8 +242,9 @@ fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     }
 }
 
-/// Adds the term for a run without spaces, which matches the groups of the run one after another. A
-/// run that is shorter than a group matches the beginning of a group.
+/// Adds the term for a run of characters in a script without spaces. The term matches the groups of
+/// three characters that make up the run, one after another. A shorter run matches the beginning of
+/// a group.
 fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
     if run.is_empty() {
         return;

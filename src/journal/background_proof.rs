@@ -32,12 +32,15 @@ use super::{
 /// Progress of the proof of the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
-    /// Position of the first record that the start itself proved.
+    /// Position of the first record that was proved when the pump started. The background proof
+    /// covers the records before it.
     from: Position,
-    /// The last record before `from` that is proved so far.
+    /// Position of the last record that the background proof has covered. The proof covers the
+    /// records before `from` in ascending order.
     proved: AtomicU64,
     has_passed: AtomicBool,
-    /// Whether the table of trees contains errors, so that it must be written again.
+    /// Whether the proof found errors in the journal's table of trees. The table must then be
+    /// written again.
     has_wrong_trees: AtomicBool,
     /// Whether the thread of the proof has ended.
     has_ended: Mutex<bool>,
@@ -82,13 +85,13 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the first record that the start itself proved; `None` once this proof has covered
-    /// all earlier records.
+    /// Returns the position of the first record that was proved when the pump started. Returns
+    /// `None` once the background proof has covered all earlier records.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
 
-    /// Returns the last record that the background proof has covered so far.
+    /// Returns the position of the last record that the background proof has covered so far.
     pub fn proved(&self) -> Position {
         Position(self.proved.load(Ordering::Relaxed))
     }
@@ -99,8 +102,8 @@ impl ProofProgress {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether the writer of the journal must write the whole table of trees again. Later calls
-    /// return false.
+    /// Returns true once after the proof has found errors in the table of trees. The writer of the
+    /// journal must then write the whole table again.
     pub(super) fn take_wrong_trees(&self) -> bool {
         self.has_wrong_trees.load(Ordering::Relaxed)
             && self.has_wrong_trees.swap(false, Ordering::AcqRel)
@@ -111,8 +114,8 @@ impl ProofProgress {
     }
 }
 
-/// Input of the proof of the records before a snapshot: the snapshot's checkpoint, and the evidence
-/// with which the records are compared.
+/// Input of the proof: the checkpoint of the snapshot, and the evidence with which the records
+/// before the snapshot are compared.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,

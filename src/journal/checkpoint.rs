@@ -1,6 +1,6 @@
-//! Checkpoints: signed statements of how far a journal went. They are kept inside the journal and
-//! in a file outside. If records at the end are missing, or if the journal was rewritten, the
-//! checkpoints reveal the change.
+//! Checkpoints: signed statements about the records that a journal has at one time. A host keeps
+//! them inside the journal and in a file outside. If records at the end are missing, or if the
+//! journal was rewritten, the checkpoints reveal the change.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -19,9 +19,10 @@ use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 use super::{Error, durable_file};
 
-/// Signed statement about a journal at one time: the journal had `count` records up to `position`,
-/// and `merkle_root` was the Merkle root over the heads of all trees of the journal, in order of
-/// first appearance. The [`CheckpointFile`] stores each checkpoint as one line of JSON.
+/// A signed statement about a journal at one time. It states that the journal had `count` records
+/// up to `position`, and that `merkle_root` was the Merkle root over the last record of each tree.
+/// The trees are in the order in which they first appeared. The [`CheckpointFile`] stores each
+/// checkpoint as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub journal: Uuid,
@@ -29,9 +30,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first record that the signing run had proved, if the run began from a
-    /// snapshot and had not yet proved the records before the snapshot. `None` if the run had
-    /// proved the whole journal.
+    /// Position of the first record that the signing run had proved. Set only if the run started
+    /// from a snapshot and had not yet proved the records before the snapshot. `None` if the run
+    /// had proved the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -128,7 +129,7 @@ impl CheckpointKey {
         checkpoint
     }
 
-    /// Returns the signature over these bytes, in hexadecimal.
+    /// Returns the signature over `bytes`, in hexadecimal.
     pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
         hex(&self.0.sign(bytes).to_bytes())
     }
@@ -139,13 +140,14 @@ impl CheckpointKey {
 pub struct HostKey {
     /// The public key in hexadecimal.
     pub public: String,
-    /// The id by which MACs name this host's key.
+    /// Id of the key. MACs state this id.
     pub id: String,
-    /// File of the private half.
+    /// Path of the file with the private half of the key.
     pub file: PathBuf,
 }
 
-/// Reads the key of the host with this state directory, or creates one.
+/// Reads the signing key in `state`, the state directory of a host. Creates the directory and the
+/// key if they are missing.
 pub fn host_key(state: &Path) -> Result<HostKey, Error> {
     make_directory(state)?;
     let public = CheckpointKey::open(state)?.public();
@@ -164,7 +166,8 @@ impl CheckpointFile {
         Self { path: state.join(format!("{journal}.checkpoints")) }
     }
 
-    /// Opens a file of copied checkpoints. The file need not exist.
+    /// Returns the checkpoint file at `path`, such as a file of copied checkpoints. The file need
+    /// not exist.
     pub fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
@@ -206,8 +209,8 @@ impl CheckpointFile {
         }
     }
 
-    /// Moves the checkpoints after `last` into a separate file, because an operator accepted the
-    /// loss of the records that these checkpoints cover.
+    /// Moves the checkpoints after `last` into a separate file. The caller knows that an operator
+    /// accepted the loss of the records that these checkpoints cover.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.
@@ -218,8 +221,8 @@ impl CheckpointFile {
         self.keep(|line| line.position <= last)
     }
 
-    /// Removes the checkpoints for which `is_kept` is false. First copies the whole file to a new
-    /// file.
+    /// Removes the checkpoints for which `is_kept` is false. First saves a copy of the whole file
+    /// under an unused name.
     pub fn keep(&self, is_kept: impl Fn(&Checkpoint) -> bool) -> std::io::Result<()> {
         let lines = self.read().map_err(std::io::Error::other)?;
         let kept: Vec<_> = lines.iter().filter(|line| is_kept(line)).cloned().collect();

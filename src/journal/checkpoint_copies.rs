@@ -1,6 +1,6 @@
 //! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
-//! `state`. A rewritten record contradicts these copies, even if it was signed with the key in
-//! `state`.
+//! `state`. If a program rewrites a record of the journal, the copies contradict the new record,
+//! even if that program signed it with the key in `state`.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
 //! while. A bad state of the directory does not stop or delay a pump: a separate thread writes the
@@ -36,8 +36,8 @@ impl CheckpointCopies {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
 
-    /// Reads the copies of `journal` in `directory`; none if the file does not exist yet. `Err`
-    /// explains why the copies cannot be read, or that reading took longer than
+    /// Reads the copies of `journal` in `directory`. Returns no copies if the file does not exist
+    /// yet. `Err` explains why the copies cannot be read, or states that the read took longer than
     /// [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
@@ -65,8 +65,8 @@ impl CheckpointCopies {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// Returns the copied checkpoints at one position. More than one checkpoint was copied if the
-    /// journal was rewritten in between.
+    /// Returns the copied checkpoints at one position. There are several of them if the journal was
+    /// rewritten after one of them was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -74,8 +74,8 @@ impl CheckpointCopies {
     }
 }
 
-/// Returns the reason why no checkpoint can be copied into `directory`, with advice; `None` if
-/// checkpoints can be copied.
+/// Returns the reason why no checkpoint can be copied into `directory`, with advice. Returns `None`
+/// if the directory can be used.
 pub fn directory_problem(directory: &Path) -> Option<String> {
     let shown = directory.display();
     match std::fs::metadata(directory) {
@@ -94,10 +94,10 @@ pub fn directory_problem(directory: &Path) -> Option<String> {
     }
 }
 
-/// Metrics of the copying of checkpoints.
+/// Counts of failed and pending copies of checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyMetrics {
-    /// Number of failed attempts to copy.
+    /// Number of failed attempts to copy a checkpoint.
     pub failures: u64,
     /// Number of checkpoints that are not copied yet.
     pub waiting: u64,
@@ -183,7 +183,7 @@ struct CopyWorker {
     outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
-    /// Reason of the last failure to copy.
+    /// Reason why the last attempt to copy a checkpoint failed.
     failure: Option<String>,
     counts: Arc<SharedCounts>,
 }

@@ -27,10 +27,11 @@ pub struct CheckpointSigner {
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// Time of this run's last checkpoint. Before the first checkpoint, the time of the run's first
-    /// record; before that record, `None`.
+    /// Time of this run's last checkpoint. Until the run has signed a checkpoint: time of its first
+    /// record. `None` if the run has written no record.
     pub checked_at: Option<Time>,
-    /// The proof of the records before a snapshot; `None` if the start proved every record.
+    /// The background proof of the records before the snapshot from which this run started. `None`
+    /// if the run proved every record at its start.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -43,8 +44,8 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may
-    /// contain further records, which the checkpoint does not cover.
+    /// Signs a checkpoint over all durable records. The checkpoint does not cover further records
+    /// in the commit that appends it.
     pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

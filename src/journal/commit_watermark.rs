@@ -1,4 +1,4 @@
-//! The watermark of acknowledged records, kept outside the journal.
+//! The watermark: a file outside the journal that names the journal's last acknowledged record.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -12,10 +12,10 @@ use super::{Error, durable_file};
 
 const WATERMARK: &str = "watermark";
 
-/// The last acknowledged record, noted outside the journal after the record's commit was durable.
-/// If an older copy replaces the journal, the watermark reveals the loss of records. The watermark
-/// itself is not synced, so after a power cut it may name a record before the last acknowledged
-/// one, but never a later one.
+/// The last acknowledged record of a journal, noted in a file outside the journal after the
+/// record's commit was durable. If an older copy replaces the journal, the watermark reveals the
+/// loss of records. The file is not synced. So after a power cut it may name a record before the
+/// last acknowledged one, but never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,
@@ -41,7 +41,7 @@ impl CommitWatermark {
         state.join(format!("{journal}.{WATERMARK}"))
     }
 
-    /// Reads the watermark; `None` if nothing was acknowledged yet.
+    /// Reads the watermark; `None` if no record was acknowledged yet.
     pub fn read(state: &Path, journal: Uuid) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(Self::path(state, journal))
     }
@@ -51,7 +51,8 @@ impl CommitWatermark {
         Self::read_at(data.join(WATERMARK))
     }
 
-    /// Removes the watermark beside the journal, after its move to the state directory.
+    /// Removes the watermark that earlier versions kept beside the journal. The caller has moved
+    /// its content to the state directory.
     pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
         match std::fs::remove_file(&path) {
@@ -89,8 +90,8 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// Returns the last acknowledged record, as the watermark outside the journal states it. Returns
-/// zeros if no record was acknowledged.
+/// Returns the position and the hash of the last acknowledged record, from the watermark in
+/// `state`. Returns zeros if no record was acknowledged.
 pub fn acknowledged(state: &Path, journal: Uuid) -> Result<(Position, Digest), Error> {
     Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
 }

@@ -8,8 +8,8 @@ use super::checkpoint::CheckpointFile;
 use super::checkpoint_copies::CheckpointCopier;
 use super::{Checkpoint, CheckpointCopies, CopyMetrics, TreeHeads};
 
-/// Checkpoints of a journal after the last copied checkpoint, collected while the journal's records
-/// are read.
+/// The checkpoints of a journal that follow the last copied checkpoint. They are collected while
+/// the journal's records are read.
 #[derive(Debug, Default)]
 pub struct UncopiedCheckpoints {
     pub lines: Vec<Checkpoint>,
@@ -18,8 +18,8 @@ pub struct UncopiedCheckpoints {
 impl UncopiedCheckpoints {
     /// Adds the checkpoint `line` to the checkpoints that need a copy. If `line` was already
     /// copied, removes all earlier checkpoints instead, because only checkpoints after the last
-    /// copied one need a copy. `heads` are the heads at the position of `line`; a checkpoint that
-    /// contradicts them is not added.
+    /// copied one need a copy. `heads` are the last records of all trees at the position of `line`.
+    /// A checkpoint that contradicts `heads` is not added.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -76,8 +76,8 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Moves the copies of checkpoints that cover lost records into a separate file. An operator
-    /// has accepted the loss of these records.
+    /// Moves the checkpoints in `given_up`, which cover lost records, from the directory for copies
+    /// into a separate file. An operator has accepted the loss of these records.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {

@@ -1,4 +1,4 @@
-//! Small files beside a journal: read, replaced and removed as a whole.
+//! Reads, durably replaces and removes small files beside a journal.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};

@@ -1,7 +1,7 @@
-//! Marks of a journal outside its file: a note that names the journal in the directory, the
-//! watermark of acknowledged records, and the checkpoints. A start refuses a journal that
-//! contradicts one of these marks, except for a loss that an operator accepted in a recorded
-//! action.
+//! The marks of a journal: data outside the journal's file that shows which records the journal
+//! had. The marks are a note with the id of the journal, the watermark of acknowledged records, and
+//! the checkpoints. A start refuses a journal that contradicts one of these marks, unless a
+//! recorded action of an operator accepted the loss.
 
 use std::path::Path;
 
@@ -34,15 +34,16 @@ fn way_on(with_key: bool) -> &'static str {
 /// start compares the journal with these marks.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the state directory has no watermark of the journal. Such a journal may have been
-    /// written before MACs existed.
+    /// Whether the journal may have been written before MACs existed. This is so if the state
+    /// directory has no watermark of the journal.
     pub is_old: bool,
-    /// The last acknowledged record, and its hash.
+    /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory.
     pub latest: Option<Checkpoint>,
-    /// The journal that was in the directory before this journal, with the last acknowledged record
-    /// of the earlier journal.
+    /// Id of the journal that this journal replaced in the data directory, with the last
+    /// acknowledged record of the replaced journal. `None` if no journal with acknowledged records
+    /// was replaced.
     pub before: Option<(Uuid, Position)>,
     /// Signers of the checkpoints in the journal's stream, if the journal follows a stream.
     pub signers: CheckpointSigners,
@@ -63,8 +64,8 @@ pub(super) struct ExternalMarks {
 }
 
 impl ExternalMarks {
-    /// Reads the marks of `journal`, which is in `data`. `copies` is the directory with copies of
-    /// its checkpoints. An unreadable copy is only logged.
+    /// Reads the marks of `journal`, whose file is in `data`. `copies` is the directory with copies
+    /// of the journal's checkpoints. If a copy cannot be read, only logs the reason.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -81,9 +82,9 @@ impl ExternalMarks {
     }
 
     /// Prepares the marks for a start from the snapshot at `checkpoint`. `hash` is the hash of the
-    /// snapshot's last record, and `losses` are the losses that recorded actions before the
-    /// snapshot accept. Refuses the snapshot if another record was acknowledged at the position of
-    /// its last record.
+    /// snapshot's last record. `losses` are the losses that operators accepted before the snapshot,
+    /// in recorded actions. Refuses the snapshot if another record was acknowledged at the position
+    /// of `checkpoint`.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -99,7 +100,8 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds losses that operators accepted in records after the snapshot.
+    /// Adds losses that operators accepted in records after the snapshot from which the start
+    /// continues.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -118,7 +120,7 @@ impl ExternalMarks {
         self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
 
-    /// Refuses a journal that ends before the last record that a mark names.
+    /// Refuses a journal that ends at `last` if a mark names a later record.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
@@ -193,9 +195,9 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks of lost records if a recorded action accepts the loss. Such marks remain
-    /// if the pump died after it recorded the action and before it updated the marks. Returns the
-    /// last record that remained after the accepted loss.
+    /// Removes the marks that name lost records, if a recorded action accepts the loss. A pump
+    /// leaves such marks if it dies after it has recorded the action and before it has updated the
+    /// marks. Returns the last record that the accepted loss has left in the journal.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -238,8 +240,9 @@ impl ExternalMarks {
         }
     }
 
-    /// Removes the marks after `last`, the last record of the journal, because an operator accepts
-    /// the loss. `inside` is the last checkpoint in the journal's file. Returns the accepted loss.
+    /// Removes the marks that name records after `last`, the last record of the journal, because an
+    /// operator accepts the loss of these records. `inside` is the last checkpoint in the journal's
+    /// file. Returns the accepted loss.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -269,7 +272,7 @@ impl ExternalMarks {
     }
 
     /// Removes and returns the copies of checkpoints after `last`, because an operator accepts the
-    /// loss.
+    /// loss of the records that these checkpoints cover.
     pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
         let kept = self.copies.lines.partition_point(|line| line.position <= last);
         self.copies.lines.split_off(kept)
@@ -317,9 +320,8 @@ fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Replaces `error` by the error for lost records if two conditions hold: `error` reports an
-/// unreadable or missing journal, and the directory held a journal with acknowledged records.
-/// Otherwise, returns `error`.
+/// Returns the error for lost records if `error` reports an unreadable or missing journal, and if
+/// the directory held a journal with acknowledged records. Otherwise, returns `error`.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
@@ -382,7 +384,7 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-/// Refuses a checkpoint that has a false signature, or whose Merkle root differs from the Merkle
+/// Refuses a checkpoint if its signature is false, or if its Merkle root differs from the Merkle
 /// root of `heads`.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;

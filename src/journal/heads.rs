@@ -39,7 +39,7 @@ pub struct TreeHead {
 /// The heads of all trees of a journal.
 #[derive(Debug, Default)]
 pub struct TreeHeads {
-    /// The heads in memory. Without a working file, these are all heads.
+    /// The heads in memory. If there is no working file, all heads are in memory.
     resident: Map<ThreadId, TreeHead>,
     trees: usize,
     merkle: MerkleChunks,
@@ -65,23 +65,23 @@ enum UnsavedHeads {
 struct AbsentHeads {
     /// Directory of the working file.
     directory: PathBuf,
-    /// The working file; `None` before the first head is stored, because most organisms never store
-    /// one.
+    /// The working file; `None` until a head is stored. Most organisms never store one.
     store: Option<HeadStore>,
     /// Uses of the trees whose heads are in memory, oldest first. Each entry contains the position
-    /// of the head at that use. An entry is outdated if the head has another position now, because
-    /// a later entry then stands for the tree.
+    /// that the head had at that use. If the head has moved to another position, the entry is
+    /// outdated, because the tree has a later entry.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
-    /// Heads leave memory when `used` reaches this length.
+    /// Length of `used` at which heads leave memory.
     full_at: usize,
 }
 
-/// Bounds for the number of heads in memory, counted in uses. A use is a record of the head's tree,
-/// or the loading of the head into memory.
+/// Bounds for the number of heads in memory. The bounds count uses of heads: a use is a record of
+/// the head's tree, or the loading of the head into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of latest uses that keep a head in memory.
+    /// Number of uses, counted back from the latest use of any head. A head that was used within
+    /// this number stays in memory.
     kept: usize,
     /// Number of further uses that are collected before heads leave memory, so that many heads
     /// leave memory together.
@@ -101,8 +101,8 @@ impl Default for HeadBounds {
 }
 
 impl TreeHeads {
-    /// Creates the heads of an empty journal. If there are too many heads for memory, some will be
-    /// in a working file in `directory`.
+    /// Creates the heads of an empty journal. Once there are too many heads for memory, some of
+    /// them move to a working file in `directory`.
     pub fn in_directory(directory: &Path) -> Self {
         let absent = Some(AbsentHeads::new(directory, None));
         Self { absent, ..Self::default() }
@@ -119,8 +119,8 @@ impl TreeHeads {
 
     /// Opens the heads that are stored in `file`. `last` and `last_hash` are the position and hash
     /// of the last record that these heads include. Returns `None` if the file is damaged. Reads
-    /// only a small part of the file, so the caller must compare the Merkle root of the heads with
-    /// that of their checkpoint.
+    /// only a small part of the file. So the caller must compare the Merkle root of the heads with
+    /// the Merkle root in the snapshot's checkpoint.
     pub(super) fn in_file(
         file: &Path,
         last: Position,
@@ -193,8 +193,9 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether the head of the tree `root` may be lost: it is not in memory, and the working file
-    /// may once have contained it. The caller must have called [`TreeHeads::recall`] before.
+    /// Whether the head of the tree `root` may be lost. This is so if the head is not in memory
+    /// although the working file may have contained it. The caller must have called
+    /// [`TreeHeads::recall`] before.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))
@@ -399,7 +400,7 @@ impl TreeHeads {
         self.merkle.root_with(&leaves)
     }
 
-    /// Counts the head of the tree `root` as changed since the last call of [`TreeHeads::saved`].
+    /// Marks the head of the tree `root` as changed since the last call of [`TreeHeads::saved`].
     pub(super) fn note_unsaved(&mut self, root: &ThreadId) {
         self.unsaved.push(root);
     }
@@ -542,8 +543,8 @@ mod tests {
         HashedRecord { record, hash, mac: None }
     }
 
-    /// Returns the tree numbers of 500 records. Some records begin a tree, some follow in a recent
-    /// tree, and some in an old tree.
+    /// Returns the tree numbers of 500 records. Some records begin a new tree, some continue a
+    /// recent tree, and some continue an old tree.
     fn trees() -> impl Iterator<Item = usize> {
         (0..500_usize).map(|n| match n % 5 {
             0 | 1 => n / 2,

@@ -7,7 +7,9 @@ use super::{Error, KeyId};
 use crate::clock::Time;
 use crate::limits;
 
-/// First line of the bytes that a host signs. No signed checkpoint begins with this line.
+/// First line of the bytes that a host signs for a statement. The bytes that a host signs for a
+/// checkpoint never begin with this line, so a signature of a statement is not valid for a
+/// checkpoint.
 const SCHEME: &str = "organism host statement 1\n";
 
 /// A host's signature over a statement, made with the key that also signs the host's journals.
@@ -25,7 +27,7 @@ pub struct HostSignature {
 impl HostSignature {
     /// Signs a statement at the present time with the key of the host. Returns `None` if the host
     /// has no key yet. Does not create a key, because commands that only display data also call
-    /// this.
+    /// this function.
     ///
     /// # Errors
     ///
@@ -37,8 +39,8 @@ impl HostSignature {
         Ok(Some(Self { key: key.public(), time, signature }))
     }
 
-    /// Whether the key that this signature names has signed exactly `statement`, recently enough to
-    /// be accepted at `now`.
+    /// Whether this signature covers exactly `statement`, is made with the key that it names, and
+    /// is recent enough to be accepted at `now`.
     pub fn holds(&self, statement: &str, now: Time) -> bool {
         let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
         let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);

@@ -1,5 +1,5 @@
-//! The checkpoints inside a journal. They are compared with the journal's records while the records
-//! are read.
+//! The checkpoints inside a journal. Each one is compared with the records when a reader of the
+//! journal reaches its position.
 
 use crate::ids::Position;
 
@@ -21,9 +21,9 @@ impl InnerCheckpoints {
         Self { lines }
     }
 
-    /// Returns the checkpoint at `position`; `None` if no checkpoint is there. `heads` are the
-    /// heads at that position. Returns an error if the checkpoint has a false signature or a Merkle
-    /// root other than that of `heads`.
+    /// Returns the checkpoint at `position`; `None` if the journal has no checkpoint there. `heads`
+    /// are the last records of all trees at that position. Returns an error if the checkpoint has a
+    /// false signature, or if its Merkle root is not the Merkle root of `heads`.
     pub fn agreed(
         &mut self,
         position: Position,

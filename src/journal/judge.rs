@@ -1,5 +1,5 @@
-//! Judges the records of a journal's file by the marks outside the file, and by the damage that an
-//! operator accepts.
+//! Decides whether a journal may be opened. The decision compares the records of the journal's file
+//! with the marks outside the file, and considers the damage that an operator accepts.
 
 use std::path::Path;
 
@@ -32,14 +32,15 @@ pub struct OperatorAcceptance {
     pub without_mac: bool,
     /// Accepts that acknowledged records are missing at the end.
     pub loss: bool,
-    /// Accepts that MACs are missing or made with another key. The records then count as not
-    /// proved.
+    /// Accepts that MACs are missing or made with another key. The records without a right MAC then
+    /// count as not proved.
     pub key: bool,
     /// Accepts that payloads were blanked.
     pub redaction: bool,
 }
 
-/// Whether the journal lacks acknowledged records, or checkpoints that `mend` restores.
+/// Whether the journal has lost acknowledged records, or checkpoints that the repair `mend`
+/// restores.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -54,7 +55,7 @@ pub(super) struct ProvedFile {
     pub coverage: MacCoverage,
     /// Checkpoints that the file has and the state directory lacks.
     pub unwritten: Vec<Checkpoint>,
-    /// Checkpoints of the file after the last copied checkpoint.
+    /// Checkpoints of the file that follow the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
     /// Copied checkpoints that cover records whose loss an operator accepts now.
     pub given_up: Vec<Checkpoint>,
@@ -126,7 +127,8 @@ impl ProvedFile {
     }
 
     /// Refuses a journal whose file lacks the last checkpoint in the state directory, or the last
-    /// copied checkpoint. Accepts a missing checkpoint that the repair restores now.
+    /// copied checkpoint. If the operator accepts a loss, the repair restores a missing checkpoint,
+    /// so the journal is not refused.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -160,9 +162,9 @@ impl ProvedFile {
         )
     }
 
-    /// Refuses a journal whose last records lack a MAC of this host, unless the operator has
-    /// accepted these records. If `lost` is true, records are also missing, and the text of the
-    /// error tells the operator how to accept their loss too.
+    /// Refuses a journal if no MAC of this host covers its last records, unless the operator has
+    /// accepted these records. If `lost` is true, records after the end are also missing. The error
+    /// then tells the operator how to accept their loss too.
     pub fn judge_end(
         &self,
         data: &Path,

@@ -94,8 +94,8 @@ impl FromStr for LogMark {
 
 /// The log in which the groups of a journal become durable.
 pub trait Log: fmt::Debug + Send {
-    /// Whether readers use a projection of the log. If so, an append that fails may still take
-    /// effect.
+    /// Whether readers use a projection of the log. If so, a failed append may have stored the
+    /// group in the log already, although readers do not see it yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].
@@ -114,7 +114,7 @@ pub trait Log: fmt::Debug + Send {
 
     /// Appends a group durably after all earlier groups, but only if no other pump leads. If the
     /// same group is appended again before [`Log::confirm`], the log still stores it once. `heads`
-    /// are the heads before the group.
+    /// are the last records of all trees before the group.
     fn append(
         &mut self,
         group: &LogGroup<'_>,

@@ -54,7 +54,7 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// A MAC of the head: its kind, the id of its key, and the tag.
+/// A MAC over the head of a journal. Its bytes are its kind, the id of its key, and the tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeadMac([u8; MAC_BYTES]);
 
@@ -74,7 +74,7 @@ impl HeadMac {
         &self.0
     }
 
-    /// Parses hexadecimal digits.
+    /// Parses a MAC that is written in hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         unhex(text).map(Self)
     }
@@ -184,7 +184,7 @@ impl HeadSealer {
     }
 }
 
-/// Tracks, while a journal's records are read, up to which record MACs cover the journal.
+/// Finds out which records of a journal are covered by MACs, while the records are read.
 #[derive(Debug, Default, Clone)]
 pub struct MacCoverage {
     journal: Uuid,
@@ -201,8 +201,8 @@ pub struct MacCoverage {
     foreign: BTreeSet<KeyId>,
 }
 
-/// The state of a [`MacCoverage`], as a snapshot stores it. The last record before this state is
-/// covered by a MAC.
+/// The state of a [`MacCoverage`], as a snapshot stores it. The last record of the snapshot carries
+/// a MAC of this host's key, which was verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredCoverage {
     #[serde(rename = "last")]
@@ -312,17 +312,19 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns a record that carries a wrong MAC of this host's key: the first such record that no
-    /// later MAC covers. If later MACs cover all such records, returns one of these records.
+    /// Returns the record to report for a wrong MAC of this host's key; `None` if no such MAC is
+    /// wrong. Prefers the first record with a wrong MAC that no later MAC covers. If later MACs
+    /// cover all records with wrong MACs, returns one of these records.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first record of the journal's unproved end, if the journal has one. Records at
-    /// the end are unproved if no MAC covers them, or if a MAC of this host's key contradicts them.
-    /// `last` is the last record of the journal. In a journal without any MAC, all records are
-    /// unproved if `is_old` is false. If `is_old` is true, no record of such a journal is unproved,
-    /// because the journal may have been written before MACs existed.
+    /// Returns the first record of the unproved end of a journal whose last record is `last`.
+    /// Returns `None` if all records are proved. The unproved end begins after the last record with
+    /// a MAC. If the last MAC of this host's key is wrong, it begins after the last record that a
+    /// right MAC of this key covers. If the journal has no MAC at all, `is_old` decides: an old
+    /// journal may have been written before MACs existed, so the function returns `None`.
+    /// Otherwise, every record is unproved.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;
@@ -335,7 +337,7 @@ impl MacCoverage {
         }
     }
 
-    /// Returns the ids of other hosts' keys with which MACs of the journal were made.
+    /// Returns the ids of keys of other hosts that made MACs of this journal.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

@@ -1,10 +1,12 @@
-//! A Merkle tree over a growing list of leaves: updating a few leaves recomputes only their paths.
+//! A Merkle tree over a growing list of leaves. If a few leaves change, only the nodes between
+//! these leaves and the root are computed again.
 
 use std::collections::BTreeMap;
 
 use crate::ids::Digest;
 
-/// Levels of digests, leaves first. A node without a sibling is copied to the next level.
+/// A Merkle tree, stored as the levels of its digests. The leaves are the first level. A node
+/// without a sibling is copied to the next level.
 #[derive(Debug, Default, Clone)]
 pub struct MerkleTree {
     levels: Vec<Vec<Digest>>,

@@ -23,10 +23,10 @@ pub struct MerkleChunks {
 #[derive(Debug, Default, Clone)]
 struct MerkleChunk {
     tree: MerkleTree,
-    /// Number of holds of the chunk: calls of [`MerkleChunks::hold`] without a later
-    /// [`MerkleChunks::release`].
+    /// Number of calls of [`MerkleChunks::hold`] for this chunk that have no matching
+    /// [`MerkleChunks::release`] yet.
     holders: usize,
-    /// Whether a leaf changed since [`MerkleChunks::stored`].
+    /// Whether a leaf of this chunk changed since the last call of [`MerkleChunks::stored`].
     is_changed: bool,
 }
 

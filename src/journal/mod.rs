@@ -92,9 +92,9 @@ pub trait Journal: Send {
     /// shows whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
-    /// Makes the records of the last [`Journal::write`] readable, if that call has not done so
-    /// already. Must be called after each write, with the same records. Returns the same errors as
-    /// [`Journal::write`].
+    /// Makes the records of the last [`Journal::write`] readable. Does nothing if that call has
+    /// already made them readable. Must be called after each write, with the same records. Returns
+    /// the same errors as [`Journal::write`].
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
         Ok(())
@@ -110,8 +110,8 @@ pub trait Journal: Send {
     /// function regularly, and so notices the loss of its journal.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// Returns the time of this run's last checkpoint. Before the first checkpoint, returns the
-    /// time of the run's first record; before that record, returns `None`.
+    /// Returns the time of this run's last checkpoint. Until the run has signed a checkpoint,
+    /// returns the time of its first record. Returns `None` if the run has written no record.
     fn checked_at(&self) -> Option<Time>;
 
     /// Returns the position of the last checkpoint.
@@ -119,8 +119,8 @@ pub trait Journal: Send {
         Position(0)
     }
 
-    /// Returns the proof of the records before the snapshot that the start read; `None` if the
-    /// start proved every record.
+    /// Returns the background proof of the records before the snapshot from which the journal was
+    /// opened; `None` if every record was proved at the start.
     fn proof(&self) -> Option<Arc<ProofProgress>> {
         None
     }
@@ -228,7 +228,7 @@ pub enum Error {
          the journal"
     )]
     Resting { name: String, detail: String },
-    /// A record is missing, or differs from the record that was acknowledged.
+    /// A record is missing, or differs from the record that was acknowledged at its position.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
     /// The condition of [`Error::Broken`], with the name of the broken journal.
@@ -256,7 +256,7 @@ pub enum Error {
          unproved that an organism wrote its end. `organism adopt` accepts it as it stands"
     )]
     WithoutMac { path: String, records: Position },
-    /// The MACs were made with another host's key.
+    /// The journal ends with a MAC that was made with the key of another host.
     #[error(
         "the journal {path} ends with a MAC of the key {theirs}, and this host has the key {ours}: \
          put that key back into the state directory, or accept what stands there under this one \
@@ -290,7 +290,7 @@ pub enum Error {
     StreamVersion { stream: String, seq: u64, version: u32 },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
-    /// The pump passed a wrong position, which is a bug. Nothing was appended.
+    /// The pump passed a record with a wrong position, which is a bug. Nothing was appended.
     #[error("a record for position {given} was appended at position {expected}")]
     PositionMismatch { given: Position, expected: Position },
     #[error("there is no journal at {path}")]
@@ -332,8 +332,8 @@ impl Error {
     }
 }
 
-/// Returns the text for a broken journal: the journal's name, the position, the damage, and advice
-/// unless `detail` contains advice.
+/// Returns the text for a broken journal. The text contains the journal's name, the position and
+/// the damage. It also contains advice, unless `detail` contains advice already.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
     let at = match position {
         0 => String::new(),
@@ -356,9 +356,9 @@ fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for a journal in which no MAC covers the records from `first` on. If `first` is
-/// the first record of the journal, there is no covered record from which the journal could
-/// continue.
+/// Returns advice for a journal whose records from `first` on are covered by no MAC. If `first` is
+/// the first record of the journal, the operator must restore a backup or accept these records.
+/// Otherwise, the journal can continue after the last covered record.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -15,11 +15,12 @@ pub struct RecordBatch {
     bodies: Vec<u8>,
     payloads: Vec<u8>,
     ends: Vec<RowEnds>,
-    /// The last record of each tree in this batch.
+    /// Position and hash of the last record of each tree in this batch.
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// End offsets of one encoded row in the buffers for bodies and payloads, with the row's hash.
+/// Positions in the buffers for bodies and payloads at which one encoded row ends. Also contains
+/// the row's hash.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -116,8 +117,8 @@ impl<'r> StoredRow<'r> {
             && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)
     }
 
-    /// Decodes and verifies the record of the row at position `expected`. Any mismatch is reported
-    /// as a break of the journal at that position.
+    /// Decodes and verifies the record of the row, which must have the position `expected`. Returns
+    /// an error for a broken journal at that position if anything does not match.
     pub fn unseal(
         &self,
         expected: Position,

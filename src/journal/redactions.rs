@@ -22,8 +22,8 @@ pub struct RedactedRecords {
 }
 
 impl RedactedRecords {
-    /// Adds the next record if one of its payloads is blanked. Also adds the redactions that an
-    /// operator accepts in this record.
+    /// Adds the next record if one of its payloads is blanked. If the record is an action in which
+    /// an operator accepts redactions, also adds those.
     pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);
@@ -43,15 +43,16 @@ impl RedactedRecords {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload that no recorded action accepts. Refuses nothing if
-    /// `accept` accepts any damage, so that an operator can accept redactions one after another.
+    /// Refuses a journal with a blanked payload that no recorded action accepts. If the operator
+    /// accepts any kind of damage now, refuses nothing. So an operator can accept one kind of
+    /// damage after another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
-/// Refuses the record at `first`, whose blanked payload no recorded action accepts. Refuses nothing
-/// if `first` is `None`, or if `accept` accepts any damage.
+/// Refuses the record at `first`, which has a blanked payload that no recorded action accepts.
+/// Refuses nothing if `first` is `None`, or if the operator accepts any kind of damage now.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

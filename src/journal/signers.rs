@@ -1,5 +1,5 @@
-//! Keys that signed the checkpoints of a journal, and keys of other hosts that operators trust by
-//! recorded actions.
+//! Keys that signed the checkpoints of a journal. Also keys of other hosts in which operators have
+//! declared trust, by recorded actions.
 //!
 //! This module must not know which keys the config names; the caller passes them.
 
@@ -12,11 +12,11 @@ use crate::thread::{Input, Record};
 
 use super::Checkpoint;
 
-/// Keys that signed checkpoints of a journal, and recorded actions by which operators trust further
-/// keys.
+/// Keys that signed checkpoints of a journal, and recorded actions in which operators declare trust
+/// in further keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSigners {
-    /// Position of the last checkpoint that each key signed.
+    /// Keys that signed checkpoints, each with the position of the last checkpoint that it signed.
     #[serde(rename = "last")]
     last: BTreeMap<String, Position>,
     /// Recorded actions by which operators trust a key, in the order of their positions.
@@ -31,9 +31,9 @@ struct RecordedTrust {
     position: Position,
     #[serde(rename = "key")]
     key: String,
-    /// Key that signed the checkpoint at the position of the action. A later checkpoint does not
-    /// count: a pump with an unknown key could record the action, and the next pump would sign the
-    /// later checkpoint.
+    /// Key that signed the checkpoint at the position of the action; `None` if there is no such
+    /// checkpoint. A later checkpoint does not count: a pump with an unknown key could record the
+    /// action, and the next pump would sign the later checkpoint.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

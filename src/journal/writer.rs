@@ -1,5 +1,5 @@
-//! The writing end of a journal over any log: positions, hashes, MACs and checkpoints are the same
-//! for every log.
+//! Writes a journal over any kind of log. Positions, hashes, MACs and checkpoints are made in the
+//! same way for every kind of log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers for the encoded records of a group, reused for each group.
     pub(super) rows: RecordBatch,
-    /// Tracks up to which record MACs cover the records that were read so far.
+    /// Shows which of the records that were read so far are covered by MACs.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
@@ -41,8 +41,8 @@ pub struct JournalWriter<L> {
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
     /// Reason why the journal refuses further records; `None` while it accepts records.
     pub(super) stopped: Option<String>,
-    /// The background thread that proves the records that precede a snapshot; `None` if the start
-    /// proved every record.
+    /// Background thread that proves the records before the snapshot from which the journal was
+    /// opened; `None` if every record was proved at the start.
     pub(super) proof: Option<BackgroundProof>,
     pub(super) log: L,
     // Ordering rule: dropped last, so that its lock is released after everything else, including a
@@ -136,7 +136,7 @@ impl<L: Log> JournalWriter<L> {
         Ok(Some(StampedGroup { rows, mac, checkpoint }))
     }
 
-    /// Brings the heads of the trees of these records into memory.
+    /// Loads the heads of the trees of these records into memory.
     fn recall_heads(&mut self, records: &[Record]) -> Result<(), Error> {
         for record in records {
             let tree = &record.tree;
@@ -191,10 +191,10 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is due if the
-    /// last checkpoint does not cover all records. Returns false if no checkpoint is due. Also
-    /// returns false if the log is full or unreachable; then the records stay durable and the
-    /// checkpoint follows later.
+    /// Signs and appends a checkpoint if one is due. With `is_last`, a checkpoint is also due
+    /// whenever the last checkpoint does not cover all records. Returns true if a checkpoint was
+    /// appended. If the log is full or unreachable, returns false; the records stay durable, and
+    /// the checkpoint follows later.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let put_off =
             |error: &Error| tracing::warn!("could not write a checkpoint; retrying later: {error}");
@@ -243,8 +243,8 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Appends a group to the log, and then to the log's projection. If the projection has no room,
-    /// a retry finds the group in the log.
+    /// Appends a group to the log, and then to the log's projection. If the disk has no room for
+    /// the projection, the caller retries, and the retry finds the group in the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
         self.project(group, mark)?;

@@ -22,8 +22,8 @@ pub use harness::HarnessTransport;
 use harness::TrialHarness;
 use pipes::PipedProgram;
 
-/// Time after a listener's start during which the listener must send nothing. After an answer, the
-/// shorter [`QUIET`] applies.
+/// Time after the start of a listener in which the listener must send nothing. After an answer, the
+/// shorter time [`QUIET`] applies.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 /// Interval at which the kit repeats a delivery until a program on NATS accepts it.
@@ -45,8 +45,8 @@ pub type PayloadJudge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 pub struct ChecklistLine {
     /// The expected behaviour, such as `answers {urn:x}add`.
     pub claim: String,
-    /// `Err` contains the observed deviation, and the section of docs/PROTOCOL.md that requires the
-    /// expected behaviour.
+    /// `Ok` if the program showed the expected behaviour. Otherwise, contains the observed
+    /// deviation, and the section of docs/PROTOCOL.md that requires the expected behaviour.
     pub verdict: Result<(), String>,
 }
 
@@ -177,7 +177,7 @@ impl ConformanceCheck {
 enum HostEvent {
     Ended(Result<Outcome, AttemptFailure>),
     Heartbeat,
-    /// The program sent an answer that names another delivery than the delivery in progress.
+    /// The program sent an answer, but the answer does not name the delivery in progress.
     Stray(String),
     Left(String),
 }
@@ -350,7 +350,7 @@ impl ListenerTrial {
 
     /// Checks the answer to the first request that the program gets. If the program is a child
     /// process, first sends the request directly on the program's pipes, without a host. If no
-    /// answer comes, the kit can then report the text that the program wrote to its pipe.
+    /// answer comes, the check can then report the text that the program wrote instead.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -419,8 +419,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks that a program answers both deliveries of the same call. The pump delivers a call a
-    /// second time after it has lost the first answer.
+    /// Checks that a program answers a call again if the call is delivered twice. The pump delivers
+    /// a call a second time after it has lost the first answer.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -432,8 +432,8 @@ impl ListenerTrial {
         self.of_call(call, request, 0, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
-    /// Delivers the call `call` as a new attempt and checks the answer. The delivery contains the
-    /// results of `results` calls that the listener made.
+    /// Delivers the call `call` as a new attempt and checks the answer. The delivery also contains
+    /// results of other calls, which the listener has made; `results` is their number.
     async fn of_call(
         &mut self,
         call: CallId,
@@ -528,8 +528,9 @@ fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Deli
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of the call `call`. The delivery contains the request of `call` and `results`
-/// results. Each result is the failure of a call that the listener made.
+/// Returns a delivery of the call `call`. The delivery contains the request of `call` and as many
+/// results as `results` states. Each result is the failure of another call, which the listener
+/// made.
 fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

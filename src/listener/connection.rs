@@ -91,8 +91,9 @@ impl KitConnection {
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
-    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). `remembers` states that
-    /// the next delivery of the call may leave out the messages that the listener already has.
+    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
+    /// answer states that this listener remembers the messages of the call, so that the next
+    /// delivery of the call may leave them out.
     pub fn answer(
         &self,
         call: CallId,
@@ -109,8 +110,8 @@ impl KitConnection {
         self.output.write(parts)
     }
 
-    /// Requests all messages of a call, because this listener does not remember the messages on
-    /// which the delivery builds.
+    /// Requests all messages of a call. A listener does so if a delivery builds on messages that it
+    /// does not remember.
     pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
         self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
     }
@@ -120,7 +121,8 @@ impl KitConnection {
     }
 }
 
-/// Creates the answer to a delivery that builds on messages that the listener does not remember.
+/// Creates the answer that requests all messages of a call. A listener sends it if it does not
+/// remember the messages on which a delivery builds.
 pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
     format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }

@@ -1,4 +1,5 @@
-//! The channel from a running handler to the pump, for pipes and for NATS.
+//! The channel from a running handler to the pump. It has one implementation for pipes and one for
+//! NATS.
 
 use std::fmt::Debug;
 use std::io;

@@ -9,15 +9,16 @@ use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 use crate::xml::shape::QName;
 
-/// A Rust type for one payload name.
+/// A Rust type whose values are written as payloads of one payload name.
 ///
-/// A field becomes a child element. `#[serde(rename = "@x")]` makes it an attribute, and
-/// `#[serde(rename = "$text")]` the text of the element.
+/// Each field of the type becomes a child element of the payload. With `#[serde(rename = "@x")]`, a
+/// field becomes an attribute. With `#[serde(rename = "$text")]`, a field becomes the text of the
+/// payload's root element.
 pub trait TypedPayload: Serialize + DeserializeOwned {
     const NAMESPACE: &'static str;
-    /// The local name of the element.
+    /// Local name of the payload's root element.
     const NAME: &'static str;
-    /// Whether child elements are in the namespace of the element, as with
+    /// Whether child elements are in the namespace of the payload's root element, as with
     /// `elementFormDefault="qualified"` in an XML schema.
     const QUALIFIED: bool = true;
 
@@ -39,8 +40,8 @@ impl Reply {
         Self::default()
     }
 
-    /// Creates an answer with one payload. Fails if `T` has no form in XML, such as a map whose
-    /// keys are no XML names.
+    /// Creates an answer with one payload. Returns an error if `payload` cannot be written as XML.
+    /// For example, a map can have keys that are no XML names.
     pub fn of<T: TypedPayload>(payload: &T) -> Result<Self, String> {
         Self::ack().and(payload)
     }
@@ -63,9 +64,9 @@ impl Reply {
         self
     }
 
-    /// Creates the answer to a call whose present preview differs from the approved preview.
-    /// `reason` states the change. A handler may return this answer only if it has not changed
-    /// anything yet.
+    /// Creates the answer for a call whose preview has changed since a person approved the call.
+    /// `reason` states the change. A handler may return this answer only if the handler has not
+    /// changed anything yet.
     pub fn stale_preview(reason: &str) -> Self {
         Self::raw(core_text(system::STALE_PREVIEW, reason))
     }
@@ -88,8 +89,8 @@ pub(super) fn write<T: TypedPayload>(payload: &T) -> Result<String, String> {
     Ok(text)
 }
 
-/// The preview of a held call: a text for the person who decides. Two previews are equal if their
-/// texts are equal.
+/// A text that shows a person what a held call would do, so that the person can decide about the
+/// call. Two previews are equal if their texts are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview(String);
 
@@ -114,7 +115,7 @@ fn core_text(name: &str, text: &str) -> String {
     Element::new(QName::new(Some(system::NAMESPACE), name)).with_text(text).to_xml()
 }
 
-/// The types that a handler may return: `()`, a payload, a list of payloads, or a [`Reply`].
+/// A type that a handler may return: `()`, a payload, a list of payloads, or a [`Reply`].
 pub trait IntoReply {
     fn into_reply(self) -> Result<Reply, String>;
 }

@@ -1,7 +1,8 @@
-//! Ends this program if its pump ends while a handler runs. The handler's answer would reach no
-//! pump, and the next pump delivers the call again.
+//! Ends the program of a listener if its pump ends while a handler runs. The handler's answer would
+//! then reach no pump, and the next pump delivers the call again.
 //!
-//! The pump has ended when the other ends of both pipes are closed. The end of standard input alone
+//! Two pipes connect the program with the pump, usually its standard input and standard output. The
+//! pump has ended when the other ends of both pipes are closed. The end of standard input alone
 //! does not prove the end of the pump, because standard input may be a file.
 
 use std::io::Write as _;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// State that the main loop shares with the thread that watches the pump.
+/// State shared by the main loop and the thread that watches the pump: whether a handler runs, and
+/// whether the pump has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PumpWatch(Arc<Mutex<WatchedPump>>);
 
@@ -22,7 +24,8 @@ struct WatchedPump {
 }
 
 impl PumpWatch {
-    /// Starts a thread that watches both pipes. The thread blocks in the kernel.
+    /// Starts a thread that waits until the other ends of the pipes `input` and `output` are
+    /// closed. The thread blocks in the kernel.
     pub fn start(&self, input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
         let watch = self.clone();
         let run = move || {

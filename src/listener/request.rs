@@ -1,4 +1,4 @@
-//! A delivery in the form in which a handler gets it (docs/PROTOCOL.md, sections 3 and 5).
+//! A delivery as a handler gets it (docs/PROTOCOL.md, sections 3 and 5).
 
 use std::io;
 use std::rc::Rc;
@@ -26,19 +26,21 @@ pub struct Request {
     pub thread: ThreadId,
     pub call: CallId,
     pub attempt: Attempt,
-    /// Time from the hand-over until this attempt times out. A heartbeat extends the time.
+    /// Time from the hand-over of the call until this attempt times out. A heartbeat extends this
+    /// time.
     pub timeout: Duration,
-    /// Trace of this attempt, if any. The handler's own spans belong to it.
+    /// Trace of this attempt, if any. Spans that the handler itself makes belong to this trace.
     pub trace: Option<TraceParent>,
-    /// Whether this delivery requests a preview of the call, while the call waits for a person's
-    /// decision. The kit passes such a delivery to the handler of [`super::Listener::on_preview`].
+    /// Whether this delivery asks only for a preview of the call, because the call waits for a
+    /// person's decision. The kit passes such a delivery to the handler of
+    /// [`super::Listener::on_preview`].
     pub asks_preview: bool,
     /// Digest of the preview that a person approved together with the call; see [`Request::holds`].
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of messages of the call that this delivery leaves out, because the listener has
-    /// claimed to remember these messages. `None` if the delivery contains all messages.
+    /// Number of earlier messages of the call that are not in this delivery, because the listener
+    /// has claimed to remember them. `None` if the delivery contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -87,8 +89,8 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Prepends the remembered messages of the call to those of this delivery. Returns false if the
-    /// remembered messages are not the messages on which the delivery builds.
+    /// Puts the remembered messages of the call before the messages of this delivery. Returns false
+    /// if the remembered messages are not those that this delivery leaves out.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
@@ -155,9 +157,9 @@ impl Request {
     }
 
     /// Whether the call may be carried out. `preview` is the preview that the call would have now.
-    /// The call may be carried out if no preview was approved, or if the approved preview equals
-    /// `preview`. Otherwise, the handler must do nothing and answer
-    /// [`super::Reply::stale_preview`].
+    /// A call without an approved preview may be carried out. A call with an approved preview may
+    /// be carried out only if that preview equals `preview`. If the call may not be carried out,
+    /// the handler must do nothing and answer [`super::Reply::stale_preview`].
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }

@@ -1,5 +1,5 @@
-//! The main loop of a listener: passes one delivery after another to the handler of its payload
-//! name.
+//! The main loop of a listener: passes one delivery after another to the handler for the payload
+//! name that opened the call.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,7 +21,8 @@ type PreviewHandler = Box<dyn FnMut(&Request) -> Result<Preview, String>>;
 
 type PayloadHandler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
 
-/// Serves one payload name. A `main` function needs only this call. See [`Listener::serve`].
+/// Serves the calls of one payload name with `handler`. A `main` function needs nothing else. See
+/// [`Listener::serve`].
 pub fn serve<P, R, E>(handler: impl FnMut(P, &Request) -> Result<R, E> + 'static) -> ExitCode
 where
     P: TypedPayload,
@@ -31,7 +32,7 @@ where
     Listener::new().on(handler).serve()
 }
 
-/// A listener: a handler for each payload name that opens a call.
+/// A listener, with one handler for each payload name that can open a call.
 #[derive(Default)]
 pub struct Listener {
     handlers: HashMap<PayloadName, PayloadHandler>,
@@ -85,7 +86,7 @@ impl Listener {
     }
 
     /// Sets the handler for previews. While a call waits for a person, this handler shows what the
-    /// call would do; it must change nothing. A listener whose config declares `previews = true`
+    /// call would do. It must change nothing. A listener whose config declares `previews = true`
     /// needs such a handler. The handler that carries out the call must check [`Request::holds`]
     /// before it acts.
     pub fn on_preview<E: Display>(
@@ -96,13 +97,13 @@ impl Listener {
         self
     }
 
-    /// Serves standard input until the pump closes it. If the pump dies while a handler runs, ends
-    /// the program. If the environment sets [`NatsEndpoint::URL`], serves NATS instead, until a
-    /// signal ends the program.
+    /// Serves the deliveries that arrive on standard input, until the pump closes standard input.
+    /// If the pump dies while a handler runs, ends the program. If the environment sets
+    /// [`NatsEndpoint::URL`], serves deliveries from NATS instead, until a signal ends the program.
     ///
-    /// An `Err` of a handler is a crashed attempt, which the pump retries: a child process exits
-    /// with code 1, and a replica on NATS answers with an error. To report a failure to the caller,
-    /// answer with a payload.
+    /// If a handler returns `Err`, the attempt counts as crashed, and the pump retries the call. A
+    /// child process then exits with code 1, and a replica on NATS answers with an error. To report
+    /// a failure to the caller, answer with a payload.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
@@ -120,13 +121,14 @@ impl Listener {
         }
     }
 
-    /// Serves these two file descriptors in place of standard input and standard output.
+    /// Serves the deliveries that arrive on `input`, and writes the answers to `output`, in place
+    /// of standard input and standard output.
     pub fn serve_on(self, input: OwnedFd, output: OwnedFd) -> Result<(), String> {
         self.run(KitConnection::new(input, output))
     }
 
-    /// Serves NATS until `stopped` resolves. Then takes no further delivery, and finishes the
-    /// deliveries that it already has.
+    /// Serves deliveries from NATS until `stopped` completes. Then takes no further delivery, and
+    /// finishes the deliveries that it already has.
     pub fn serve_at(
         mut self,
         place: &NatsEndpoint,

@@ -1,4 +1,4 @@
-//! Reads the history of threads that are spread over several journals.
+//! Reads the records of threads from several journals.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,8 @@ use crate::ids::{Position, ThreadId};
 use crate::journal::Error;
 use crate::thread::Record;
 
-/// The history of threads in several journals. Each thread is read from the journal that contains
-/// it.
+/// A source of records for threads in different journals. Each thread is read from the journal that
+/// contains it.
 pub struct JoinedHistory(Vec<JournalMemory>);
 
 impl JoinedHistory {

@@ -20,7 +20,7 @@ pub struct JournalMemory {
     /// delays no checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
     /// Indexes of trees, by root thread. An index is locked while its tree is read. So concurrent
-    /// reads of several threads of a tree walk the tree only once.
+    /// reads of several threads of a tree read the tree's records only once.
     trees: Mutex<BoundedCache<ThreadId, Arc<Mutex<TreeIndex>>>>,
 }
 
@@ -124,8 +124,8 @@ impl ThreadHistory for JournalMemory {
 }
 
 impl JournalMemory {
-    /// Returns the records that a fork inherits from its source for `thread`, converted to records
-    /// of the fork.
+    /// Returns the records of `thread` that a fork inherits from its source. The ids in these
+    /// records are converted to the ids of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

@@ -1,11 +1,11 @@
 //! The memory of listeners: the records of a thread, read from the journal.
 //!
 //! A read goes back along a tree's hash chain, until it reaches a record whose threads are already
-//! indexed. So the cost of a turn depends on the records since the last turn, not on the length of
-//! the thread or the number of other threads in the tree. Payloads are read only for the requested
-//! thread.
+//! indexed. So the time to read a thread for a turn depends on the number of records since the last
+//! turn, not on the length of the thread or the number of other threads in the tree. Payloads are
+//! read only for the requested thread.
 //!
-//! Must not run on an async worker: every read may wait for the disk.
+//! Must not run on an async worker, because every read may wait for the disk.
 
 mod joined_history;
 mod journal_memory;
@@ -29,8 +29,9 @@ pub trait ThreadHistory: Send + Sync {
         up_to: Position,
     ) -> Result<Vec<Record>, journal::Error>;
 
-    /// Returns every record that concerns `thread` after the position `after`, oldest first. A
-    /// history that has only the records up to the present delivery returns no records.
+    /// Returns every record that concerns `thread` after the position `after`, oldest first. The
+    /// default implementation returns no records. It is for a history that is only read up to the
+    /// delivery at hand.
     fn records_since(
         &self,
         thread: &ThreadId,

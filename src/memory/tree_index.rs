@@ -29,19 +29,20 @@ pub(super) struct TreeIndex {
     /// the index contains the tree's first record.
     before: (Position, Digest),
     threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
-    /// Threads whose opening record is in the index.
+    /// Threads for which the index contains the record that opened the thread.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// Messages and calls of the source that the fork has reopened: each id in the source, with the
-    /// id in the fork. Empty if this tree is no fork.
+    /// Ids of the messages and calls that the fork has opened again: each id in the source is
+    /// stored with the id in the fork. Empty if this tree is no fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
 }
 
-/// A record that a walk has visited, and the threads that it concerns.
+/// A record that a walk along the tree's hash chain has visited, and the threads that the record
+/// concerns.
 struct VisitedRecord {
     position: Position,
     hash: Digest,
@@ -64,8 +65,8 @@ impl TreeIndex {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns the messages and calls of the source that the fork has reopened: each id in the
-    /// source, with the id in the fork. Empty if this tree is no fork.
+    /// Returns the ids of the messages and calls that the fork has opened again. Each id in the
+    /// source is paired with the id in the fork. Empty if this tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -197,8 +198,9 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether `record` directly follows the newest record of the index in their tree. Returns an error
-/// if the records before `record` do not include the newest record of the index.
+/// Whether `record` directly follows the newest record of the index in the hash chain of their
+/// tree. Returns an error if the records before `record` do not include the newest record of the
+/// index.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

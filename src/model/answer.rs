@@ -11,8 +11,8 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows. The text is recorded and causes no action.
     Reasoning(&'a str),
-    /// Number of further bytes that have arrived but are passed on only at the end of the stream,
-    /// such as the bytes of a native call.
+    /// Number of further bytes that have arrived. These bytes, such as those of a native call, are
+    /// passed on only at the end of the stream.
     Withheld(usize),
     /// No request is sent to this route until this instant, because the provider requested a pause.
     /// This event is sent repeatedly during the pause.
@@ -24,11 +24,11 @@ pub enum AnswerChunk<'a> {
     Restart,
 }
 
-/// A complete native call of a model. A call that was cut off at the end of a stream is never
-/// returned.
+/// A complete tool call that a model made natively, that is, in the provider's own format. A call
+/// that was cut off at the end of a stream is never returned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
-    /// Id that the provider gave the call.
+    /// Id of the call, as the provider states it.
     pub id: String,
     pub name: String,
     /// Arguments as the model wrote them, as JSON text that is not checked here.
@@ -106,7 +106,8 @@ impl TokenUsage {
     }
 }
 
-/// Summary of an answer. Returned only if the stream ended with its terminator.
+/// Summary of an answer. A model call returns a summary only if the stream of the answer ended with
+/// its terminator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEnd {
     pub stop: StopReason,

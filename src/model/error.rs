@@ -13,8 +13,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// The record has no answer to the prompt of this turn, and the trial sends no request to a
-    /// model, because the trial has no budget.
+    /// A trial that may send no requests to models has no recorded answer to the prompt of this
+    /// turn. A trial may send none if it has no budget.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"

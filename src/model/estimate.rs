@@ -38,7 +38,8 @@ pub(super) fn of_bytes(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
-/// Reads a token count of a provider. Returns `None` for an impossible number.
+/// Reads a token count that a provider reported. Returns `None` if the value is not a whole number,
+/// or is impossibly large.
 pub(super) fn plausible(json: Option<&Json>) -> Option<u64> {
     json.and_then(Json::as_u64).filter(|tokens| *tokens <= limits::TOKENS_CEILING)
 }

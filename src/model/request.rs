@@ -25,8 +25,8 @@ impl ChatRole {
     }
 }
 
-/// Agent, thread and turn that a request belongs to. Playback uses them to find the recorded turn.
-/// Other providers ignore them.
+/// The agent, the thread and the turn to which a request belongs. Playback finds the recorded turn
+/// by these values. Other providers ignore them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestOrigin {
     pub agent: ListenerName,
@@ -97,7 +97,7 @@ impl ChatMessage {
         Self { role, blocks: vec![ChatBlock::Text(text.into())] }
     }
 
-    /// Returns texts and result texts of the message, in order.
+    /// Returns the texts of the message's text blocks and tool results, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().filter_map(|block| match block {
             ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.as_str()),

@@ -51,8 +51,8 @@ pub struct SseDecoder {
 }
 
 impl SseDecoder {
-    /// Returns the next event. Removes the bytes that were read from the front of `input`. Returns
-    /// `None` if `input` ends before the event ends.
+    /// Reads the next event from the front of `input`, and removes the bytes that were read.
+    /// Returns `None` if `input` ends before the event ends.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
 

@@ -26,7 +26,7 @@ pub struct TokenPrice {
     /// applies.
     #[serde(rename = "cache_written")]
     pub cache_written: Option<f64>,
-    /// Currency of the prices, such as `USD`.
+    /// Currency of all these prices, such as `USD`.
     #[serde(rename = "currency")]
     pub currency: String,
 }
@@ -84,9 +84,9 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer on a route for which the config states no maximum:
-    /// the default maximum or half of the context window, whichever is smaller. Returns `None` if
-    /// the config states no context window, or if it states a maximum for every route.
+    /// Returns the maximum tokens of an answer on routes for which the config states no maximum. It
+    /// is the default maximum or half of the context window, whichever is smaller. Returns `None`
+    /// if the config states a maximum for every route, or no context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -98,7 +98,7 @@ impl ModelTerms {
         self.window().map_or(longest, |window| longest.min(window / 2))
     }
 
-    /// Returns the maximum tokens of a prompt.
+    /// Returns the maximum tokens of a prompt, or `None` if the config states no context window.
     pub fn room(&self) -> Option<u64> {
         self.window().map(|window| window.saturating_sub(self.answer()))
     }

@@ -86,8 +86,8 @@ impl TokenizerFamily {
         RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// Like [`TokenizerFamily::size`], but counts the last text of the request, `notice`, as schema
-    /// tokens, because every turn sends a new notice.
+    /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but counts `notice` as
+    /// schema tokens. `notice` is the last text of the request. Every turn sends a new notice.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));

@@ -1,7 +1,7 @@
 //! Writes the body of a request in the wire format of its provider.
 //!
-//! Each turn is recorded with its settings, so that its request body can be rebuilt later, byte for
-//! byte, even if the config has changed.
+//! The record of a turn contains the settings of its request, so that the body can be rebuilt
+//! later, byte for byte, even if the config has changed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};

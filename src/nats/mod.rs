@@ -96,7 +96,8 @@ pub async fn connect_with_denials(
     connect_with(options, name, None).await
 }
 
-/// Connects like [`connect_with_denials`]. The subjects of the client's inboxes begin with `inbox`.
+/// Connects like [`connect_with_denials`]. If `inbox` is given, the subjects of the client's
+/// inboxes begin with `inbox`.
 pub async fn connect_with(
     options: &Options,
     name: &str,
@@ -260,9 +261,9 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// Last error of the present outage; empty before the first error, `None` while connected.
-    /// Lock: the client may report events from several tasks at once, and each event is compared
-    /// with the previous one.
+    /// The last error since the connection was lost. The text is empty before the first such error.
+    /// `None` while the client is connected. Lock: the client may report events from several tasks
+    /// at once, and each event is compared with the previous one.
     outage: Mutex<Option<String>>,
 }
 

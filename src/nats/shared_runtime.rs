@@ -12,7 +12,7 @@ use crate::limits;
 
 /// The runtime of one NATS connection.
 pub struct SharedRuntime {
-    /// `None` only while the `SharedRuntime` is being dropped.
+    /// The runtime of the connection. `None` only while the `SharedRuntime` is being dropped.
     runtime: Option<Arc<Runtime>>,
     handle: Handle,
     shared: Arc<RuntimeShared>,
@@ -21,15 +21,15 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking calls that have begun so far. While the background thread sleeps, a
-    /// caller may come and leave; the thread notices such a caller because this number has changed.
+    /// Number of blocking calls that have begun so far. The background thread compares this number
+    /// before and after it sleeps. So the thread notices a call that began and ended meanwhile.
     begun: AtomicUsize,
     /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,
     /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
-    /// Tells the background thread to stop driving the runtime. The signal is kept if the thread
-    /// does not wait for a signal yet.
+    /// Tells the background thread to stop driving the runtime. A signal that is sent before the
+    /// thread waits for it is kept.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }

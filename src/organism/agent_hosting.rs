@@ -50,13 +50,13 @@ pub enum NotHosted {
     Near { name: String },
 }
 
-/// Returns the agents that `only` names. If `only` is empty, returns all agents that run apart from
-/// the pump.
+/// Returns the agents that `only` names. If `only` is empty, returns all agents that the config
+/// places outside the pump's process.
 ///
 /// # Errors
 ///
-/// Returns [`NotHosted`] if no agent runs apart from the pump, or if a name in `only` belongs to
-/// none of these agents.
+/// Returns [`NotHosted`] if the config places no agent outside the pump's process, or if a name in
+/// `only` belongs to none of these agents.
 pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
     let all: Vec<_> = config.remote_agents().cloned().collect();
     if only.is_empty() {
@@ -114,8 +114,8 @@ struct ReloadableAgent {
 }
 
 impl HostedAgents {
-    /// Connects once for each agent. A connection uses the agent's seed in `keys`, or the
-    /// credentials of the config.
+    /// Starts the hosts of `agents`. Each agent gets a connection of its own, with the agent's seed
+    /// in `keys` or with the credentials of the config.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl HostedAgents {
 
     /// Loads the config file again, and uses the new config for all further deliveries. Deliveries
     /// in flight keep the config with which they began. Applies either all changes of the config or
-    /// none.
+    /// none of them.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let mut config = self.config.lock().await;
         let before = Arc::clone(&config);
@@ -320,9 +320,9 @@ impl<'c> HostedAgentFactory<'c> {
     }
 }
 
-/// Returns an error if the connection lacks a permission. Without this check, an agent without
-/// permission to subscribe would wait forever. The pump would deliver calls again and again to an
-/// agent without permission to publish.
+/// Returns an error if the connection lacks a permission that the agent needs. Without permission
+/// to subscribe, the agent would wait forever. Without permission to publish, the agent could not
+/// answer, and the pump would deliver its calls again and again.
 fn refuse_without_rights(
     config: &Config,
     name: &ListenerName,

@@ -92,9 +92,9 @@ impl ControlContext {
         Self { pumps, rules, reloader: None, patience, is_busy: false }
     }
 
-    /// Makes the context for a connection beyond the maximum number of connections. A request on
-    /// such a connection is still read, with a short time-out, so that the client gets a response
-    /// that fits its request.
+    /// Makes the context for a connection beyond the maximum number of connections. Such a
+    /// connection still reads a request, with a short time-out, so that the client gets a response
+    /// that fits the request.
     fn refusing(&self) -> Self {
         let patience = self.patience.min(limits::STANDSTILL_MIN);
         Self { is_busy: true, patience, ..self.clone() }
@@ -274,9 +274,9 @@ impl Default for ConnectionBound {
 }
 
 impl ConnectionBound {
-    /// Returns the permit for a new connection, and whether the connection exceeds the maximum
-    /// number of connections. The number of connections that are refused at the same time is
-    /// limited, too: beyond this limit, waits until a refused connection has ended.
+    /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
+    /// of connections. A connection beyond the maximum gets a permit only to be refused. If too
+    /// many connections are being refused at the same time, waits until one of them has ended.
     async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),
@@ -285,12 +285,12 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on its own task until `closed` changes. Then serves the connections that
-/// still wait to be accepted, because their clients expect a response.
+/// Serves each connection on a task of its own until `closed` changes. Then serves the connections
+/// that still wait to be accepted, because their clients expect a response.
 ///
-/// If the server is dropped without a close, its pump has ended. In this case, returns at once, and
-/// waiting connections get no response. The socket's file still exists then, so a client that
-/// reconnects in a loop could otherwise keep this task running forever.
+/// If the server is dropped without a close, its pump has ended. The function then returns at once,
+/// and waiting connections get no response. Otherwise, a client that reconnects in a loop could
+/// keep this task running forever, because the socket's file still exists.
 async fn accept(
     listener: UnixListener,
     context: ControlContext,
@@ -484,8 +484,8 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request, even if its client disconnects meanwhile. After a disconnect, does
-    /// not wait for the results of calls, so that the connection soon becomes free.
+    /// Carries out a request, even if its client disconnects before the end. After a disconnect,
+    /// does not wait for the results of calls, so that the connection soon becomes free.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -577,9 +577,9 @@ impl RequestReader {
         }
     }
 
-    /// Waits until the client has disconnected, or has sent too many bytes before the response.
-    /// Reads from the connection meanwhile, because only a read shows a disconnect. If `is_kept` is
-    /// set, keeps the bytes for the next request; otherwise discards them.
+    /// Waits until the client has disconnected, or has sent too many bytes while it waits for the
+    /// response. Reads from the connection meanwhile, because only a read shows a disconnect. If
+    /// `is_kept` is set, keeps the bytes for the next request. Otherwise, discards them.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

@@ -1,10 +1,9 @@
-//! Finds, in the source of a fork, results for the calls of the fork. Runs outside of the pump's
-//! thread.
+//! Finds results for the calls of a fork in the fork's source. Runs outside of the pump's thread.
 //!
-//! Two calls are equal if they have the same listener and the same payload bytes. The n-th of
-//! several equal calls in a fork gets the result of the n-th of the equal calls that the source
-//! made after the fork point. A call that was open at the fork point gets the result of the
-//! original call.
+//! Two calls are equal if they have the same listener and the same payload bytes. The fork and the
+//! source can each have several equal calls. The n-th of them in the fork gets the result of the
+//! n-th of them in the source, counted after the fork point. A call that was open at the fork point
+//! gets the result of the original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ use crate::pump::core::{CallRecollection, RecallOrder};
 use crate::pump::driver::Handle;
 use crate::thread::{Fact, Opener, Record};
 
-/// Makes the channel through which a pump requests searches of fork sources.
+/// Makes the channel through which a pump requests that the sources of its forks are searched.
 pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
     unbounded_channel()
 }
@@ -34,9 +33,9 @@ pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
 }
 
-/// Carries out the searches that a pump requests in the sources of its forks, until the pump ends.
-/// `data` is the directory of the pump's journal. `sources` are the directories of the journals
-/// that may contain source threads.
+/// Carries out the searches that a pump requests, until the pump ends. A search looks for a result
+/// in the source of a fork. `data` is the directory of the pump's journal. `sources` are the
+/// directories of the journals that may contain source threads.
 pub(super) async fn serve(
     mut orders: UnboundedReceiver<RecallOrder>,
     pump: Handle,
@@ -75,10 +74,10 @@ struct SearchedCalls {
     up_to: Position,
     same: SameCalls,
     openers: HashMap<CallId, Opener>,
-    /// Positions of the records that closed calls.
+    /// For each closed call, the position of the record that closed the call.
     closed: HashMap<CallId, Position>,
-    /// If the tree is a fork: each call that the fork has opened again, with the original call in
-    /// the fork's source. Otherwise empty.
+    /// Each call that the fork has opened again, with the original call in the fork's source. Empty
+    /// if the tree is no fork.
     reopened: HashMap<CallId, CallId>,
 }
 
@@ -106,8 +105,8 @@ impl SourceSearch {
         Ok(None)
     }
 
-    /// Finds the result that the source has for a call of a fork. Returns `None` if the source has
-    /// no such result.
+    /// Finds the result for a call of a fork in the records of the fork's source. Returns `None` if
+    /// the source has no such result.
     fn find(&mut self, order: &RecallOrder) -> Result<Option<CallRecollection>, Error> {
         let reader = JournalReader::open(&self.data)?;
         let key = (order.listener.clone(), order.payload);
@@ -132,7 +131,7 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// Returns the calls of a tree that are on record after the position `after`. Reads only
+    /// Returns those calls of a tree that are on record after the position `after`. Reads only
     /// records that were not read before.
     fn calls(
         &mut self,

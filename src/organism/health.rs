@@ -24,7 +24,7 @@ pub(super) struct PumpHealth {
     pub models: Arc<ModelCounts>,
     /// Progress of the index; `None` if this process does not keep an index of the journal.
     pub index: Option<Arc<IndexLag>>,
-    /// Alerts of this pump, if the config has any.
+    /// Counts of the alerts of this pump, if its config has alerts.
     pub alerts: Option<Arc<AlertMetrics>>,
 }
 
@@ -109,8 +109,8 @@ pub struct ReadinessProblem {
     pub partition: Option<u32>,
 }
 
-/// Records before the snapshot from which this run started. The start did not prove these records;
-/// they are proved while the organism runs.
+/// Records before the snapshot from which this run started. The start did not prove these records.
+/// The organism proves them while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
     /// The first record that the start itself proved.
@@ -147,7 +147,7 @@ impl HealthMonitor {
         Self { name, pumps: WatchedPumps::Several(table), tracer }
     }
 
-    /// Whether all pumps and standbys of this process have ended. Without a requested stop, a pump
+    /// Whether all pumps and standbys of this process have ended. If no stop was requested, a pump
     /// ends only after a fatal error. Always false for a process that runs no pumps but hosts
     /// agents.
     pub fn has_ended(&self) -> bool {

@@ -31,7 +31,8 @@ pub(super) struct HostFactory {
     pub prompts: PromptConfig,
 }
 
-/// The hosts in use. A reload replaces them. `None` once the pump has taken the hosts to end them.
+/// The hosts that the pump uses at present. A reload replaces them. `None` once the pump has taken
+/// the hosts in order to end them.
 #[derive(Clone, Default)]
 pub(super) struct SharedHosts(Arc<Mutex<Option<Vec<HostedListener>>>>);
 
@@ -130,8 +131,8 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts for the new config at a reload. Keeps the host of each listener whose
-    /// process has the same settings in both configs.
+    /// Makes the hosts for a reload from the config `before` to the config `after`. Keeps the host
+    /// of each listener whose process has the same settings in both configs.
     pub fn hosts_after(
         &self,
         before: &Config,

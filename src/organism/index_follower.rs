@@ -1,7 +1,7 @@
 //! Keeps the index of a pump's journal up to date, on a thread of its own.
 //!
 //! The pump never waits for this thread and never learns of its failures. The thread has a low
-//! priority, so that it takes little from the pump on a machine that is fully busy.
+//! priority, so that it takes little processor time from the pump on a machine that is fully busy.
 
 use std::future::{Future, pending};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::thread_priority;
 /// Progress of the index of a journal.
 #[derive(Debug)]
 pub(super) struct IndexLag {
-    /// Last readable position of the journal.
+    /// Receives the last journal position that can be read.
     recorded: watch::Receiver<Position>,
     position: Gauge,
     /// Last time at which the index contained every record, in microseconds since 1970.
@@ -121,7 +121,7 @@ impl IndexFollower {
     }
 }
 
-/// Records the end of the thread when dropped, even after a panic.
+/// A guard that records the end of the index thread when it is dropped, even after a panic.
 struct IndexThreadEnd(Arc<IndexLag>);
 
 impl Drop for IndexThreadEnd {
@@ -136,7 +136,7 @@ struct FollowerThread {
     recorded: watch::Receiver<Position>,
     ended: watch::Receiver<()>,
     lag: Arc<IndexLag>,
-    /// Result of the last look at the journal: its last position, and the time of the look in
+    /// The last position of the journal when the thread last looked, and the time of that look in
     /// microseconds since 1970.
     seen: (Position, i64),
 }
@@ -231,7 +231,7 @@ impl FollowerThread {
         self.seen = (self.last(), Time::now().0);
     }
 
-    /// Waits for the duration `span`. Returns false if the pump ends before.
+    /// Waits for the duration `span`. Returns false if the pump ends during the wait.
     fn pause(&self, span: Duration) -> bool {
         self.is_in_time(async move { tokio::time::sleep(span).await }, None)
     }

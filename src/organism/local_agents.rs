@@ -51,19 +51,21 @@ pub(super) fn agents(
     Ok(hosts)
 }
 
-/// Reads the threads of agents that run on other machines.
+/// Reads threads for agents that run on other machines.
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
     /// Id of this run of the pump. A host does not continue a thread that it downloaded in another
-    /// run. Between two runs, an operator may have redacted payloads or restored a backup.
+    /// run, because an operator may have redacted payloads or restored a backup between the two
+    /// runs.
     pub run: Uuid,
 }
 
 impl RemoteMemorySource {
-    /// Returns a digest of this run's id and the hash of the record at `position`. A host that
-    /// sends the same digest has the same records up to `position`. Returns `None` if the journal
-    /// has no record at `position`.
+    /// Returns a digest that stands for the journal up to `position`. The digest is made from the
+    /// id of this run and the hash of the record at `position`. A host that sends the same digest
+    /// has the same records up to `position`. Returns `None` if the journal has no record at
+    /// `position`.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))
@@ -102,7 +104,7 @@ impl ThreadSource for RemoteMemorySource {
     }
 }
 
-/// Makes the source of agents' memory: the journal of this config.
+/// Makes the source from which agents read their threads: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<JournalMemory> {
     Arc::new(JournalMemory::new(config.data.clone()))
 }

@@ -138,7 +138,7 @@ pub enum Error {
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent can be hosted apart from the pump, or the named agent cannot be hosted apart.
+    /// No agent can run outside the pump's process, or the named agent cannot.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
     /// A hosted process tried to start an organism of its own.
@@ -197,7 +197,8 @@ impl Error {
 /// Version of the program, as each boot records it.
 const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 
-/// Makes the host of a native listener. The host reports to the given sink.
+/// A function that makes the host of a listener whose handler is in this program. The host passes
+/// the handler's results to the given sink.
 pub type NativeHostBuilder =
     Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
 
@@ -239,7 +240,7 @@ impl Organism {
         self.runtime.handle().clone()
     }
 
-    /// Whether the pump has ended. Without a stop, a pump ends only after a fatal error.
+    /// Whether the pump has ended. If no stop was requested, a pump ends only after a fatal error.
     pub fn has_ended(&self) -> bool {
         self.runtime.has_ended()
     }
@@ -358,9 +359,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// For each workflow, replaces the schema of its output by a schema that fits the replies of all of
-/// its runs and the request for a retry. The original schema does not suffice, because an open run
-/// may end under an earlier definition, whose output has another form.
+/// Replaces the schema of each workflow's output. The new schema fits the replies of all runs of
+/// the workflow, and the request for a retry. The original schema does not suffice, because an open
+/// run may have begun under an earlier definition, whose output has another form.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

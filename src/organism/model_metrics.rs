@@ -46,8 +46,8 @@ pub struct ModelCounts {
 }
 
 impl ModelCounts {
-    /// Makes a row for each model of each agent in `agents`, which are the agents that this process
-    /// hosts.
+    /// Makes the counters, with a row for each model of each agent in `agents`. These are the
+    /// agents that this process hosts.
     pub fn new<'a>(config: &Config, agents: impl Iterator<Item = &'a AgentSpec>) -> Self {
         let mut rows = Vec::new();
         let mut index = HashMap::<String, HashMap<_, _>>::new();

@@ -32,8 +32,8 @@ impl ConfiguredModels {
         Self::made(config, &|model, _, _| model)
     }
 
-    /// Builds models as [`ConfiguredModels::of`] does. The built models also count every call, and
-    /// keep a span of each call if the call's trace is kept.
+    /// Builds models as [`ConfiguredModels::of`] does. In addition, the built models count every
+    /// call. They also keep a span of each call whose trace is kept.
     pub fn watched(
         config: &Config,
         counts: &Arc<ModelCounts>,
@@ -134,9 +134,9 @@ impl ConfiguredModels {
     }
 }
 
-/// Returns the name of the first model without a price that uses the network, among the models in
-/// `names` and the models of their routes. The cost of calls to a model without a price is unknown,
-/// so a budget of money cannot bound them.
+/// Returns the name of the first model that uses the network and has no price. Searches the models
+/// in `names`, and the models of their routes. The cost of calls to a model without a price is
+/// unknown, so a budget of money cannot bound these calls.
 pub fn unpriced_model<'m>(
     names: impl IntoIterator<Item = &'m str>,
     models: &'m [ModelSpec],

@@ -1,4 +1,5 @@
-//! Actions of an operator on the organism as a whole: states who acts, and records the action.
+//! Makes and records the actions of an operator on the organism as a whole. An action states who
+//! acts.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! Isolates copies of an organism, for example for trials and cases. A copy has the config of the
-//! organism and a journal of its own. The copy does not use the organism's NATS servers, schedules
-//! and operators' keys.
+//! Makes isolated copies of an organism, for example for trials and cases. A copy has the config of
+//! the organism and a journal of its own. The copy uses neither the NATS servers nor the schedules
+//! of the organism, and not the keys of its operators.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use super::Error;
 use crate::config::{Config, StorageConfig};
 use crate::thread::OperatorKeys;
 
-/// Returns the config with an embedded journal in `home`, and without network, schedules and
-/// signatures.
+/// Returns the config of an isolated copy of the organism. The copy has an embedded journal in
+/// `home`. It uses no network and has no schedules and no operators' keys.
 pub(super) fn in_own_journal(config: &Config, home: &Path) -> Config {
     let mut isolated = config.clone();
     isolated.data = home.join("data");

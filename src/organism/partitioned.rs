@@ -1,5 +1,6 @@
 //! The part of a partitioned organism that runs in this process. Each partition has a worker, which
-//! pumps the partition or stands by for it. One control socket serves all partitions.
+//! either runs the partition's pump or stands by to take over. One control socket serves all
+//! partitions.
 
 mod live;
 mod membership;
@@ -37,9 +38,10 @@ pub use partition_map::PartitionMap;
 pub enum PartitionStatus {
     /// This process does not serve the partition.
     Foreign,
-    /// The worker has not read the partition's lease yet.
+    /// The partition's worker in this process has not read the lease of the partition yet.
     Starting,
-    /// The process with this name pumps the partition, and this process stands by for it.
+    /// The process with this name runs the partition's pump, and this process stands by to take
+    /// over.
     Elsewhere(String),
     Here,
     /// This process is handing the partition over.
@@ -57,8 +59,8 @@ pub struct PartitionedOrganism {
     control: Option<control::ControlServer>,
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
-    /// Responder that reports positions of the local projections, including those of broken
-    /// partitions, to other processes.
+    /// Responder that reports the positions of the local projections to other processes. It also
+    /// reports the positions of broken partitions.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.
@@ -169,9 +171,9 @@ impl PartitionedOrganism {
         self.workers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops in this order: closes the entry points, then in each partition ends the deliveries and
-    /// the hosts, closes the journal and releases the lease. Clients that wait over NATS then find
-    /// the partition's next owner.
+    /// Closes the entry points, and then stops each partition in this order: deliveries in flight
+    /// end, hosts end, the journal closes, the lease is released. Clients that wait over NATS then
+    /// find the partition's next owner.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();

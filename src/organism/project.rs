@@ -56,8 +56,8 @@ pub enum Error {
         data: PathBuf,
         owner: PathBuf,
         ours: PathBuf,
-        /// Whether `data` is another directory than the data directory of this config. If so, this
-        /// config can begin a new journal in its own directory.
+        /// Whether `data` differs from the data directory of this config. If so, this config can
+        /// begin a new journal in its own directory.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -78,8 +78,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path, source }
 }
 
-/// A default data directory of an organism with the same name as the present project's organism.
-/// The directory belongs to another project or to no project.
+/// A default data directory that belongs to another project or to no project. Its organism has the
+/// same name as the organism of the present project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
@@ -105,8 +105,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// Returns advice for a project without a journal, if other journals belong to organisms with the
-/// same name.
+/// Returns advice for a project that has no journal yet. `earlier` are directories that contain
+/// journals of organisms with the same name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -129,8 +129,8 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
     )
 }
 
-/// Returns the means to begin a new journal, as a phrase for the error message about a journal of
-/// another project.
+/// Returns how a user can begin a new journal, as a phrase for the error message about a journal
+/// that belongs to another project.
 fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
@@ -157,8 +157,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
 }
 
 /// Binds the directories to their project before a start. Changes nothing if the directories are
-/// already bound. Refuses directories that [`check`] refuses. Without `anew`, also refuses to begin
-/// a new journal beside journals of other organisms with the same name.
+/// already bound. Refuses directories that [`check`] refuses. If `anew` is false, also refuses to
+/// begin a new journal beside journals of other organisms with the same name.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     check(directories)?;
     let ProjectFolders { project, data, .. } = directories;
@@ -190,9 +190,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is `file`, by the project path that is
-/// stored in each directory. Needed if the config no longer names the directories. Returns `None`
-/// if no directory or several directories match.
+/// Finds the default directories of the project whose config is `file`. Each directory contains the
+/// path of its project, which is compared with `file`. Needed if the config no longer names the
+/// directories. Returns `None` if no directory or several directories match.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -254,7 +254,8 @@ pub struct AdoptedProject {
     /// State directory that was copied, with the path of the copy. The original stays, because
     /// other projects may use it.
     pub copied: Option<(PathBuf, PathBuf)>,
-    /// Id of the adopted journal, if it is on JetStream and another project or host began it.
+    /// Id of the adopted journal. `None` if the journal is not on JetStream, or if this project
+    /// began it on this host.
     pub stream: Option<Uuid>,
 }
 
@@ -264,8 +265,8 @@ pub struct AdoptedProject {
 ///
 /// `from` selects the journal, either by its directory or by the absolute path of its project's
 /// config. `from` is required if several journals match, or if the config of the previous project
-/// still exists. `accepted` lists damage because of which a start would refuse the journal. A
-/// separate action in the same commit accepts the damage.
+/// still exists. `accepted` lists damage that would make a start refuse the journal. A separate
+/// action in the same commit accepts the damage.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -361,7 +362,7 @@ fn partitions_without_mac(config: &Config) -> Result<BTreeSet<u32>, Error> {
     Ok(partitions)
 }
 
-/// Returns the id of the stream's journal, if another project or host began that journal.
+/// Returns the id of the journal on JetStream, if another project or host began that journal.
 fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
     let config = config.of_partition(0);
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return Ok(None) };
@@ -423,8 +424,8 @@ fn take_state(
     Ok(())
 }
 
-/// Returns the directory whose own path or whose project's path is `from`. Without `from`, returns
-/// the only directory in `earlier`.
+/// Returns the directory that `from` selects, either by its own path or by the path of its project.
+/// Without `from`, returns the only directory in `earlier`.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -522,8 +523,8 @@ pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Copies the project path that is stored in `data`, if there is one, to `to`. A journal that is
-/// restored from a copy belongs to the same project.
+/// Copies the stored project path from the directory `data` to the directory `to`, if `data`
+/// contains one. A journal that is restored from a copy belongs to the same project.
 pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
     match stored(data)? {
         Some(project) => store(to, &project),

@@ -18,7 +18,7 @@ pub enum ComparedSide {
 }
 
 /// Result of a search for the first pair of different prompts in two compared threads. The search
-/// ends where the threads differ in anything else than a prompt.
+/// stops at the first other difference between the threads.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
     /// The first pair of requests that differ in more than ids and dates, if there is one.
@@ -35,8 +35,8 @@ pub struct DifferentPrompts<E> {
     pub diff: Result<String, E>,
 }
 
-/// Finds the first pair of requests that differ in more than ids and dates. The search ends where
-/// the threads differ in anything else than a prompt. `rebuild` rebuilds the request of a turn.
+/// Finds the first pair of requests that differ in more than ids and dates. The search stops where
+/// the threads differ in something other than a prompt. `rebuild` rebuilds the request of a turn.
 pub fn first_different_prompts<E>(
     comparison: &ThreadComparison,
     mut rebuild: impl FnMut(ComparedSide, &ComparedTurn) -> Result<PromptPreview, E>,

@@ -1,6 +1,6 @@
-//! Previews the prompt of the next turn of a thread, or the prompt for an example task that is made
-//! from the agent's schema. The same code renders previews and real prompts. No process is started,
-//! and no model is called.
+//! Previews the prompt of the next turn of a thread, or of the first turn for an example task. The
+//! example task is made from the agent's schema. The same code renders previews and real prompts.
+//! No process is started, and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,13 +52,13 @@ pub struct PromptPreview {
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// Result of rendering a past turn again with its stored config. `None` if this preview is not
-    /// of a past turn, or if the config of the turn is not stored.
+    /// Result of rendering the request of a past turn again with the stored config of the turn.
+    /// `None` if this preview is not of a past turn, or if the config of the turn is not stored.
     pub comparison: Option<PromptComparison>,
 }
 
-/// Compares two requests of one past turn: the request that the turn sent, and the request that
-/// this program now renders with the turn's stored config.
+/// Result of a comparison of two requests of one past turn. One is the request that the turn sent.
+/// The other is the request that this program now renders with the turn's stored config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptComparison {
     Equal,

@@ -1,5 +1,5 @@
-//! Measures the prompts of agents, and compares their sizes with the room for a prompt in the
-//! context windows of the agents' models.
+//! Measures the prompts of agents. Compares each size with the room that the context window of the
+//! agent's model leaves for a prompt.
 
 use super::models::ConfiguredModels;
 use super::{Error, prompt_preview, with_core_words};
@@ -20,7 +20,8 @@ pub struct PromptSize {
     pub with_task: u64,
     /// Tokens of the context window, if the config states one.
     pub window: Option<u64>,
-    /// Tokens that remain in the window beside the longest answer.
+    /// Tokens of the context window that remain for the prompt if the answer has its maximum
+    /// length.
     pub room: Option<u64>,
     /// The payload whose description takes the most room, with its share of the request's
     /// characters in percent.

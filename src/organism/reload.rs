@@ -62,7 +62,7 @@ impl SharedRules {
 pub struct ReloadService(Arc<ReloadState>);
 
 struct ReloadState {
-    /// Lock: held during a whole reload, so that reloads are served one after another.
+    /// Lock that is held during a whole reload, so that reloads are served one after another.
     reloading: AsyncMutex<()>,
     /// The pumps that run in this process, by partition. An organism without partitions has one
     /// pump. The value is `None` for a pump that cannot reload.
@@ -107,14 +107,14 @@ impl ReloadService {
         Self(Arc::new(state))
     }
 
-    /// Returns a receiver of the config in force, which each reload updates.
+    /// Returns a receiver of the config in force. Each reload sends the new config to the receiver.
     pub(super) fn config(&self) -> watch::Receiver<Arc<Config>> {
         self.0.config.subscribe()
     }
 
     /// Adds the pump of a partition. `config` is the config with which the pump started. If a
-    /// reload has replaced `config` meanwhile, the pump takes the config in force. Returns false if
-    /// the pump cannot do so; the pump must then end and start again.
+    /// reload has replaced `config` since then, the pump takes the config in force. Returns false
+    /// if the pump cannot take it. The pump must then end and start again.
     pub(super) async fn join(
         &self,
         partition: u32,
@@ -323,7 +323,8 @@ impl ReloadablePump {
     }
 }
 
-/// Loads the file of the config in force again. Settings that no file contains keep their values.
+/// Loads the config file of the config in force once more. Settings that no file contains keep
+/// their values.
 fn load_again(before: &Config) -> Result<Config, ConfigProblems> {
     let after = config::load(&before.file, &ConfigEnvironment::of_process())?;
     let missing = after.keys_missing_here();

@@ -20,8 +20,8 @@ pub struct AcceptedDamage {
     pub loss: bool,
     /// Whether blanked payloads are accepted.
     pub redaction: bool,
-    /// Whether the records are accepted under the key of this host, even if the key of another host
-    /// signed them.
+    /// Whether records are accepted that the key of this host did not sign. The key of another host
+    /// may have signed them.
     pub key: bool,
 }
 
@@ -59,10 +59,10 @@ pub struct RepairedJournal {
     pub redacted: Vec<Position>,
 }
 
-/// Accepts the damage because of which a start of `config` is refused, and records each kind of
-/// damage as an action. One commit contains all actions, so they take effect together. Writes a
-/// checkpoint after the commit. Returns `None` and changes nothing if the journal has no damage of
-/// the accepted kinds.
+/// Accepts the damage that makes a start of `config` fail, and records each kind of damage as an
+/// action. One commit contains all actions, so they take effect together. Writes a checkpoint after
+/// the commit. Returns `None` and changes nothing if the journal has no damage of the accepted
+/// kinds.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -131,7 +131,7 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
 }
 
 impl RepairedJournal {
-    /// Makes one action for each kind of accepted damage that was found.
+    /// Makes one action for each kind of damage that was found and that the operator accepts.
     pub(super) fn actions(
         &self,
         accepted: AcceptedDamage,
@@ -143,7 +143,7 @@ impl RepairedJournal {
         kinds.map(action).collect()
     }
 
-    /// Returns the accepted kinds of damage that were found.
+    /// Returns the kinds of damage that were found and that the operator accepts.
     pub fn kinds(&self, accepted: AcceptedDamage) -> impl Iterator<Item = AcceptedKind> {
         accepted.kinds().filter(|kind| !self.is_nothing(*kind))
     }

@@ -19,8 +19,8 @@ pub struct PartitionRepair {
 }
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
-/// Without `from`, a repair accepts no loss of records: it only publishes again the lost records
-/// that a projection still has.
+/// Without `from`, a repair accepts no loss of records. It then only publishes lost records again,
+/// if a projection still has them.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,
@@ -69,10 +69,9 @@ pub struct AcceptedPartition {
     pub damage: StreamDamage,
 }
 
-/// Accepts the damage because of which a start refuses a stream. In each damaged partition, records
-/// an action that names the unproved records, and writes a checkpoint. Removes no records, because
-/// no record can be removed from a stream. Returns the partitions with damage of the accepted
-/// kinds.
+/// Accepts the damage that makes a start refuse a stream. In each damaged partition, records an
+/// action that names the unproved records, and writes a checkpoint. Removes no records, because no
+/// record can be removed from a stream. Returns the partitions with damage of the accepted kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

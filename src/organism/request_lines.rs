@@ -8,8 +8,8 @@ pub(super) struct LineBuffer {
     bytes: Vec<u8>,
     /// Number of bytes at the beginning of the buffer that were already returned as lines.
     taken: usize,
-    /// Number of bytes at the beginning of the buffer that contain no unread line end, so that the
-    /// next search can skip them.
+    /// Number of bytes at the beginning of the buffer that were already searched for the end of the
+    /// next line. The next search skips them.
     searched: usize,
 }
 

@@ -169,8 +169,9 @@ impl Organism {
     }
 }
 
-/// Starts to report projection positions as soon as NATS is reachable. From these reports, a pump
-/// that starts on another host learns how far the stream had reached.
+/// Starts a task that reports the position of this host's projection, as soon as NATS is reachable.
+/// From these reports, a pump that starts on another host learns up to which position the stream
+/// has had records.
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();
@@ -194,7 +195,7 @@ fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     })))
 }
 
-/// A task that is aborted when its owner is dropped.
+/// A task that is aborted when this value is dropped.
 pub(super) struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

@@ -2,8 +2,8 @@
 //!
 //! A model request is made from the thread and from turn inputs, such as the prompt. The record of
 //! a turn contains the digests of its turn inputs, and the journal stores the inputs, so the
-//! request can be rebuilt without a config. If the config that was in force at the turn renders the
-//! same request, the request is known to come from that config.
+//! request can be rebuilt without a config. The request is known to come from the config that was
+//! in force at the turn if that config renders the same request.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Runs cases of workflows. The real engine runs on a journal of its own. In place of models,
-//! programs and people, the case gives the answers.
+//! Runs cases of workflows. The real engine runs on a journal of its own. The case gives the
+//! answers in place of models, programs and people.
 //!
-//! The run of a case is deterministic. The runner gives one answer at a time, once every delivery
-//! in flight waits for an answer of the case. If only the passage of time can continue the run, the
-//! runner advances the clock at once.
+//! The run of a case is deterministic. The runner gives one answer at a time, and only when every
+//! delivery in flight waits for an answer of the case. If only the passage of time can continue the
+//! run, the runner advances the clock at once.
 
 mod answer_payloads;
 mod call_paths;
@@ -77,8 +77,8 @@ fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// Makes the config of a case: its journal is in `home`, and a [`CaseHost`] replaces each agent,
-/// and each listener whose program the case does not run.
+/// Makes the config of a case. The journal of the case is in `home`. A [`CaseHost`] replaces each
+/// agent, and each listener whose program the case does not run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,

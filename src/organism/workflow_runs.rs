@@ -29,8 +29,8 @@ use crate::workflow::{
     workflow_questions,
 };
 
-/// Definitions for new runs and for the open runs in the journal, with a config in which all these
-/// runs can continue.
+/// The definitions for new runs and for the open runs in the journal. They come with a config in
+/// which all these runs can continue.
 pub(super) struct WorkflowRuns {
     /// The config, extended by the contracts and schemas of workflows that only open runs still
     /// use.
@@ -90,10 +90,11 @@ impl RunArchive for JournalRuns {
     }
 }
 
-/// Recorded definitions by workflow, and by the digest of the definition's compiled form.
+/// Recorded definitions, by workflow and by the digest with which the run recorded its definition.
 type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
-/// Collects the definitions of the config alone.
+/// Collects the definitions of the workflows in the config. Leaves out the definitions of open
+/// runs.
 pub(super) fn of_config(config: &Config) -> BTreeMap<ListenerName, RunDefinitions> {
     let definitions = config.workflows.iter().map(|workflow| {
         let definition = Arc::new(workflow.definition.clone());
@@ -131,7 +132,8 @@ pub(super) fn at_start(config: &Arc<Config>, open: OpenDefinitions) -> WorkflowR
     WorkflowRuns { config, definitions }
 }
 
-/// The workflow and the digest of each definition that the open runs have recorded.
+/// The definitions of the open runs. Each is named by its workflow and by the digest that the run
+/// recorded.
 #[derive(Debug, Default)]
 pub(super) struct OpenDefinitions(BTreeSet<(ListenerName, Digest)>);
 
@@ -143,11 +145,12 @@ impl OpenDefinitions {
         open
     }
 
-    /// Returns the definitions of all open runs, also of those that wait outside memory.
+    /// Returns the definitions of all open runs. Includes runs in trees that the pump has moved
+    /// from memory to the journal's database.
     ///
     /// # Errors
     ///
-    /// Returns why a call outside memory cannot be read.
+    /// Returns the reason if a call in such a tree cannot be read.
     pub fn also_outside(core: &ResidentCore) -> Result<Self, journal::Error> {
         let mut open = Self::of(core.state());
         core.visit_calls_outside(|call| open.add(call))?;
@@ -264,7 +267,7 @@ fn extended(config: &Config, recorded: &RecordedDefinitions) -> Result<Arc<Confi
 }
 
 /// Adds to `contract` the payloads with which agents answer the typed goals of `definition`. An
-/// agent may send such a payload only as the answer to a goal that names the payload.
+/// agent may send such a payload only as the answer to a goal that names this payload.
 fn add_answers(contract: &mut Contract, definition: &WorkflowDefinition) {
     for answer in typed_answers(definition) {
         if !contract.answers.contains(&answer) {
@@ -292,8 +295,8 @@ fn add_delegations(contract: &mut Contract, definition: &WorkflowDefinition) {
     }
 }
 
-/// Adds to `config` the types of outputs, questions and answers of `definition` that the config no
-/// longer has. If the config now has another type for a goal, keeps the config's type.
+/// Adds to `config` those types of outputs, questions and answers in `definition` that the config
+/// no longer has. If the config now has another type for a goal, keeps the config's type.
 fn add_typed_goals(
     config: &mut Config,
     compiler: &mut SchemaCompiler,

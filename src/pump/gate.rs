@@ -45,8 +45,8 @@ pub struct Gate {
 type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule that does not depend on the state of threads. Only
-/// [`Gate::check`] makes values of this type. The pump turns such a payload into a message, or
-/// refuses it by a rule on threads, budgets or order.
+/// [`Gate::check`] makes values of this type. The pump then applies its own rules on threads,
+/// budgets and order. It turns the payload into a message or refuses it.
 #[derive(Debug, Clone)]
 pub struct Checked {
     name: PayloadName,
@@ -81,7 +81,7 @@ impl Checked {
     }
 }
 
-/// An element whose text passed the rules on text.
+/// A payload's element, after its text has passed the rules that concern only the text.
 struct ScannedPayload<'a> {
     name: PayloadName,
     text: &'a str,
@@ -107,11 +107,11 @@ impl Gate {
         Self { contracts, ..self.clone() }
     }
 
-    /// Checks a payload that another gate has accepted.
+    /// Checks again, at this gate, a payload that another gate has accepted.
     ///
     /// # Errors
     ///
-    /// Returns the refusals of [`Gate::check`].
+    /// Returns a refusal in the same cases as [`Gate::check`].
     pub fn check_again(
         &self,
         sender: &ListenerName,
@@ -182,7 +182,7 @@ impl Gate {
     }
 
     /// Looks up the meaning of a name for a sender. Unknown names, forbidden names and unknown
-    /// senders take the same branch, so that a sender cannot distinguish them.
+    /// senders get the same refusal, so that a sender cannot distinguish them.
     fn meaning(
         &self,
         sender: &ListenerName,
@@ -215,8 +215,8 @@ impl Gate {
         }
     }
 
-    /// Returns an example of a payload that `sender` may send under the name of the refused
-    /// payload.
+    /// Returns an example for the refusal of a payload: an example of a payload that `sender` may
+    /// send under `name`.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -233,8 +233,8 @@ impl Gate {
         system::example(&name.local, inner)
     }
 
-    /// Returns an example for a name, from the cache if possible, because making an example costs
-    /// far more than a refusal may cost.
+    /// Returns an example of a payload with this name. Takes the example from the cache if
+    /// possible, because making one costs far more than a refusal may cost.
     fn example(&self, name: &PayloadName) -> Option<String> {
         // The lock is not held while an example is made, which takes long. Two threads may make the
         // same example.
@@ -275,10 +275,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves the bare name of a payload inside a primitive, if the primitive's own name is bare
-    /// as well. By the rules of XML, the inner name would be in the core's namespace, but no sender
-    /// means that namespace. So the gate searches for the inner name among the names that the
-    /// sender may write, as for any other bare name.
+    /// Resolves the name of a payload inside a primitive if the sender wrote both names without a
+    /// namespace. By the rules of XML, the inner name would be in the core's namespace, but no
+    /// sender means that namespace. So the gate searches for the inner name among the names that
+    /// the sender may write, as for any other name without a namespace.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -296,8 +296,8 @@ impl Gate {
         meant().unwrap_or(nested)
     }
 
-    /// Checks a payload inside a primitive by the rules of all payloads, and refuses a payload that
-    /// would open no call.
+    /// Checks a payload inside a primitive by the rules of all payloads. Also refuses the payload
+    /// if it would open no call.
     fn check_inner(
         &self,
         sender: &ListenerName,

@@ -1,7 +1,7 @@
 //! The heart of the organism: the gate, the pure step, and the driver, which performs the effects
 //! of each step.
 //!
-//! **Invariant:** nothing here knows NATS, HTTP, JSON or terminals.
+//! **Invariant:** this module and its submodules know nothing of NATS, HTTP, JSON or terminals.
 
 pub mod core;
 pub mod driver;

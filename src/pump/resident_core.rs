@@ -1,8 +1,8 @@
-//! The core of a pump together with the trees and client keys that have left its memory: trees at
-//! rest, and trees whose open calls wait for persons or timers alone.
+//! The core of a pump together with the trees and client keys that have left its memory. Only trees
+//! at rest, and trees whose open calls wait for persons or timers alone, leave memory.
 //!
 //! The step is pure and sees only memory. So the trees and keys that an event names are brought
-//! back before its step, and none leaves memory between a step and its effects.
+//! back before its step, and none of them leaves memory between a step and its effects.
 
 mod waiting_visits;
 
@@ -37,8 +37,8 @@ pub struct ResidencyLimits {
     /// Maximum number of trees whose open calls wait for persons or timers alone.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees or keys by which a limit may be exceeded before the surplus leaves memory in
-    /// one batch.
+    /// Number of trees or keys by which a limit may be exceeded. Then all trees or keys beyond the
+    /// limit leave memory in one batch.
     pub batch: usize,
 }
 
@@ -66,8 +66,8 @@ struct RestingTrees {
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Number of entries at which the next eviction is tried. Above 0 if the last eviction failed
-    /// for some tree.
+    /// Number of entries at which the next eviction is tried. If the last eviction succeeded, this
+    /// is 0. If some trees could not leave, this is above the number of entries at that time.
     retry_at: usize,
 }
 
@@ -78,8 +78,8 @@ struct WaitingTrees {
     /// One entry for each time that a tree began to wait. An entry is outdated if the tree has a
     /// later record.
     trees: VecDeque<RestingEntry>,
-    /// Number of entries at which the next eviction is tried. Above 0 if the last eviction failed
-    /// for some tree.
+    /// Number of entries at which the next eviction is tried. If the last eviction succeeded, this
+    /// is 0. If some trees could not leave, this is above the number of entries at that time.
     retry_at: usize,
 }
 
@@ -125,8 +125,9 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot. The trees that must be in memory are brought
-    /// back; everything else stays in the store of the snapshot.
+    /// Returns this core with the state of a snapshot. Brings the trees that `stored` lists as live
+    /// back to memory. Of the live trees that only wait for persons or timers, keeps in memory no
+    /// more than the limit. All other trees stay in the store of the snapshot.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -201,7 +202,7 @@ impl ResidentCore {
         Ok(Self { core: change(self.core)?, ..self })
     }
 
-    /// Replays a record as [`Core::replay`] does.
+    /// Applies a record as [`Core::replay`] does.
     pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
         self.recall_tree(&record.tree)?;
         for root in self.core.trees_of_hand_overs(record) {
@@ -269,7 +270,8 @@ impl ResidentCore {
         Ok(is_recalled)
     }
 
-    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not queue it to leave.
+    /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not prepare it to leave
+    /// memory again.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
@@ -320,8 +322,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Queues the client keys that a record uses, so that they can leave memory. Also queues the
-    /// record's tree if this tree is at rest.
+    /// Queues the client keys that `facts` use, so that they can leave memory. Also queues the tree
+    /// with this root, if the tree is at rest or its open calls wait for persons or timers alone.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -349,15 +351,16 @@ impl ResidentCore {
         }
     }
 
-    /// Evicts trees and client keys beyond the memory limits; the trees that have been at rest or
-    /// have waited longest go first. Call only after a step's effects are done, because effects
-    /// read the state. Evicts nothing if the working file cannot be written.
+    /// Evicts trees and client keys beyond the memory limits. The trees that have been at rest or
+    /// have waited longest go first. Must be called after a step's effects are done, because
+    /// effects read the state. Evicts nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
         self.evict_resting();
         self.evict_waiting();
     }
 
-    /// Evicts waiting trees if their number exceeds the limit.
+    /// Evicts trees whose open calls wait for persons or timers alone, if the number of these trees
+    /// exceeds the limit.
     fn evict_waiting(&mut self) {
         let Some(resting) = &mut self.resting else { return };
         let limits = resting.limits;
@@ -488,16 +491,16 @@ impl RestingTrees {
         is_full && self.trees.len() + self.keys.len() >= self.retry_at
     }
 
-    /// Whether more trees have to leave memory. `staying` is the number of examined trees that
-    /// cannot leave.
+    /// Whether further trees have to leave memory. `staying` is the number of trees that were
+    /// already examined and cannot leave.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. `is_done` is false if there are such trees, or if
-    /// nothing could be written. Then the next attempt waits until the number of entries has grown
-    /// by at least half, so that a working file that cannot be written costs each tree a bounded
-    /// number of examinations.
+    /// Puts back trees that cannot leave yet. If there are none and the working file could be
+    /// written, `is_done` is true. Otherwise the next attempt waits until the number of entries has
+    /// grown by at least half. So each tree is examined only a bounded number of times, even if the
+    /// working file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -506,7 +509,7 @@ impl RestingTrees {
 }
 
 impl WaitingTrees {
-    /// Whether the waiting trees exceed their limit by enough to evict some of them.
+    /// Whether the number of waiting trees exceeds the limit by enough to evict some of them.
     fn is_full(&self, limits: ResidencyLimits) -> bool {
         let waiting = self.trees.len();
         waiting > limits.waiting + limits.batch && waiting >= self.retry_at
@@ -528,8 +531,8 @@ fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates the stored texts of the trees outside memory: applies the uncounted time that has passed
-/// since each text was written.
+/// Updates the stored texts of the trees outside memory. Each tree gets the uncounted time that has
+/// passed since its text was written.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

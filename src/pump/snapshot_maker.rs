@@ -1,8 +1,8 @@
 //! Makes snapshots of the state beside a running pump, on a thread of its own.
 //!
-//! The maker reads the journal up to a checkpoint and rebuilds the state as a start does, from the
-//! earlier snapshot on. From the pump it gets only the positions of checkpoints, so it never makes
-//! the pump wait.
+//! The maker reads the journal up to a checkpoint and rebuilds the state as a start does, beginning
+//! with the earlier snapshot. From the pump it gets only the positions of checkpoints, so it never
+//! makes the pump wait.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub struct SnapshotPlan {
     pub journal: Uuid,
     /// Number of records between two snapshots.
     pub records: u64,
-    /// Progress of the background proof of the records that precede the snapshot read at the start.
-    /// The next snapshot waits for the end of this proof.
+    /// Progress of the background proof. This proof covers the records that precede the snapshot
+    /// from which the pump started. The maker makes no further snapshot before the proof has ended.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -149,7 +149,7 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position. Returns `None` if the
-    /// work was stopped, or if the journal has no such checkpoint of this host.
+    /// thread was told to end, or if the journal has no checkpoint of this host at the position.
     pub fn make(
         &self,
         position: Position,
@@ -183,7 +183,8 @@ impl SnapshotPlan {
     }
 }
 
-/// The state after a record, and the evidence that the replay has collected for a snapshot.
+/// The state that a replay has rebuilt, with the evidence for a snapshot that the replay has
+/// collected.
 struct RebuiltState {
     core: ResidentCore,
     heads: TreeHeads,
@@ -221,7 +222,7 @@ impl RebuiltState {
     }
 
     /// Replays the records up to `last`, and collects the checkpoints in `due` on the way. Returns
-    /// false if the work was stopped.
+    /// false if the thread was told to end.
     fn follow(
         &mut self,
         data: &Path,

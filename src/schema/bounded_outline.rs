@@ -1,5 +1,5 @@
-//! Outlines of payloads for prompts: descriptions of bounded length. An outline states which parts
-//! it leaves out.
+//! Outlines of payloads for prompts. An outline is a description of bounded length, and states
+//! which parts of the payload it leaves out.
 
 use super::describe::{
     DEPTH_MAX, DescribedModel, DescribedTypes, PARAMETERS_MAX, PayloadDescription,
@@ -15,12 +15,13 @@ const DOC_CHARS: usize = 1_000;
 const NOTE_CHARS: usize = 120;
 /// Maximum number of enumerated values in a shortened outline.
 const CHOICES: usize = 12;
-/// Bytes that are reserved in an outline for its statement about left-out parts.
+/// Number of bytes that an outline reserves for the sentences about the parts that it leaves out.
 const LEFT_OUT_BYTES: usize = 512;
-/// Maximum number of parameters that are tried for an outline. No outline has room for more.
+/// Maximum number of parameters from which an outline is chosen. No outline has room for more.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
-/// Returns the description of a payload with as many levels of parameters as fit into the bound.
+/// Returns the description of a payload, with as many levels of parameters as the maximum length
+/// permits.
 pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let mut best = None;
@@ -53,8 +54,8 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
 const NARROW: &str = "The schema checks them all the same, and a refusal names what it expects. To \
     narrow the outline, let the config accept an element with fewer parts.";
 
-/// Describes as many parameters as fit into the bound, in their order. Required parameters have
-/// precedence.
+/// Describes the payload with as many of its parameters as the maximum length permits. Chooses
+/// required parameters first. The parameters keep their order.
 fn first_parameters(types: &DescribedTypes<'_>, name: &PayloadName) -> PayloadDescription {
     let mut description = DescribedModel::new(types, 1, PARAMETERS_MAX).payload(name);
     shorten(&mut description);
@@ -93,7 +94,7 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Returns the number of parameters with parts that are not described.
+/// Counts the parameters that have parts without a description, at all levels.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());
@@ -102,7 +103,7 @@ fn undescribed(parameters: &[PayloadParameter]) -> usize {
     parameters.iter().map(of_one).sum()
 }
 
-/// Shortens documentation and enumerations.
+/// Shortens the documentation and the enumerations in a description.
 fn shorten(description: &mut PayloadDescription) {
     cut(&mut description.doc, DOC_CHARS);
     description.text.iter_mut().for_each(shorten_content);

@@ -1,5 +1,5 @@
-//! Bounds the cost of compiling a schema and of validating against it, before libxml2 gets the
-//! schema.
+//! Bounds the cost of compiling a schema and of validating texts against it, before libxml2 gets
+//! the schema.
 //!
 //! The check analyses the documents: the size of content models with expanded groups, the product
 //! of bounded repetitions, and the nesting of patterns. A schema that passes is still compiled in a

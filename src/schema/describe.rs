@@ -13,11 +13,11 @@ use crate::ids::PayloadName;
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
-/// Maximum nesting of described parameters.
+/// Maximum number of levels of parameters that a description contains.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of parameters whose parts are described.
+/// Maximum number of parameters for which a description also describes the attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
-/// Maximum number of names that are listed for parts without a description.
+/// Maximum number of names in a list of parts that have no description of their own.
 const NAMES_SHOWN: usize = 8;
 
 /// The description of a payload: its purpose and its parameters.
@@ -107,7 +107,7 @@ pub struct PayloadParameter {
 /// Names of those parts of an element that a description leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct UndescribedParts {
-    /// The first names of left-out parts.
+    /// Names of the first left-out parts.
     #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// Number of left-out parts that `names` does not contain.
@@ -139,14 +139,14 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX).payload(name)
 }
 
-/// Describes a global element with the wording that prompts had before the eighth renderer version.
+/// Describes a global element with the wording of the prompts before version 8 of the renderer.
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let within = DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX);
     DescribedModel { is_early: true, ..within }.payload(name)
 }
 
-/// The types of a model, each resolved once.
+/// The types of a schema model. Each type is resolved only once.
 pub struct DescribedTypes<'a> {
     model: &'a SchemaModel,
     named: RefCell<HashMap<QName, Rc<DescribedType>>>,
@@ -181,24 +181,24 @@ impl<'a> DescribedTypes<'a> {
     }
 }
 
-/// Describes the elements of a model down to a limited depth.
+/// Describes the elements of a schema model, down to a limited depth.
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
     depth: usize,
-    /// Number of parameters whose parts may still be described.
+    /// Number of further parameters for which attributes and children may be described.
     left: Cell<usize>,
-    /// Whether to use the wording that prompts had before the eighth renderer version.
+    /// Whether to use the wording of the prompts before version 8 of the renderer.
     is_early: bool,
 }
 
 impl<'a> DescribedModel<'a> {
-    /// Creates a describer for `depth` levels of parameters. It describes the parts of at most
-    /// `most` parameters.
+    /// Creates a describer for `depth` levels of parameters. It describes the attributes and
+    /// children of at most `most` parameters.
     pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
         Self { types, depth, left: Cell::new(most), is_early: false }
     }
 
-    /// Whether parts are left out because there are too many parameters.
+    /// Whether the description leaves out parts because there are too many parameters.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }
@@ -266,7 +266,8 @@ impl<'a> DescribedModel<'a> {
         TextContent { kind, choices, more_choices: 0, range: range(value) }
     }
 
-    /// Describes a date, time or duration type, with an example that fits the facets of the type.
+    /// Describes a type for dates, times or durations. The description contains an example that
+    /// fits the facets of the type.
     fn dated(&self, value: &SimpleTypeOutline) -> String {
         let builtin = value.builtin.as_str();
         let noun = if builtin == "dateTime" { "date and time" } else { builtin };
@@ -420,7 +421,7 @@ fn parameter(
 /// The built-in type `xs:boolean` in prose.
 pub const BOOLEAN_WORDS: &str = "true or false";
 
-/// Returns names of the attributes and children of an element, each once.
+/// Returns the names of the attributes and children of an element. Each name occurs once.
 pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> UndescribedParts {
     let attributes = outline.attributes.iter().map(|attribute| attribute_name(&attribute.name));
     let (children, _) = model.elements_in(&outline.content);

@@ -1,4 +1,4 @@
-//! Generates example instances of a payload from its schema.
+//! Generates examples of a payload from its schema.
 //!
 //! Returns several candidates, the most informative first. The caller validates the candidates with
 //! libxml2 and keeps the first valid one.
@@ -17,10 +17,10 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
-/// Maximum depth down to which optional parts are generated.
+/// Maximum depth at which an example contains optional parts.
 const OPTIONAL_DEPTH: usize = 3;
-/// Number of attempts with different values and branches. Each attempt generates a candidate with
-/// optional parts, and one without.
+/// Number of attempts to generate an example. Each attempt uses other values and other branches of
+/// choices, and generates one candidate with optional parts and one without.
 const ATTEMPTS: usize = 4;
 
 /// Returns candidates for an example of `name`. The caller must validate them in order.
@@ -75,8 +75,8 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Returns the concrete type that replaces an abstract type. Returns `Some(None)` if `kind` is
-    /// not abstract, and `None` if no concrete type can replace it.
+    /// Chooses a concrete type if `kind` is an abstract type. Returns `Some(None)` if `kind` is not
+    /// abstract, and `None` if the schema has no concrete type for it.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -186,7 +186,8 @@ impl ExampleBuilder<'_> {
         }
     }
 
-    /// Generates the first branch that is not recursive. Each attempt begins with another branch.
+    /// Generates the first branch of a choice that leads to no endless recursion. Each attempt
+    /// begins with another branch.
     fn choice(&mut self, branches: &[ContentParticle], out: &mut Vec<Node>) -> Option<()> {
         if branches.is_empty() {
             return Some(());
@@ -227,7 +228,7 @@ fn stranger(namespace: &str) -> Option<Element> {
     Some(Element::new(QName::new(Some(namespace), "example")))
 }
 
-/// The namespace bindings of an example. All of them are declared on the root element.
+/// The namespace prefixes of an example. The root element declares all of them.
 struct PrefixBindings {
     default: String,
     prefixed: Vec<(String, String)>,
@@ -285,7 +286,7 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
     node.children().for_each(|child| collect(child, elements, others));
 }
 
-/// Returns the type that an `xsi:type` attribute of an example chooses.
+/// Returns the type that an attribute of an example chooses, if the attribute is `xsi:type`.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
     let kind = (name.namespace() == XSI && &*name.local == "type")
         .then(|| PayloadName::parse(value).ok())

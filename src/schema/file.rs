@@ -26,8 +26,9 @@ use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
-/// Searches for `chemaLocation`, a text in the name of every attribute that states the location of
-/// a schema. Created once, because creating a searcher costs more than a search in a short text.
+/// Searcher for `chemaLocation`, which occurs in the name of every attribute that states the
+/// location of a schema. Created once, because creating a searcher costs more than a search in a
+/// short text.
 static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.
@@ -39,7 +40,7 @@ pub struct SchemaFile {
     model: OnceLock<SchemaModel>,
 }
 
-/// Verdict of a schema on a text.
+/// Result of validating a text against a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaVerdict {
     Valid,
@@ -97,8 +98,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks the bounds of a schema, and checks with `compiler` that the schema compiles. Used for
-    /// schemas that are not part of the program.
+    /// Checks that a schema, which is not part of the program, stays within the bounds. Then checks
+    /// with `compiler` that the schema compiles.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -122,8 +123,8 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// Returns the documents that are not part of the program. The first document is the file
-    /// itself.
+    /// Returns the documents of the schema except those that are part of the program. The schema
+    /// file itself comes first.
     pub fn documents(&self) -> impl Iterator<Item = &SchemaDocument> {
         self.bundle.sources.iter().filter(|source| source.is_recorded)
     }
@@ -204,8 +205,8 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// Returns the description of a payload in the form that prompts had before the eighth renderer
-    /// version.
+    /// Returns the description of a payload with the wording of the prompts before version 8 of the
+    /// renderer.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         describe::early_payload(self.model(), name)
     }
@@ -231,20 +232,20 @@ impl SchemaFile {
         json::schema(self.model(), name)
     }
 
-    /// Returns the JSON Schema of a payload in the form that tools had before the eighth renderer
-    /// version.
+    /// Returns the JSON Schema of a payload in the form of the tools before version 8 of the
+    /// renderer.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         json::early_schema(self.model(), name)
     }
 
-    /// Returns the name of the property that holds the content of the payload in a native call;
-    /// `None` if there is no such property.
+    /// Returns the name of the property that holds the payload's content in a native tool call.
+    /// Returns `None` if the call has no such property.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         json::content_key(self.model(), name)
     }
 
-    /// Returns the name of the property that holds a child in a native call, by the child's local
-    /// name.
+    /// Returns the name of the property that holds the child with the local name `child` in a
+    /// native tool call.
     pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
         json::child_key(self.model(), name, child)
     }
@@ -277,7 +278,8 @@ impl SchemaFile {
         json::gaps(self.model(), name)
     }
 
-    /// Adds the shape of `name` to `shapes`, for extraction.
+    /// Adds the shape of `name` to `shapes`. The extraction of payloads from a model's text uses
+    /// shapes.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }
@@ -300,8 +302,8 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
-/// Returns the names of the global elements that are not abstract, in the first document and in all
-/// documents that it includes.
+/// Returns the names of all payloads that are declared in the first document or in a document that
+/// it includes. A payload is a global element that is not abstract.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
     let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();

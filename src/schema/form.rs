@@ -1,6 +1,6 @@
 //! Fills in a payload field by field, with one question for each value.
 //!
-//! The result is a proposal that the gate checks. Must not know terminals or browsers.
+//! The result is a proposal that the gate checks. This module must not know terminals or browsers.
 
 use super::describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
@@ -20,7 +20,8 @@ pub struct FormField<'a> {
     pub again: Option<&'static str>,
 }
 
-/// Fills in a payload. `ask` returns the answer to each question, or an error that aborts the form.
+/// Fills in a payload by asking questions. The function `ask` returns the answer to each question,
+/// or an error that aborts the form.
 pub fn fill<E>(
     description: &PayloadDescription,
     ask: &mut dyn FnMut(FormField<'_>) -> Result<String, E>,
@@ -70,7 +71,8 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// Fills in one child, or as many children as the user wants.
+    /// Fills in one child element. If the child may occur several times, fills in as many as the
+    /// user wants.
     fn children(
         &mut self,
         mut element: Element,
@@ -146,8 +148,8 @@ impl<E> FormFilling<'_, E> {
         Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
     }
 
-    /// Repeats a question until the answer is acceptable. Returns `None` if the user leaves the
-    /// value out.
+    /// Asks for a value, and repeats the question until the answer is acceptable. Returns `None` if
+    /// the user leaves the value out.
     fn put(
         &mut self,
         content: &TextContent,
@@ -202,7 +204,7 @@ fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the alternatives at the beginning of `parameters`.
+/// Returns the parameters at the beginning of `parameters` that are alternatives of one choice.
 fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
     let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
     parameters.get(..alternatives.count()).unwrap_or_default()

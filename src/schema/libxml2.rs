@@ -1,8 +1,8 @@
 //! The only interface to libxml2, and the only `unsafe` code of the source tree.
 //!
 //! Each thread collects the messages of libxml2 in a bounded list. libxml2 can load only documents
-//! that were passed in beforehand, so it never opens a file or a network address. Must not know
-//! payload names, error codes or files.
+//! that the caller has passed in before, so it never opens a file or a network address. This module
+//! must not know payload names, error codes or files.
 #![expect(unsafe_code, reason = "libxml2 is C; this module is its only caller")]
 
 mod xpath_evaluation;
@@ -38,13 +38,14 @@ thread_local! {
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
     /// Number of bytes that the context may still parse. A context keeps every name that it has
-    /// read, so the thread replaces the context before its memory grows too large.
+    /// read. The thread therefore replaces the context after a number of bytes, before it needs too
+    /// much memory.
     room: usize,
 }
 
 impl ParserContext {
-    /// Returns the thread's parser context with room for `length` bytes. Replaces a used-up
-    /// context.
+    /// Returns the thread's parser context if it may still parse `length` bytes. Otherwise replaces
+    /// it by a new one.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -69,7 +70,7 @@ impl Drop for ParserContext {
 /// the index of the document.
 pub const SCHEME: &str = "organism-schema:";
 
-/// An XML document that libxml2 has parsed. It must stay on its thread.
+/// An XML document that libxml2 has parsed. It must stay on the thread that parsed it.
 pub struct ParsedDocument {
     doc: NonNull<c::xmlDoc>,
     /// Marks the type as not `Send`, because a tree of libxml2 must stay on its thread.
@@ -84,9 +85,9 @@ impl Drop for ParsedDocument {
 }
 
 impl ParsedDocument {
-    /// Parses a text strictly: without recovery, loading or entities, and with libxml2's own
-    /// limits. Refuses a text with a namespace error, although libxml2 alone would accept such a
-    /// text.
+    /// Parses a text strictly: libxml2 does not repair errors, loads nothing, replaces no entities,
+    /// and applies its own limits. Refuses a text with a namespace error, although libxml2 alone
+    /// would accept such a text.
     pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
         ready();
         let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
@@ -154,8 +155,9 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text as UTF-8 without being given an encoding. This holds for a text
-/// that is ASCII, has no declaration, and does not begin like a text in any other encoding.
+/// Whether libxml2 reads a text correctly as UTF-8 without being told the encoding. This holds for
+/// a text that is ASCII, has no XML declaration, and does not begin like a text in any other
+/// encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");
@@ -180,7 +182,7 @@ impl Drop for CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles the first of `documents`. Includes and imports find the other documents as
+    /// Compiles the first of `documents`. Its includes and imports name the other documents as
     /// `organism-schema:1` and so on. Returns the compiled schema with the warnings of the
     /// compiler.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
@@ -234,7 +236,8 @@ impl CompiledSchema {
         Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
     }
 
-    /// Replaces the validation context, because a context may keep parts of an instance.
+    /// Replaces the validation context of the schema, because a context may keep parts of a text
+    /// that it has validated.
     pub fn forget(&mut self) {
         if let Some(context) = new_context(self.schema) {
             // SAFETY: the old context is ours alone and is replaced immediately.
@@ -484,7 +487,7 @@ unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Loads a document that was passed in beforehand. Loads nothing else.
+/// Gives libxml2 a document that the caller has passed in before. Loads nothing else.
 unsafe extern "C" fn serve(
     address: *const c_char,
     _: *const c_char,

@@ -28,9 +28,10 @@ pub struct Diagnostic {
     /// Column in characters from 1; 0 if unknown.
     pub column: u32,
     pub message: String,
-    /// Index of the schema document; `None` for a diagnostic about an instance.
+    /// Index of the schema document that the diagnostic concerns. `None` if it concerns a text that
+    /// is validated.
     pub document: Option<usize>,
-    /// Path from the root to the node; empty for a diagnostic about a schema.
+    /// Path from the root to the node that the diagnostic concerns. Empty if it concerns a schema.
     pub steps: Vec<LocationStep>,
 }
 
@@ -41,7 +42,7 @@ pub struct LocationStep {
     pub attribute: bool,
     /// Index among the sibling elements, counted from 0.
     pub position: u32,
-    /// Number among the siblings with the same name, counted from 1; 0 if no sibling has the same
-    /// name.
+    /// Number of the node among its siblings with the same name, counted from 1. It is 0 if no
+    /// sibling has the same name.
     pub same: u32,
 }

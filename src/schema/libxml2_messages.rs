@@ -10,7 +10,7 @@ use super::xsd::XSD;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;
 
-/// Codes of findings in instances, by the error code of libxml2.
+/// Codes of findings about invalid texts, by the error code of libxml2.
 const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_1, "schema-datatype"),
     (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_2, "schema-datatype"),
@@ -82,8 +82,8 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
     start + within
 }
 
-/// Returns findings for an instance that is not valid. `namespaces` are the namespaces of the
-/// schema.
+/// Returns findings for a text that the schema does not permit. `namespaces` are the namespaces of
+/// the schema.
 pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -> Vec<Finding> {
     let mut kept: Vec<&Diagnostic> = Vec::new();
     let own: Vec<&Diagnostic> = diagnostics.iter().filter(|d| is_about_libxml2(d)).collect();
@@ -129,8 +129,8 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Whether a diagnostic describes the state of libxml2 instead of the text. Decides mainly by level
-/// and code, because the message of a diagnostic may quote a text of the sender.
+/// Whether a diagnostic describes the state of libxml2 instead of the text. The decision rests
+/// mainly on the level and the code, because the message may quote parts of the sender's text.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -140,8 +140,8 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether a message about a violated key reports that libxml2 found no value to compare. In this
-/// case the field of the key has an invalid value, which has its own diagnostic. Every other
+/// Whether libxml2 reports a violated key only because it found no value to compare. In this case,
+/// the field of the key has an invalid value, and another diagnostic reports this. Every other
 /// message about a violated key ends in the quoted name of the key, so a sender's text cannot
 /// imitate this message.
 fn is_key_without_value(message: &str) -> bool {
@@ -238,7 +238,7 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(detail))
 }
 
-/// Whether the message names one element both as found and as expected.
+/// Whether a message names the same element as found and as expected.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {

@@ -1,8 +1,8 @@
-//! Links between the documents of a schema, and the form in which libxml2 gets these documents.
+//! Links between the documents of a schema, and the form of the documents that libxml2 gets.
 //!
 //! libxml2 accepts one location for each imported namespace. It ignores further locations and only
-//! warns. So several documents of one imported namespace are collected in a generated document that
-//! includes all of them.
+//! warns. If several documents of one namespace are imported, this module therefore generates a
+//! document that includes all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,7 +35,7 @@ impl LinkKind {
     }
 }
 
-/// An include, redefine or import.
+/// A link from one schema document to another: an include, a redefine or an import.
 #[derive(Debug, Clone)]
 pub struct SchemaLink {
     pub from: usize,
@@ -66,8 +66,7 @@ impl SchemaLink {
     }
 }
 
-/// Returns the documents in the form for libxml2, in which each location names a document by its
-/// index.
+/// Returns the documents as libxml2 gets them: each location names a document by its index.
 pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>> {
     let main = sources.first().map(SchemaDocument::target).unwrap_or_default();
     let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -106,7 +105,8 @@ pub fn absolute(sources: &[SchemaDocument], links: &[SchemaLink]) -> Vec<Vec<u8>
     out
 }
 
-/// Returns indices of `document` and of all documents that it includes, directly or indirectly.
+/// Returns the index of `document`, and the indices of all documents that it includes or redefines,
+/// directly or through others.
 pub fn reachable(document: usize, links: &[SchemaLink]) -> BTreeSet<usize> {
     let mut seen = BTreeSet::from([document]);
     let mut open = vec![document];
@@ -167,8 +167,8 @@ fn rewrite<'a>(
     out
 }
 
-/// Replaces the location in the start tag of a link, or removes it if `to` is `None`. The number of
-/// lines stays the same.
+/// Replaces the location in the start tag of a link, or removes it if `to` is `None`. The tag keeps
+/// its number of lines.
 fn retag(tag: &str, to: Option<usize>) -> String {
     let bare = match location(tag) {
         Some(range) => {

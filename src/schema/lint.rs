@@ -54,12 +54,13 @@ fn walk<'a>(component: SchemaComponent<'a>, visit: &mut impl FnMut(SchemaCompone
     }
 }
 
-/// An element of a schema document, and the namespace to which the document's definitions belong.
+/// An element of a schema document, with the namespace of the components that the document defines.
 #[derive(Clone, Copy)]
 struct SchemaComponent<'a> {
     element: &'a Element,
     namespace: &'a str,
-    /// Whether the document has no namespace and takes the namespace of the including document.
+    /// Whether the document has no namespace of its own, and so takes the namespace of the document
+    /// that includes it.
     is_adopted: bool,
 }
 
@@ -96,8 +97,8 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns how libxml2 deviates from the standard for the type of this component; `None` if libxml2
-/// follows the standard.
+/// Returns a warning about the type of this component if libxml2 deviates from the standard there.
+/// Returns `None` if libxml2 follows the standard.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,
@@ -131,8 +132,9 @@ fn doubt_about_types<'a>(
     None
 }
 
-/// Whether an element restricts the content model of a type, or redefines a group as a restriction
-/// of the original group.
+/// Whether an element restricts the content model of a type. Also true for a redefinition with a
+/// group that does not refer to the original group, because such a group must be a restriction of
+/// the original.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {
@@ -154,7 +156,7 @@ fn has_group(element: &Element) -> bool {
     element.children().any(|child| groups.iter().any(|group| child.is(group)))
 }
 
-/// Whether a group contains a reference to a group of this name.
+/// Whether a group contains a reference to the group `name`.
 fn refers_to(component: SchemaComponent<'_>, name: &QName) -> bool {
     component.children().any(|child| {
         let is_group = child.element.is("group");
@@ -188,7 +190,7 @@ const WITHOUT_WHITE_SPACE: [&str; 17] = [
     "gDay",
 ];
 
-/// Names that a search has visited. The search follows each name once.
+/// Names that a search has visited, so that the search follows each name only once.
 #[derive(Default)]
 struct Visited {
     types: HashSet<QName>,

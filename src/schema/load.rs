@@ -17,7 +17,7 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::write::XML_NAMESPACE;
 
-/// Schemas that may be imported without a file in the folder, by namespace.
+/// Built-in schemas, by namespace. A schema may import them without a file in its folder.
 const CATALOGUE: &[(&str, &str, &str)] = &[
     (XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd")),
     // The published file has a document type declaration, which no schema may have.
@@ -37,8 +37,9 @@ pub struct SchemaBundle {
     pub sources: Vec<SchemaDocument>,
     /// Links between the documents.
     pub links: Vec<SchemaLink>,
-    /// The documents in the form that libxml2 compiles, by index. First come the sources with
-    /// absolute links, then generated documents that collect several imports of one namespace.
+    /// The documents in the form that libxml2 compiles, by index. First come the source documents,
+    /// in which each location is replaced by the index of a document. Then come generated
+    /// documents, each of which collects the imports of one namespace.
     pub compiled: Vec<Vec<u8>>,
     pub digest: Digest,
 }
@@ -76,8 +77,8 @@ impl SchemaBundle {
         self.sources.first()
     }
 
-    /// Returns the indices of the first document and of all documents that it includes. All of
-    /// these documents have the same namespace.
+    /// Returns the indices of the first document and of all documents that it includes. These
+    /// documents share one namespace.
     pub fn included(&self) -> impl Iterator<Item = usize> {
         link::reachable(0, &self.links).into_iter()
     }
@@ -163,8 +164,8 @@ impl BundleLoader {
         index
     }
 
-    /// Returns the index of the document to which a link leads. Returns `None` for an import that
-    /// has no location or needs no document.
+    /// Returns the index of the document to which a link leads. Returns `None` for an import
+    /// without a location, and for an import that needs no document.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -297,8 +298,8 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves imports without a location. Such an import is accepted if another link provides its
-    /// namespace.
+    /// Resolves imports without a location. Such an import uses a document of the imported
+    /// namespace to which another link leads, or the first document if that one has the namespace.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

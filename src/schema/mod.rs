@@ -59,8 +59,8 @@ use crate::xml::shape::{ShapeArena, ShapeId};
 #[derive(Clone, Default)]
 pub struct Schemas {
     by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
-    /// Namespaces in which schema files must not define payload names. A reserved namespace also
-    /// reserves each namespace that extends it by `/` and a name.
+    /// Reserved namespaces, in which schema files must not define payload names. A namespace that
+    /// extends a reserved namespace by `/` and a name is also reserved.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
 }
@@ -72,14 +72,14 @@ impl std::fmt::Debug for Schemas {
 }
 
 impl Schemas {
-    /// Reserves these namespaces and all namespaces beneath them. Schema files that are added later
-    /// must not define payload names in a reserved namespace.
+    /// Reserves the given namespaces, and all namespaces that extend one of them by `/` and a name.
+    /// Schema files that are added later must not define payload names in a reserved namespace.
     pub fn reserve(&mut self, namespaces: &[&str]) {
         let reserved = Arc::make_mut(&mut self.reserved);
         reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
     }
 
-    /// Whether `namespace` is a reserved namespace, or lies beneath one. Schema files that define
+    /// Whether `namespace` is reserved, or extends a reserved namespace. Schema files that define
     /// payload names in it are refused.
     pub fn is_reserved(&self, namespace: &str) -> bool {
         self.reserved.iter().any(|reserved| {
@@ -182,7 +182,7 @@ impl Schemas {
         self.by_name.contains_key(name)
     }
 
-    /// Returns the digest of all documents that define `name`.
+    /// Returns the digest of all documents of the schema that defines `name`.
     pub fn digest_of(&self, name: &PayloadName) -> Option<Digest> {
         self.file_of(name).map(|file| file.digest())
     }
@@ -246,8 +246,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the description of a payload in the form that prompts had before the eighth renderer
-    /// version.
+    /// Returns the description of a payload with the wording of the prompts before version 8 of the
+    /// renderer.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.early_description(name),
@@ -268,8 +268,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the JSON Schema of a payload in the form that tools had before the eighth renderer
-    /// version.
+    /// Returns the JSON Schema of a payload in the form of the tools before version 8 of the
+    /// renderer.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         match self.by_name.get(name) {
             Some(file) => file.early_json(name),
@@ -323,8 +323,8 @@ impl Schemas {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. Does not
-    /// add the shape to the roots of `shapes`.
+    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. Leaves
+    /// the roots of `shapes` unchanged.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

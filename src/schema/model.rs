@@ -106,8 +106,8 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a type: the base type, an inline type (if any) that replaces the text of
-    /// the base type, and the facets.
+    /// A restriction of a simple type. Contains the base type, an inline type that stands in place
+    /// of the base type's text, if there is one, and the facets.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
@@ -115,7 +115,7 @@ pub enum TypeDerivation {
 pub struct AttributeUses {
     pub uses: Vec<AttributeUse>,
     pub groups: Vec<QName>,
-    /// Whether an `xs:anyAttribute` permits further attributes.
+    /// Whether an `xs:anyAttribute` permits attributes beyond the declared ones.
     pub open: bool,
 }
 
@@ -186,8 +186,8 @@ impl SchemaModel {
         }
     }
 
-    /// Returns the elements that may stand where the schema refers to `name`: first the element
-    /// `name`, unless it is abstract, then its substitutes.
+    /// Returns the elements that an instance may contain where the schema refers to `name`. First
+    /// comes the element `name` itself, unless it is abstract, then its substitutes.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];

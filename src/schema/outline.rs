@@ -1,4 +1,5 @@
-//! Outlines of types. In an outline, derivations, groups and references are resolved.
+//! Outlines of schema types. An outline states what a type permits, with all derivations, groups
+//! and references resolved.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::xml::shape::QName;
 /// The permitted content of an element.
 #[derive(Debug, Default)]
 pub struct ElementOutline {
-    /// The permitted text; `None` if the content is no text of a simple type.
+    /// The permitted text. `None` if the content of the element is not a text of a simple type.
     pub text: Option<SimpleTypeOutline>,
     /// Whether text may stand between the children.
     pub mixed: bool,
@@ -50,7 +51,7 @@ pub struct SimpleTypeOutline {
 }
 
 impl ElementOutline {
-    /// Whether the content is only text, without children and wildcards.
+    /// Whether the content of the element is only text, without children and wildcards.
     pub fn is_text(&self) -> bool {
         self.text.is_some() || (self.mixed && self.content.is_empty() && !self.anything)
     }
@@ -228,8 +229,8 @@ impl SchemaModel {
         value
     }
 
-    /// Returns the element declarations that the particles permit, in order, and whether the
-    /// particles contain a wildcard. Groups and substitutions are resolved.
+    /// Resolves groups and substitutions in `particles`. Returns the element declarations that the
+    /// particles permit, in order, and whether the particles contain a wildcard.
     pub fn elements_in(&self, particles: &[ContentParticle]) -> (Vec<Arc<ElementDecl>>, bool) {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);

@@ -1,12 +1,14 @@
 //! Generates texts that match an XSD pattern, and checks whether a text matches a pattern. Examples
 //! of payloads need both.
 //!
-//! Supports the common part of the pattern language. Generates nothing for other patterns.
+//! This module supports the common part of the pattern language. For other patterns it generates no
+//! text.
 
 use std::collections::BTreeSet;
 
-/// Generates a text that should match `pattern`. Uses `wish` repetitions where the pattern leaves
-/// the number open. Returns `None` if the pattern is not supported.
+/// Generates a text that should match `pattern`. Where the pattern leaves the number of repetitions
+/// open, uses `wish` repetitions. Returns `None` if the pattern is not supported, or if the text
+/// would be too long.
 pub fn sample(pattern: &str, wish: usize) -> Option<String> {
     let tree = parse(pattern)?;
     let mut out = String::new();
@@ -65,7 +67,7 @@ fn ends(node: &PatternNode, text: &[char], starts: &BTreeSet<usize>) -> BTreeSet
 
 const LENGTH_MAX: usize = 4096;
 const DEPTH_MAX: usize = 32;
-/// Characters that are tried for a character class, in this order.
+/// Characters from which a text for a character class is chosen, in order of preference.
 const CANDIDATES: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/,;@#+*?!$%&=()[]{}<>'\"\\|^~` \t\n\u{e9}\u{4e2d}\u{3b1}\u{416}";
 
 enum PatternNode {

@@ -3,7 +3,8 @@
 
 use crate::limits;
 
-/// Checks the cost of a pattern. Returns an error with the defect of the pattern and the remedy.
+/// Checks the cost of matching a pattern. If the cost can be too high, returns an error that states
+/// the defect of the pattern and the remedy.
 pub fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATTERN_BYTES_MAX {
         return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
@@ -18,16 +19,17 @@ pub fn check(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// State of parsing the innermost open group.
+/// State of one group in a pattern, while its closing parenthesis has not been read.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenGroup {
-    /// Number of pieces in the current branch.
+    /// Number of pieces so far in the current branch of the group.
     pieces: u32,
-    /// Whether the last piece may be repeated without bound.
+    /// Whether the last piece of the current branch may be repeated without bound.
     endless: bool,
-    /// Whether a branch consists of a single piece that may be repeated without bound.
+    /// Whether the group has a branch that consists of a single piece, and this piece may be
+    /// repeated without bound.
     bare: bool,
-    /// Largest product of nested bounded repetitions.
+    /// Largest product of nested bounded repetitions in the group.
     repeats: u64,
 }
 
@@ -74,7 +76,7 @@ impl PatternScan<'_> {
         self.piece(false, 0)
     }
 
-    /// Parses the quantifier after a piece, and adds the piece to its branch.
+    /// Parses the quantifier after a piece, and adds the piece to the current branch.
     fn piece(&mut self, bare: bool, inner: u64) -> Result<(), String> {
         let (most, endless) = self.quantifier();
         if endless && bare {

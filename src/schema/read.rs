@@ -15,8 +15,9 @@ use super::xsd::{SchemaElement, XSD, is_xsd};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// Builds the model of all documents. A document without a namespace is read once for each
-/// namespace of the documents that include it.
+/// Builds the model of all documents of a schema. A document without a namespace takes the
+/// namespace of the document that includes it. If documents of several namespaces include it, it is
+/// read once for each of these namespaces.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
@@ -32,9 +33,9 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Returns the index of each document, paired with each namespace to which the document's
-/// definitions belong. A document without a namespace has a pair for each namespace of the
-/// documents that include it.
+/// Returns the pairs in which a schema's documents must be read: the index of a document, and the
+/// namespace of its definitions. A document without a namespace has a pair for each namespace of
+/// the documents that include it.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();
@@ -58,14 +59,15 @@ pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
 struct ModelReader<'a> {
     root: &'a Element,
     namespace: &'a str,
-    /// Whether the document has no namespace and takes the namespace of the including document.
+    /// Whether the document has no namespace of its own, and so takes the namespace of the document
+    /// that includes it.
     adopted: bool,
     elements_qualified: bool,
     attributes_qualified: bool,
 }
 
-/// Suffix for the name of a component that a redefinition replaces. The redefinition refers to the
-/// component by the name with this suffix.
+/// Suffix that is appended to the name of a component when a redefinition replaces it. The
+/// redefinition refers to the original component by this longer name.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -145,8 +147,8 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Reads a redefinition. Inside a redefinition, the name of the component refers to the
-    /// component that is replaced.
+    /// Reads the redefinition of a component. Within the redefinition, the component's name refers
+    /// to the original component.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));

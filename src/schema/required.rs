@@ -1,10 +1,10 @@
-//! Finds out which of the expected children are required. For a missing child, libxml2 lists all
-//! children that may come next, optional or required.
+//! Finds out which of several expected children are required. If a child is missing, the message of
+//! libxml2 lists all children that may come next, both optional and required ones.
 
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Adds the names of the required children to each finding that lists several expected children.
+/// Names the required children in each finding whose message lists several expected children.
 pub(super) fn name_required(
     findings: &mut [Finding],
     describe: impl FnOnce() -> PayloadDescription,

@@ -1,4 +1,4 @@
-//! Generates a value of a simple type, for examples.
+//! Generates values of simple types for examples.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::pattern;
 use super::sample_time;
 
 /// Generates a text that should be valid for a simple type. Prefers values that the schema's author
-/// gives as examples. Each number `attempt` gives a different text.
+/// gives as examples. Another `attempt` number gives another text.
 pub fn value(
     value: &SimpleTypeOutline,
     notes: &AnnotationText,
@@ -45,8 +45,8 @@ pub fn value(
     plain(value, name, attempt)
 }
 
-/// Whether a text matches the patterns of every derivation step and is within the bounds. A pattern
-/// that is not supported counts as matched.
+/// Whether a text matches the patterns of every derivation step of a type, and is within the type's
+/// bounds. An unsupported pattern counts as matched.
 fn fits(value: &SimpleTypeOutline, text: &str) -> bool {
     let matches = |pattern: &String| pattern::matches(pattern, text).unwrap_or(true);
     value.pattern_steps.iter().all(|step| step.iter().any(matches)) && is_within(value, text)
@@ -86,9 +86,9 @@ pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     fits(value, &text).then_some(text)
 }
 
-/// Returns a usual text of a built-in type that fits the facets of the type. Returns `None` if no
-/// usual text fits. For a boolean, number or address without patterns, always returns `None`,
-/// because the caller then generates a text in another way.
+/// Returns a commonly used text of a built-in type that fits the type's facets, or `None` if there
+/// is no such text. If a boolean, a number or an address has no patterns, always returns `None`,
+/// because the caller generates such a text in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],
@@ -109,8 +109,8 @@ fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     Some(texts.swap_remove(attempt.checked_rem(count)?))
 }
 
-/// Returns a text that matches the patterns of the last derivation step and has a permitted length.
-/// `None` if no such text is found.
+/// Returns a text of a permitted length that matches the patterns of the type's last derivation
+/// step. Returns `None` if no such text is found.
 fn patterned(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let patterns = value.pattern_steps.last()?;
     let facets = &value.facets;
@@ -195,7 +195,8 @@ fn number(value: &SimpleTypeOutline, usual: &str) -> String {
     if found.fract() == 0.0 { format!("{found:.0}") } else { found.to_string() }
 }
 
-/// Lengthens or shortens `usual` as the facets require.
+/// Lengthens or shortens `usual` until its length fits the facets of the type. Lengthens it with
+/// `filler`.
 fn lengthened(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
     let facets = &value.facets;
     let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());
@@ -207,7 +208,7 @@ fn lengthened(value: &SimpleTypeOutline, usual: &str, filler: &str) -> String {
     text
 }
 
-/// Returns encoded bytes, as many as the facets require.
+/// Returns the text of a binary value with as many bytes as the facets of the type require.
 fn bytes(value: &SimpleTypeOutline, unit: &str, unit_bytes: u64, usual: &str) -> String {
     let facets = &value.facets;
     match facets.length.or(facets.min_length).or(facets.max_length) {

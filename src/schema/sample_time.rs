@@ -11,12 +11,13 @@ use super::model::ValueFacets;
 /// month has.
 const FIELDS: [(u32, u32); 6] = [(1, 9999), (1, 12), (1, 28), (0, 23), (0, 59), (0, 59)];
 
-/// Returns a usual text of a date, a time or a duration.
+/// Returns a commonly used text of a type for dates, times or durations.
 pub fn usual(builtin: &str) -> Option<&'static str> {
     all_usual(builtin).first().copied()
 }
 
-/// Returns usual texts of a built-in type; empty if the type is no date, time or duration.
+/// Returns commonly used texts of a built-in type. Empty if the type is not for dates, times or
+/// durations.
 fn all_usual(builtin: &str) -> &'static [&'static str] {
     match builtin {
         "date" => &["2026-01-31", "2026-01-31Z", "2026-01-31+00:00"],
@@ -40,8 +41,8 @@ fn all_usual(builtin: &str) -> &'static [&'static str] {
     }
 }
 
-/// Returns texts that may fit the facets: the inclusive bounds, usual texts, and texts next to the
-/// bounds. Empty if the type is no date, time or duration.
+/// Returns texts that may fit the facets of a type: its inclusive bounds, commonly used texts, and
+/// texts just above or below the bounds. Empty if the type is not for dates, times or durations.
 pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     let usual = all_usual(builtin);
     if usual.is_empty() {
@@ -57,13 +58,14 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Returns texts that differ from a usual text by one in one field. Such a text may fit facets that
-/// no candidate fits.
+/// Returns texts that differ from a commonly used text by one in a single field. Such a text may
+/// fit facets that none of the texts from [`candidates`] fits.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }
 
-/// Returns texts that differ from `text` by one in one field, the smallest field first.
+/// Returns texts that differ from `text` by one in a single field. Changes of the smallest field
+/// come first.
 fn beside(builtin: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, (start, digits)) in numbers(text).into_iter().enumerate().rev() {
@@ -131,8 +133,8 @@ pub fn has_times(builtin: &str) -> bool {
     !all_usual(builtin).is_empty()
 }
 
-/// Parses a date or time with its UTC offset in minutes. Fields that the XSD type lacks take the
-/// values of 1 January of a leap year.
+/// Parses a date or a time, with its UTC offset in minutes. If the XSD type lacks a field, the
+/// field gets its value from 1 January of a leap year.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;
     let (is_before_christ, local) = match local.strip_prefix('-') {
@@ -155,7 +157,7 @@ fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     Some((DateTime::from_parts(date, time), zone))
 }
 
-/// Returns the index in [`FIELDS`] of the first field that a text of this type has.
+/// Returns the index in [`FIELDS`] of the first field that texts of this type contain.
 fn first_field(builtin: &str) -> usize {
     match builtin {
         "gMonthDay" | "gMonth" => 1,
@@ -165,7 +167,8 @@ fn first_field(builtin: &str) -> usize {
     }
 }
 
-/// Splits a date or time into its text without the time zone, and the zone in minutes.
+/// Splits the text of a date or time. Returns the part before the time zone, and the offset of the
+/// time zone in minutes.
 fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     if let Some(local) = text.strip_suffix('Z') {
         return Some((local, Some(0)));
@@ -186,7 +189,8 @@ fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     Some((local, Some(sign * (60 * hours + minutes))))
 }
 
-/// A duration, as months and seconds, because a month has no fixed number of seconds.
+/// A duration in months and seconds. The two parts are separate, because a month has no fixed
+/// number of seconds.
 struct MonthsAndSeconds {
     months: f64,
     seconds: f64,
@@ -213,8 +217,8 @@ impl MonthsAndSeconds {
         Some(Self { months: sign * months, seconds: sign * seconds })
     }
 
-    /// Compares two durations. Returns the order only if it is the same for months of 28 and of 31
-    /// days.
+    /// Compares two durations. Returns an order only if it is the same with months of 28 days and
+    /// with months of 31 days.
     fn order(&self, other: &Self) -> Option<Ordering> {
         let difference = |days: f64| {
             let months = self.months - other.months;

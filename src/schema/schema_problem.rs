@@ -1,5 +1,5 @@
-//! Problems of a schema, as opposed to problems of a payload. They belong to the config, and are
-//! found before the organism starts.
+//! Problems of a schema itself. They belong to the config, and are found before the organism
+//! starts. Problems of a payload are findings.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct SchemaProblem {
     pub column: u32,
     #[serde(rename = "code")]
     pub code: String,
-    /// The defect and the remedy, in lower case and without a full stop.
+    /// The defect and the remedy, as a sentence in lower case without a full stop.
     #[serde(rename = "message")]
     pub message: String,
 }

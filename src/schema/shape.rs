@@ -1,4 +1,5 @@
-//! Converts a schema model to the shapes that the extraction from model text needs.
+//! Converts a schema model to shapes. A shape tells the extraction of payloads from a model's text
+//! which children each element may have.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,15 +8,16 @@ use super::model::{ElementDecl, SchemaModel, TypeRef};
 use crate::ids::PayloadName;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
-/// Adds the shape of a global element to `shapes`, and the shapes of everything beneath it.
+/// Adds the shape of a global element to `shapes`, together with the shapes of all elements within
+/// it.
 pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
     let element = model.element(name)?;
     let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };
     Some(builder.element(element))
 }
 
-/// Key of a shape. Elements with the same name and the same type share a shape, so a recursive type
-/// has a finite number of shapes.
+/// Key by which a shape is found again. Elements with the same name and the same type share a
+/// shape, so a recursive type has a finite number of shapes.
 #[derive(PartialEq, Eq, Hash)]
 enum ShapeKey {
     Named(QName, QName),

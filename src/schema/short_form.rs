@@ -1,7 +1,8 @@
-//! The short form of a schema: elements with fields and types, from which an XSD is generated.
+//! The short form of a schema: elements with fields and types, from which the program generates an
+//! XSD.
 //!
-//! A config declares payloads in this form (`[payloads.NAME]`). Must not know TOML: the config
-//! converts its tables to these values.
+//! A config declares payloads in this form (`[payloads.NAME]`). This module must not know TOML: the
+//! config converts its tables to these values.
 
 use std::fmt::Write as _;
 
@@ -31,7 +32,7 @@ pub struct ShortField {
     pub short_type: ShortType,
 }
 
-/// Number of occurrences of a child element.
+/// Number of times that a child element may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldCount {
     Once,

@@ -1,6 +1,6 @@
 //! One schema document: decoded, checked and parsed.
 //!
-//! Must not know the other documents to which the document refers.
+//! This module must not know the other documents to which the document refers.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,16 @@ use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
 use crate::xml::scan::excess;
 
-/// A schema document. `text` is UTF-8 without byte order mark and XML declaration, and has the line
-/// numbers of the file.
+/// A schema document. `text` is UTF-8 without byte order mark and XML declaration. Its lines have
+/// the same numbers as in the file.
 #[derive(Debug, Clone)]
 pub struct SchemaDocument {
     /// Name by which errors and findings refer to the document.
     pub label: String,
     /// Path of the file; `None` for a built-in or generated document.
     pub path: Option<PathBuf>,
-    /// Whether the journal stores the text. False for a document that is part of the program.
+    /// Whether the journal stores the text of the document. False if the document is part of the
+    /// program.
     pub is_recorded: bool,
     pub text: String,
     pub root: Element,
@@ -168,7 +169,8 @@ fn declares_latin1(text: &str) -> bool {
     head.starts_with("<?xml") && head.contains("iso-8859-1")
 }
 
-/// Returns the offset of a document type declaration, which can only stand before the root element.
+/// Returns the offset of the document type declaration, if the text has one. A document type
+/// declaration can only stand before the root element.
 fn doctype(text: &str) -> Option<usize> {
     let mut rest = text;
     loop {

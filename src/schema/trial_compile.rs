@@ -1,10 +1,10 @@
 //! Trial compilation of schemas in a child process. The child may time out, run out of memory or
 //! crash without harm to this process.
 //!
-//! The child is this program with a hidden command. The child reads one schema on each line of its
+//! The child runs a hidden command of this program. It reads one schema on each line of its
 //! standard input, and writes one verdict on each line of its standard output. A program that
-//! embeds the library and finds no `organism` command compiles on a watched thread instead, with a
-//! time limit but without a memory limit.
+//! embeds the library may find no `organism` command. It then compiles on a thread of its own, with
+//! a time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -22,14 +22,15 @@ use super::schema_problem::SchemaProblem;
 use crate::children::{self, OwnedChild};
 use crate::limits;
 
-/// Variable with the path of the `organism` command, for programs that embed the library.
+/// Environment variable that contains the path of the `organism` command, for programs that embed
+/// the library.
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
 /// Hidden arguments of the `organism` command. With these arguments, the command runs as the child
 /// process that compiles schemas.
 pub const COMPILE_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
-/// The child's verdict on one schema.
+/// The child process's verdict on one schema.
 #[derive(Debug, Serialize, Deserialize)]
 struct CompileVerdict {
     #[serde(rename = "good")]
@@ -65,8 +66,8 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Registration of the child process. Must be dropped after `child`, and is therefore declared
-    /// after `child`, because fields are dropped in order.
+    /// Registration of the child process. It is declared after `child`, because fields are dropped
+    /// in order and the registration must be dropped after the child.
     _owned: OwnedChild,
 }
 
@@ -78,7 +79,7 @@ impl Drop for CompileChild {
     }
 }
 
-/// Reason why a trial compilation ended without showing whether the schema is valid.
+/// Reason why a trial compilation failed without a verdict on the schema.
 enum CompileFailure {
     /// The compilation exceeded its time limit.
     Slow,
@@ -98,7 +99,8 @@ impl SchemaCompiler {
         &self.catalogue
     }
 
-    /// Checks whether the bundle compiles in time. Returns warnings for the user.
+    /// Checks that the schemas in `bundle` compile within the time limit. Returns warnings for the
+    /// user.
     pub fn check(
         &mut self,
         bundle: &SchemaBundle,
@@ -159,8 +161,9 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits until the child has answered or used up its processor time. The limit on wall time is
-    /// much higher, so that good schemas do not fail on a busy machine.
+    /// Waits until the child process has answered or used up its processor time. The limit on
+    /// elapsed time is much higher than the limit on processor time, so that good schemas do not
+    /// fail on a busy machine.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -216,12 +219,12 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
-/// Runs the child's side: limits the resources of this process, and answers every line of the input
-/// until the input ends.
+/// Runs the work of the child process: limits the resources of this process, and answers every line
+/// of the input until the input ends.
 ///
 /// # Errors
 ///
-/// Returns an error if a pipe fails, or if a line holds no documents.
+/// Returns an error if a pipe fails, or if a line contains no documents.
 pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
     limit_this_process();
     for line in input.lines() {
@@ -236,8 +239,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     Ok(())
 }
 
-/// Limits the memory and processor time that compilations may take. If a system lacks one of these
-/// limits, the time limit of the parent remains.
+/// Limits the memory and the processor time for compilations in this process. If the operating
+/// system lacks one of these limits, the time limit in the parent process still applies.
 fn limit_this_process() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -303,7 +306,8 @@ fn problems_of(
     if verdict.good && !less { Ok(problems) } else { Err(problems) }
 }
 
-/// Compiles in this process, on a thread that is abandoned if the compilation takes too long.
+/// Compiles on a new thread of this process. If the compilation takes too long, returns and lets
+/// the thread run on.
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (sender, answer) = channel();
@@ -316,9 +320,9 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command: the configured path, else this program if it is the
-/// command, else a command in the folder of this program or in the parent of this folder. For
-/// tests, Cargo places the command in one of these folders.
+/// Returns the path of the `organism` command. Prefers the configured path, then this program if it
+/// is the command. Otherwise returns a command in the folder of this program or in the parent of
+/// this folder. When tests run, Cargo places the command in one of these folders.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

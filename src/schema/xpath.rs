@@ -12,11 +12,12 @@ use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 use crate::xml::write;
 
-/// A document on which expressions are evaluated. Its root is the context node.
+/// A document on which XPath expressions are evaluated. The root of the document is the context
+/// node.
 pub struct XPathDocument {
     root: Element,
     parsed: ParsedDocument,
-    /// Local names of payloads, each with the positions of the element that contains the payload.
+    /// The positions of elements that contain a payload, each with the local name of the payload.
     payloads: Vec<(Vec<u32>, String)>,
 }
 
@@ -100,7 +101,7 @@ impl XPathDocument {
         Ok(Self { root, parsed, payloads })
     }
 
-    /// Records that the element at `positions` contains a payload with this local name.
+    /// Records that the element at `positions` contains a payload with the local name `name`.
     pub fn name_payload(&mut self, positions: Vec<u32>, name: &str) {
         self.payloads.push((positions, name.to_owned()));
     }
@@ -172,7 +173,8 @@ fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Checks an expression against the bounds that limit libxml2's recursion.
+/// Checks the length and the nesting of an expression. The bounds on both limit the recursion of
+/// libxml2.
 fn checked(expression: &str) -> Result<CString, XPathError> {
     if expression.len() > limits::XPATH_BYTES_MAX {
         return Err(XPathError::TooLong);
@@ -218,8 +220,8 @@ fn without_namespaces(element: &Element) -> Element {
 }
 
 impl XPathValue {
-    /// Converts the value to text by the rules of XPath's `string()`: a list of nodes becomes the
-    /// text of its first node.
+    /// Converts the value to text by the rules of XPath's `string()`. For example, a list of nodes
+    /// becomes the text of its first node.
     pub fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

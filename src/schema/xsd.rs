@@ -5,7 +5,7 @@ use crate::xml::shape::QName;
 
 /// The namespace of XML Schema.
 pub const XSD: &str = "http://www.w3.org/2001/XMLSchema";
-/// The namespace of schema attributes in instances, such as `xsi:type`.
+/// The namespace of the attributes that XML Schema adds to documents, such as `xsi:type`.
 pub const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 
 /// Whether a name is in the namespace of XML Schema.
@@ -15,10 +15,11 @@ pub fn is_xsd(name: &QName) -> bool {
 
 /// An element of a schema document.
 pub trait SchemaElement {
-    /// Whether this element is the XML Schema element `local`.
+    /// Whether this element has the local name `local` and is in the namespace of XML Schema.
     fn is(&self, local: &str) -> bool;
 
-    /// Returns the children of this element that are the XML Schema element `local`.
+    /// Returns the children that have the local name `local` and are in the namespace of XML
+    /// Schema.
     fn all<'a>(&'a self, local: &'a str) -> impl Iterator<Item = &'a Element>;
 
     fn first<'a>(&'a self, local: &'a str) -> Option<&'a Element> {

@@ -1,6 +1,6 @@
-//! Two locks in the data directory, through which `organism run` and commands with their own
-//! organism wait for each other. The operating system releases a lock when its process ends, so no
-//! stale lock remains.
+//! Two locks in the data directory. Through them, `organism run` and commands that run an organism
+//! of their own wait for each other. The operating system releases a lock when its process ends, so
+//! no stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -16,8 +16,8 @@ use crate::mutant::mutant;
 /// File that a starting `organism run` locks until its socket is open. The file contains the name
 /// of that process.
 const ANNOUNCED: &str = "announced";
-/// File that every command with its own organism locks in shared mode, so that several commands may
-/// hold the lock.
+/// File that a command locks while it runs an organism of its own. The lock is shared, so that
+/// several commands can hold it at the same time.
 const COMMANDS: &str = "commands";
 
 /// The lock that announces a starting `organism run`. While the lock is held, commands wait for the
@@ -60,14 +60,15 @@ impl Announcement {
     }
 }
 
-/// Whether a running process has announced itself in `data`.
+/// Whether a starting `organism run` holds the announcement lock in the directory `data`.
 pub fn is_announced(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(ANNOUNCED)) else { return false };
     let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     is_locked && !mutant("ignore-the-announced")
 }
 
-/// Returns the name of the process that has announced itself, for error messages.
+/// Returns the name that the starting process wrote into the announcement file, for error messages.
+/// Returns `another process` if the file contains no name.
 pub fn announced_process(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
     match text.trim() {

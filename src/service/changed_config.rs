@@ -1,4 +1,4 @@
-//! The rule for a config that was edited under a running organism. A command with the edited config
+//! The rule for a config that was edited while its organism runs. A command with the edited config
 //! can begin no new work until a reload or a restart puts that config in force. Requests about work
 //! under way are still accepted.
 

@@ -20,7 +20,7 @@ struct ChunkHeader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkKind {
-    /// A part of a message that more parts follow.
+    /// A part of a message. At least one more part of the message follows.
     #[serde(rename = "part")]
     Part,
     #[serde(rename = "last")]
@@ -78,11 +78,12 @@ pub struct ChunkDecoder {
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodedChunk {
     Message(Vec<u8>),
-    /// The message of the chunk is not complete yet.
+    /// The chunk completes no message: more parts of the message follow, or the chunk is a
+    /// heartbeat.
     Incomplete,
     End,
     OtherStream,
-    /// An earlier chunk was lost, or the message is too long.
+    /// An earlier chunk was lost, the message is too long, or the chunk has no valid header.
     Broken,
 }
 

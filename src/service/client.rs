@@ -1,5 +1,6 @@
-//! The client of an organism. The client sends requests over a transport and repeats requests if
-//! that is safe. The client recognises responses that an earlier attempt already got.
+//! The client of an organism. It sends requests over a transport, and repeats a request if that is
+//! safe. It recognises responses that it has already received for an earlier attempt of the
+//! request.
 
 mod fork;
 mod live;
@@ -47,9 +48,9 @@ enum Transports {
     /// The transport to one running organism. The client does not look for another organism after
     /// that organism has ended.
     One(ServiceTransport),
-    /// The transports to the partitions of an organism. Because partitions move, the client chooses
-    /// a transport for each attempt: the socket of an organism on this host or, without such an
-    /// organism, NATS.
+    /// The transports to the partitions of an organism. Partitions move between processes, so the
+    /// client chooses a transport for each attempt: the socket of an organism on this host or, if
+    /// none runs here, NATS.
     Partitioned { config: Box<Config>, local: SocketTransport, nats: OnceCell<ServiceTransport> },
 }
 
@@ -88,8 +89,9 @@ impl ServiceClient {
         self.partitions().map_or(0, |partitions| thread.partition(partitions))
     }
 
-    /// Submits a payload. Calls `on_update` with the receipt and, if the request waits for results,
-    /// with each result.
+    /// Submits a payload. Calls `on_update` with the receipt. If the request waits for results,
+    /// also calls `on_update` with each result, and with each reason why the thread tree makes no
+    /// progress.
     pub async fn submit(
         &self,
         mut request: SubmitRequest,
@@ -241,8 +243,9 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a request about `thread` if there is a key. A request about an unknown thread stays
-    /// unsigned, because the pump refuses the request anyway.
+    /// Signs a request about `thread` with `signer`. The request stays unsigned if there is no
+    /// `signer`. A request about an unknown thread also stays unsigned, because the pump refuses it
+    /// anyway.
     async fn sign(
         &self,
         request: &mut ServiceRequest,
@@ -340,8 +343,8 @@ impl ServiceClient {
 
     /// Follows the journals on this host. Calls `on_recorded` at once and after every growth of a
     /// journal, with the partition and the position of the last journal record. Returns when
-    /// `on_recorded` returns `ControlFlow::Break` or the organism ends. While the organism refuses
-    /// further followers, repeats the request for a limited time.
+    /// `on_recorded` returns `ControlFlow::Break` or the organism ends. If the organism has too
+    /// many connections, repeats the request for a limited time.
     pub async fn follow(
         &self,
         mut on_recorded: impl FnMut(u32, Position) -> ControlFlow<()>,
@@ -470,11 +473,11 @@ impl ServiceClient {
     }
 }
 
-/// The waits of a thread tree that the attempts of one submission have reported. Each attempt
-/// reports the same waits again.
+/// The reasons for waiting that a submission has reported to its client. Each new attempt of the
+/// submission finds the same reasons again, but the client must get each reason only once.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Waits that the previous attempt has reported.
+    /// Reasons for waiting that the previous attempt has found.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }
@@ -484,8 +487,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Adds a wait of the present attempt. Returns whether the wait is new, that is, whether the
-    /// previous attempt has not reported it.
+    /// Adds a reason for waiting that the present attempt has found. Returns whether the reason is
+    /// new, that is, whether the previous attempt has not found it.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)
@@ -493,7 +496,8 @@ impl ReportedWaits {
 }
 
 /// Connects to the pumps of the partitions over NATS. NATS subjects contain only the name of the
-/// organism, so this function first checks that the server has the expected journal.
+/// organism, and another organism may have the same name. So this function first checks that the
+/// server has the expected journal.
 async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
@@ -583,7 +587,7 @@ impl ExpectedReplies {
     }
 }
 
-/// Limits for how long the client repeats a request to a partition without a pump.
+/// The time limit for repeating a request to a partition that has no pump at present.
 struct RetryDeadline {
     partition: u32,
     is_allowed: bool,

@@ -54,8 +54,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of version `theirs`. A program of that version can
-/// read the form of the response.
+/// Encodes the response that refuses a request of version `theirs`. The response is encoded so that
+/// a program of that version notices the refusal.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

@@ -61,7 +61,7 @@ pub enum Error {
     Failed { detail: String },
 }
 
-/// The directories of a config belong to another project.
+/// The directories that a config names belong to another project.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} belongs to the project {}, and this config is {}; nothing was changed. {}",

@@ -2,7 +2,7 @@
 //! transports, and the service that carries out requests on a pump. Every entry point is a caller
 //! of this interface: commands, other pumps over NATS, and programs that embed the organism.
 //!
-//! Must not know terminals or browsers. Starts no pump and listens on no socket.
+//! This module must not know terminals or browsers. It starts no pump and listens on no socket.
 
 pub mod announcement;
 pub mod changed_config;

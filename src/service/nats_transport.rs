@@ -32,7 +32,8 @@ impl NatsTransport {
         &self.client
     }
 
-    /// Returns the NATS subject of a partition, or of another address of this organism's pumps.
+    /// Returns the NATS subject for `address`: the number of a partition, or the word for all
+    /// processes of this organism.
     pub fn subject(&self, address: impl std::fmt::Display) -> String {
         format!("organism.{}.pump.{address}", self.organism)
     }

@@ -44,7 +44,8 @@ impl PumpService {
         Self { pump, data, waiters }
     }
 
-    /// Carries out a request on the pump, and continues even if the client leaves.
+    /// Carries out a request on the pump, and sends each response. If the client leaves, the pump
+    /// still carries out the request.
     pub async fn respond(
         &self,
         request: ServiceRequest,
@@ -240,9 +241,9 @@ impl PumpService {
         }
     }
 
-    /// Sends the results of calls that the pump accepted earlier. Reads the results of finished
-    /// calls from the journal, in one pass. Sends the result of each open call when the call
-    /// completes. Until then, sends the waits that `watch` reports.
+    /// Sends the results of calls that the pump accepted earlier, in the order of `calls`. Reads
+    /// the result of a completed call from the journal. Waits for the completion of an open call,
+    /// and meanwhile sends the reasons for waiting that `watch` reports.
     async fn await_results(
         &self,
         thread: &ThreadId,
@@ -277,7 +278,8 @@ impl PumpService {
         Ok(())
     }
 
-    /// Records a refusal that an entry point, and not the pump, decided.
+    /// Records a refusal that was decided by an entry point, such as the control socket, and not by
+    /// the pump.
     pub async fn record_refusal(&self, sender: &ListenerName, refusal: &Refusal) {
         tracing::warn!(%sender, "refused at an entry point: {refusal}");
         // A pump that has stopped records nothing, but the log contains the refusal.

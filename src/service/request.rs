@@ -29,8 +29,8 @@ pub enum ServiceRequest {
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The operator and the operator's note. The control socket adds the user whom the
-        /// operating system reports.
+        /// The note and the signature of the operator. The control socket adds the user who sends
+        /// the request, as the operating system reports.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -69,7 +69,8 @@ pub enum ServiceRequest {
         #[serde(rename = "message", default, skip_serializing_if = "Option::is_none")]
         message: Option<MessageId>,
     },
-    /// Requests the id of a partition's journal. An operator signs a decision for one journal.
+    /// Requests the id of a partition's journal. A client needs this id to sign a decision, because
+    /// the signature names the journal.
     #[serde(rename = "journal")]
     JournalId {
         #[serde(rename = "partition")]
@@ -86,7 +87,8 @@ pub enum ServiceRequest {
     /// Requests that the organism loads its config file again and puts the loaded config in force.
     #[serde(rename = "reload")]
     Reload {
-        /// The operator's note. The control socket adds the user whom the operating system reports.
+        /// The operator who requests the reload, with a note. The control socket adds the user whom
+        /// the operating system reports.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -119,21 +121,21 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that reads the events of its own thread. An entry point removes the name if the
-    /// reader is an operator.
+    /// The client that reads the events. A client may read only the events of its own threads. An
+    /// entry point removes the name if the reader is an operator.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. Absent if something else proves the
     /// identity.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The operator who reads the events. Contains a signature if nothing else proves the
-    /// operator's identity.
+    /// The identity of the operator who reads the events. It includes a signature if nothing else
+    /// proves the identity.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
-    /// The kinds of events that an entry point has granted to the reader. Each entry point decides
-    /// by its own rules. It ignores a grant in a client's request, and accepts a grant that another
-    /// host of the organism has signed.
+    /// The kinds of events that an entry point, such as the control socket, has granted to the
+    /// reader. An entry point ignores a grant in a client's request. It accepts a grant that
+    /// another host of the organism has signed.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature over [`LiveRequest::judgement`] by the host whose process granted the events.
@@ -167,7 +169,7 @@ impl LiveRequest {
         LiveFilter { within: self.thread.clone(), text }
     }
 
-    /// Returns the statement about the granted events that the host signs. The statement names the
+    /// Returns the statement that the host signs about the granted events. The statement names the
     /// organism, because a host may use the same key in several organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
@@ -220,8 +222,8 @@ pub struct PauseRequest {
     pub target: PauseTarget,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The operator and the operator's note. The control socket adds the user whom the operating
-    /// system reports.
+    /// The note and the signature of the operator. The control socket adds the user who sends the
+    /// request, as the operating system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -233,16 +235,16 @@ pub struct ForkRequest {
     /// chooses the id, so that a repeated request makes no second fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
-    /// Root thread of the source.
+    /// Root thread of the tree that is forked.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// The message of the fork point.
+    /// The message at which the fork begins.
     #[serde(rename = "message")]
     pub message: MessageId,
-    /// Position of the record that contains the message of the fork point.
+    /// Position of the record that contains the message at which the fork begins.
     #[serde(rename = "record")]
     pub record: Position,
-    /// The client to which the results go.
+    /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
     /// Payload of the fork's first message. This message is the request with which the fork begins
@@ -259,8 +261,8 @@ pub struct ForkRequest {
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
-    /// The operator and the operator's note. The control socket adds the user whom the operating
-    /// system reports.
+    /// The note and the signature of the operator. The control socket adds the user who sends the
+    /// request, as the operating system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -308,8 +310,8 @@ pub struct RetryRequest {
     /// Whether the operator has accepted the risk that the work is done a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
-    /// The operator and the operator's note. The control socket adds the user whom the operating
-    /// system reports.
+    /// The note and the signature of the operator. The control socket adds the user who sends the
+    /// request, as the operating system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -328,8 +330,8 @@ pub struct DecisionRequest {
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// The operator and the reason. The control socket adds the user whom the operating system
-    /// reports.
+    /// The note and the signature of the operator. The control socket adds the user who sends the
+    /// request, as the operating system reports.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }

@@ -31,7 +31,7 @@ pub enum ServiceResponse {
     Forked {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// The calls of the fork's first request.
+        /// The calls that the fork's first request opens; empty if the fork has no first request.
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
@@ -125,7 +125,7 @@ pub struct PauseReport {
     /// requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// Number of deliveries to the target that were in flight.
+    /// Number of deliveries that were in flight for calls of the target.
     #[serde(rename = "in_flight")]
     pub in_flight: u32,
 }
@@ -134,7 +134,7 @@ pub struct PauseReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result")]
 pub enum ReloadReport {
-    /// The config of the file is in force from now on, as the journal records.
+    /// The config in the file is now in force. The journal records this.
     #[serde(rename = "applied")]
     Applied {
         #[serde(rename = "before")]
@@ -213,8 +213,8 @@ pub enum SubmitUpdate {
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
-    /// The submission's thread tree waits for something. Sent only while the client waits for the
-    /// results.
+    /// The reason why the submission's thread tree makes no progress. Sent only while the client
+    /// waits for the results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
     /// The client may not write to this thread. The payload of this update states the reason.

@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 use super::ServiceResponse;
 use crate::limits;
 
-/// Sends the responses to one request. The queue is bounded: a sender waits while the client does
-/// not read.
+/// Sends the responses to one request through a bounded queue. A sender waits while the queue is
+/// full, that is, while the client does not read.
 #[derive(Clone)]
 pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
 
@@ -16,7 +16,8 @@ pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
 // that are connected only wait.
 pub struct ResponseReceiver(mpsc::Receiver<Box<ServiceResponse>>);
 
-/// Error of a sender: the client has left, so the receiver of the responses is dropped.
+/// The error of [`ResponseSender::send`] after the client has left, that is, after it has dropped
+/// the receiver.
 #[derive(Debug)]
 pub struct ClientLeft;
 

@@ -1,4 +1,4 @@
-//! Retries by operators, as the pump carries them out.
+//! The part of the pump's service that carries out retries by operators.
 
 use uuid::Uuid;
 

@@ -135,7 +135,7 @@ pub struct SignaturePlace {
 }
 
 impl SignaturePlace {
-    /// Creates the values for a signature that is made now.
+    /// Creates the place of a signature, with the present time and a random nonce.
     pub fn now(journal: Uuid, thread: ThreadId) -> Self {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -202,7 +202,7 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     (fits && holds).then_some(signature)
 }
 
-/// Calls `then` with the statement that a signature of the request covers. Returns `None` if
+/// Calls `then` with the statement that an operator signs for the request. Returns `None` if
 /// requests of this kind are not signed, or if the decision cannot be expressed as a statement.
 fn with_statement<T>(
     ask: &ServiceRequest,
@@ -285,8 +285,8 @@ fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     }
 }
 
-/// Shortens a payload to its root element if the gate would accept it. A payload that the gate
-/// would refuse stays whole.
+/// Shortens a payload to its root element, if the gate would accept the payload. A payload that the
+/// gate would refuse stays whole.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

@@ -27,9 +27,9 @@ pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A short name for the path of a socket, because operating systems limit the length of socket
-/// names but not of directory paths. The directory of the socket must stay open as long as the name
-/// is used.
+/// A name under which a socket can be bound or reached even if its path is too long for the
+/// operating system. Such a name refers to the directory of the socket by an open file descriptor,
+/// so the directory must stay open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -77,8 +77,8 @@ struct ExchangeProgress {
 }
 
 impl IdleConnection {
-    /// Whether the organism may still read requests from this connection. The client notices a
-    /// closed connection with a delay.
+    /// Whether the organism may still read requests from this connection. May still be true shortly
+    /// after the organism has closed the connection.
     fn is_open(&self) -> bool {
         // The organism closes a connection that carries no request for too long.
         let is_fresh = self.since.elapsed() < limits::IDLE_CONNECTION;
@@ -214,8 +214,7 @@ impl SocketTransport {
         }
     }
 
-    /// Makes a new connection. While an organism is announced, waits until the organism opens its
-    /// socket.
+    /// Makes a new connection. If an organism is starting, waits until it opens its socket.
     async fn connect_anew(&self) -> Result<BufReader<UnixStream>, Error> {
         let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
         loop {

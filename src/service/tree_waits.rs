@@ -38,10 +38,10 @@ pub enum WaitKind {
     Model { route: String, seconds: u64 },
     /// A model has been sending its response for this many seconds.
     Stream { route: String, seconds: u64 },
-    /// A provider has requested a pause until this time.
+    /// The provider of a model requested a delay: no request before this time.
     Pause { route: String, until: Time },
-    /// A pause holds the call back. The target is `all`, a listener or a thread, in the form that
-    /// the command `organism resume` accepts.
+    /// A pause keeps the call from being handed over. `target` is `all`, a listener or a thread, in
+    /// the form that the command `organism resume` accepts.
     #[serde(rename = "paused")]
     Paused {
         #[serde(rename = "target")]
@@ -56,7 +56,7 @@ pub enum WaitKind {
     },
 }
 
-/// The waits of one thread tree, and the times at which to report them.
+/// Finds the reasons why one thread tree makes no progress, and the times at which to report them.
 pub struct TreeWatch {
     pump: Handle,
     /// The thread of the client's calls; `None` until the calls are accepted.
@@ -131,8 +131,8 @@ impl TreeWatch {
         }
     }
 
-    /// Queries the pump for stalled calls if a query is due. Reports a call once for each reason,
-    /// and again if the previous query did not find the call.
+    /// Asks the pump for stalled calls, which are ready and not handed over, if such a query is
+    /// due. Reports a stalled call unless the previous query found it with the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -180,8 +180,8 @@ impl TreeWatch {
         }
     }
 
-    /// Reports a model call whose present state has lasted long enough. The next report of the same
-    /// state is due when the state has lasted four times as long.
+    /// Returns a report about a model call whose present state has lasted long enough. The next
+    /// report of the same state is due when the state has lasted four times as long.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;
@@ -198,7 +198,7 @@ impl TreeWatch {
     }
 }
 
-/// Describes a stalled call to the client.
+/// Describes to the client a stalled call, that is, a call that is ready and not handed over.
 fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
     let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
         return None;

@@ -10,14 +10,15 @@ use futures_util::future::{BoxFuture, Shared};
 use crate::ids::{CallId, ThreadId};
 use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 
-/// One query to the pump, which all waiters of a call share.
+/// One query to the pump for the completion of a call. All waiters of the call share this query.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
 /// The waiters of one pump, by call. Even if many clients wait for a call, the pump itself has only
 /// one waiter for the call. After the last of these clients has left, the pump has no waiter for
 /// the call.
 ///
-/// The table is concurrent, because each client registers and leaves in a task of its own.
+/// The waiters are in a concurrent table, because each client registers and leaves in a task of its
+/// own.
 #[derive(Clone)]
 pub struct CallWaiters {
     pump: Handle,
@@ -77,8 +78,7 @@ impl CallWaiters {
     }
 }
 
-/// The entry of one client in the table. The entry is removed when the client gets the completion
-/// or leaves.
+/// The registration of one client as a waiter. Dropping it removes the client from the waiters.
 struct RegisteredWaiter<'t> {
     table: &'t CallWaiters,
     call: CallId,

@@ -12,7 +12,8 @@ pub struct ShippedListener {
     /// The program that is installed together with organism; `None` if the files hold the program.
     pub program: Option<&'static str>,
     files: &'static [ShippedFile],
-    /// Lines for a config, with `DIR` for the directory of the files. Empty for a kit.
+    /// Lines to copy into a config. `DIR` in these lines stands for the directory of the listener's
+    /// files. Empty for a kit.
     pub config: &'static str,
 }
 

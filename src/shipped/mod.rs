@@ -1,6 +1,6 @@
 //! Files that the program carries with it: schemas, listeners, and projects to start from.
 //!
-//! All these files are available after an installation without the source tree. This module must
+//! These files are part of the program, so an installation needs no source tree. This module must
 //! not know the meaning of the files.
 
 mod listeners;
@@ -37,7 +37,7 @@ impl ShippedFile {
     }
 }
 
-/// A file with the path and text that are written to disk.
+/// A file to be written to disk: its path and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenFile {
     /// Path of the file, relative to the directory of the project or listener.

@@ -2,14 +2,15 @@
 
 use super::ShippedFile;
 
-/// The Python kit, under the name by which listeners import it.
+/// Text of the Python kit. Its file must be called `organism_listener.py`, the name by which
+/// listeners import the kit.
 pub(super) const PYTHON_KIT: &str = include_str!("../../listeners/python/organism_listener.py");
 
-/// File that explains the directory for checkpoint copies. Git keeps the directory because it
-/// contains this file.
+/// Text of a file that explains the directory for checkpoint copies. Git does not store an empty
+/// directory, so the directory needs a file.
 const CHECKPOINTS_README: &str = include_str!("init/checkpoints.md");
 
-/// The project of `organism init`.
+/// The files of the project that `organism init` writes.
 pub const GREETER: &[ShippedFile] = &[
     ShippedFile::new("organism.toml", include_str!("init/greeter/organism.toml")),
     ShippedFile::program("greeter.py", include_str!("init/greeter/greeter.py")),
@@ -18,7 +19,7 @@ pub const GREETER: &[ShippedFile] = &[
     ShippedFile::new("README.md", include_str!("init/greeter/README.md")),
 ];
 
-/// The project of `organism init --agent`.
+/// The files of the project that `organism init --agent` writes.
 pub const AGENT: &[ShippedFile] = &[
     ShippedFile::new("organism.toml", include_str!("init/agent/organism.toml")),
     ShippedFile::new("tools/days.py", include_str!("init/agent/tools/days.py")),
@@ -29,7 +30,7 @@ pub const AGENT: &[ShippedFile] = &[
     ShippedFile::new("README.md", include_str!("init/agent/README.md")),
 ];
 
-/// The project of `organism init --crew`.
+/// The files of the project that `organism init --crew` writes.
 pub const CREW: &[ShippedFile] = &[
     ShippedFile::new("organism.toml", include_str!("init/crew/organism.toml")),
     ShippedFile::new("cases.toml", include_str!("init/crew/cases.toml")),
@@ -45,5 +46,6 @@ pub const CREW: &[ShippedFile] = &[
     ShippedFile::new("README.md", include_str!("init/crew/README.md")),
 ];
 
-/// The lines of a config that name a real model in the place of a recording.
+/// Config lines in comments, each of which names a real model. One of them can take the place of
+/// the recording that a project starts with.
 pub(super) const MODEL_LINES: &str = include_str!("init/models.toml");

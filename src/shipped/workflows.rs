@@ -1,7 +1,8 @@
 //! The example workflows as projects of their own.
 //!
-//! The examples refer to the source tree. Their projects do not need the source tree: each has an
-//! `organism.toml`, its listeners beneath `listeners/`, and shipped schemas by their names.
+//! The examples refer to files of the source tree. A project made from an example has its own
+//! `organism.toml` and its own listeners beneath `listeners/`. It names shipped schemas instead of
+//! schema files of the source tree.
 
 use super::listeners::listener;
 use super::projects::MODEL_LINES;
@@ -19,8 +20,8 @@ pub struct WorkflowProject {
     files: &'static [ShippedFile],
     /// Listener that is written out with the project, if the project needs a listener.
     listener: Option<&'static str>,
-    /// Replacements for texts of this example. They are made in addition to the replacements for
-    /// all examples.
+    /// Pairs of a text in this example and its replacement. They apply in addition to the
+    /// replacements that all examples share.
     replaced: &'static [(&'static str, &'static str)],
 }
 

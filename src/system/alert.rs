@@ -9,13 +9,13 @@ use crate::clock::Time;
 use crate::envelope::Payload;
 use crate::ids::{Position, ThreadId};
 
-/// The kinds of causes: a closed list.
+/// The kind of an alert's cause. The list of kinds is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AlertKind {
     /// Many refused payloads of one sender.
     #[serde(rename = "refusals")]
     Refusals,
-    /// Calls to one listener that ended as failed.
+    /// Failed calls to one listener.
     #[serde(rename = "failures")]
     Failures,
     /// A budget of which four fifths are used.
@@ -44,7 +44,7 @@ impl AlertKind {
     }
 }
 
-/// An event of an alert: the beginning or end of its cause, or the result of its command. Each report
+/// An event of an alert: its cause began or ended, or its command succeeded or failed. Each report
 /// states one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
@@ -57,8 +57,8 @@ pub enum AlertEvent {
     /// The alert command accepted the oldest pending report of this alert.
     #[serde(rename = "sent")]
     Sent,
-    /// The alert command failed for the oldest pending report of this alert. This report is not
-    /// repeated.
+    /// The alert command failed for the oldest pending report of this alert. The command does not
+    /// get this report again.
     #[serde(rename = "not-sent")]
     NotSent,
 }

@@ -13,7 +13,7 @@ use crate::envelope::{Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ScheduleName, ThreadId, TimerId};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// How the work of another thread ended.
+/// How the work of a thread ended, as another thread is informed about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThreadStatus {
     #[serde(rename = "completed")]
@@ -43,8 +43,8 @@ impl ThreadStatus {
 
 thread_local! {
     /// Names of core payloads, by local name. Open calls keep many names, so equal names share
-    /// their memory. Each thread has its own table, so that pumps do not contend for the reference
-    /// counts.
+    /// their memory. Each thread of the process has its own table, so that pumps do not contend for
+    /// the reference counts of the names.
     static NAMES: RefCell<HashMap<&'static str, PayloadName>> = RefCell::default();
 }
 
@@ -235,9 +235,9 @@ impl CorePayload {
             .with_borrow_mut(|names| names.entry(word).or_insert_with(|| super::name(word)).clone())
     }
 
-    /// Writes the payload as XML. A payload that contains other payloads has a prefix, because a
-    /// default namespace would change the meaning of the unqualified children of these other
-    /// payloads.
+    /// Writes the payload as XML. An element that contains other payloads gets a namespace prefix.
+    /// A default namespace would also apply to those children of the other payloads that have no
+    /// namespace.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 

@@ -24,8 +24,8 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether the log states that the collector is unreachable, and no export has succeeded since
-    /// that log message.
+    /// Whether the last export failed, and the log already states that the collector is
+    /// unreachable.
     warned: bool,
     /// Whether the log already states that the collector rejected spans.
     is_rejection_logged: bool,
@@ -76,8 +76,8 @@ impl ExportTask {
     }
 
     /// Exports spans until a stop, then the spans that remain in the queue. A stop may interrupt a
-    /// wait between requests, but never a request. The collector may already have stored the spans
-    /// of an interrupted request, so a repetition of the request would store them twice.
+    /// wait between requests. It never interrupts a request: the collector may already have stored
+    /// the spans of that request, and a repetition would store them twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::trace::{AttributeValue, Span, SpanKind};
 
-/// Version of the semantic conventions that attribute names follow.
+/// URL of the semantic conventions whose attribute names the spans use. It ends with the version of
+/// the conventions.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
 /// The OTLP resource to which all spans belong.

@@ -39,8 +39,8 @@ impl Tree {
         }
     }
 
-    /// Records the use of a model turn. If the call is closed already, `reserved_in` is the thread
-    /// in which the turn's reservation was made.
+    /// Records the tokens and money that a model turn used. `reserved_in` is the thread of the
+    /// turn's reservation. It counts as the thread of the turn if the call is already closed.
     fn record_use(
         &mut self,
         call: CallId,

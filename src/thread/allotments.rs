@@ -30,8 +30,8 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time at which the thread's time limit stopped running, because a pause keeps back a call of
-    /// the thread.
+    /// Time since which the thread's time limit has not run, because a pause keeps a call in the
+    /// thread, or beneath it, from being handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
@@ -98,7 +98,8 @@ impl Tree {
     }
 
     /// Returns the sum of the reservations in the threads that are bound to the call `binding`, and
-    /// in the subthreads of these threads. Leaves out the reservation of `attempt` of `call`.
+    /// in the subthreads of these threads. The sum does not contain the reservation of `call`'s
+    /// attempt `attempt`.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,

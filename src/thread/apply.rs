@@ -1,4 +1,4 @@
-//! The fold of facts: how each fact changes the state. Nothing else changes the state.
+//! Applies facts to the state. Nothing else changes the state.
 
 use std::sync::Arc;
 use std::time::Duration;

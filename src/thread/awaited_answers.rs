@@ -25,7 +25,8 @@ pub struct PendingMessage {
     pub message: Arc<Message>,
 }
 
-/// Order of an answer among the answers to one outcome: by action, then by leg. Messages that the
+/// Place of a message among the pending messages of a call. Answers to one outcome are in the order
+/// of the outcome's actions, and answers to one action in the order of its legs. Messages that the
 /// outcome did not request come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyOrder {
@@ -39,12 +40,13 @@ impl ReplyOrder {
     pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
-/// An action of the last outcome that is not answered completely.
+/// An action that a listener's last outcome contains, and to which some answers have not arrived
+/// yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitedAction {
     #[serde(rename = "slot")]
     pub slot: u32,
-    /// Id of the group, which is the id of its first leg.
+    /// Id of the group of calls that the action opened. It is the id of the group's first call.
     #[serde(rename = "group")]
     pub group: CallId,
     #[serde(rename = "gather")]
@@ -131,7 +133,8 @@ impl Call {
     }
 }
 
-/// Whether a system payload may arrive without a request by the last outcome.
+/// Whether the message is a system payload that may arrive although the listener's last outcome did
+/// not request it.
 fn is_unrequested(message: &Message) -> bool {
     matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

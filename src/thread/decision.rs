@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::Verdict;
 use crate::ids::ListenerName;
 
-/// A person's decision about a held call. `A` is the form of an answer: bytes in a request, a
-/// payload in an event after the gate, a verdict in a journal record.
+/// A person's decision about a held call. `A` is the type of an answer: bytes in a request, a
+/// payload in an event of the pump, or the gate's verdict in a journal record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision<A> {
     /// Approves the payload that an operator has read. `hash` is the digest of that payload, or the
@@ -41,7 +41,7 @@ pub struct RecordedAnswer {
 }
 
 impl<A> Decision<A> {
-    /// Borrows the answer of the decision.
+    /// Returns the decision with a reference to its answer.
     pub fn as_ref(&self) -> Decision<&A> {
         match self {
             Self::Approve { hash, preview } => {

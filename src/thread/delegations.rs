@@ -1,7 +1,7 @@
 //! Delegations: how often the goals of workflows have been delegated to roles.
 //!
-//! An agent delegates its goal by a call to the workflow. The delegating call is beneath the call
-//! of the goal. The agent in the role may delegate further, beneath the delegating call.
+//! To delegate a task of its goal, an agent calls the workflow. This call is beneath the call of
+//! the goal. The agent that gets the task may delegate further, beneath the workflow's call.
 
 use super::state::{Call, State, Tree};
 use super::{Opener, Opening};

@@ -53,7 +53,8 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// Id of the group's first call and the gathering rule, if several peers got the same payload.
+    /// The id of the group's first call, and the rule by which the group's results are gathered;
+    /// `None` unless several peers got the same payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
     /// Whether the result of the call becomes the result of the opener's own call.
@@ -94,7 +95,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Returns the name of the decision in records and tables.
+    /// Returns the name of this kind of decision in records and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Approval => "approval",
@@ -132,8 +133,8 @@ pub enum Fact {
         /// records state no version.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
-        /// Digests of all blobs that the organism uses from this record on: config, prompts,
-        /// schemas. Empty in older journals, whose boot records list no blobs.
+        /// Digests of the stored texts (blobs) that the organism uses from this record on: config,
+        /// prompts and schemas. Empty in older journals, whose boot records list no blobs.
         #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
@@ -148,7 +149,7 @@ pub enum Fact {
         config: Digest,
         #[serde(rename = "core_version")]
         core_version: u32,
-        /// Digests of all blobs that the organism uses from this record on.
+        /// Digests of the stored texts (blobs) that the organism uses from this record on.
         #[serde(rename = "blobs")]
         blobs: Vec<Digest>,
     },
@@ -187,7 +188,8 @@ pub enum Fact {
         threads: Vec<InheritedThread>,
     },
     /// A call that was open in the source of a fork is open again in the fork. Earlier facts of the
-    /// same record have accepted the messages of the call, under ids of the fork.
+    /// same record have accepted the messages of the call, under the ids that the messages have in
+    /// the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
     /// A call of a fork gets the result that a call of the fork's source has on record, so no
@@ -247,7 +249,8 @@ pub enum Fact {
         #[serde(rename = "refusal")]
         refusal: Refusal,
     },
-    /// The outcome of an attempt is recorded. The messages of the attempt's delivery are handled.
+    /// The outcome of an attempt is recorded. The listener has handled the messages of the
+    /// attempt's delivery.
     #[serde(rename = "heard")]
     OutcomeReceived {
         #[serde(rename = "call")]
@@ -349,7 +352,7 @@ pub enum Fact {
         agent: ListenerName,
         #[serde(rename = "spending")]
         spending: Spending,
-        /// Number of the request within its attempt.
+        /// Ordinal number of the request within its attempt.
         #[serde(rename = "request")]
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
@@ -427,8 +430,8 @@ pub enum Fact {
         #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
-    /// A client sent its next request. The request resets the counts and the wall time of the
-    /// thread tree.
+    /// A client sent its next request. The request resets the budget counts and the wall time of
+    /// the thread tree.
     #[serde(rename = "renewed")]
     Renewed {
         #[serde(rename = "by")]

@@ -7,8 +7,9 @@ use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Returns the number of consecutive rounds in which every result was a failure. The pending
-    /// messages count as a round. The count skips a round without results.
+    /// Returns the number of consecutive rounds in which every result was a failure, up to now. The
+    /// pending messages count as the last round. A round without results leaves the number
+    /// unchanged.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

@@ -1,7 +1,8 @@
-//! Faults of calls in `first` groups, where the first reply of any leg is the group's result. This
-//! module covers groups that a client, or a call in another thread, has opened. The tree keeps the
-//! fault of a leg while another leg may still reply. If every leg fails, the opener receives all
-//! faults.
+//! Keeps the faults of calls in `first` groups, where the first reply of any leg is the group's
+//! result. A fault is kept while another leg may still reply. If every leg fails, the opener
+//! receives all faults.
+//!
+//! The tree keeps the faults of a group that a client, or a call in another thread, has opened.
 
 use std::sync::Arc;
 
@@ -32,8 +33,9 @@ impl Tree {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client still waits for the result of this call: the call is open, or its fault is
-    /// kept.
+    /// Whether a client still waits for the result of this call. The client waits while the call is
+    /// open. After the call has failed, the client waits while another leg of the `first` group may
+    /// reply.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();

@@ -37,8 +37,8 @@ pub struct ForkSource {
     /// records of the source.
     #[serde(rename = "hash")]
     pub hash: Digest,
-    /// Position of the last record of the source that is history of the fork; 0 if the fork begins
-    /// with the first message of the source.
+    /// Position of the source's last record that belongs to the history of the fork; 0 if the fork
+    /// begins with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
     /// Whether new workflow runs in the fork use the definitions of the present config. Otherwise,
@@ -83,7 +83,8 @@ pub struct ForkedRequest {
     /// Id of the new message.
     #[serde(rename = "id")]
     pub id: MessageId,
-    /// The client that sent the message in the source, or the agent that took the turn.
+    /// The sender of the payload: the client that sent the request in the source, or the agent
+    /// whose turn is replaced.
     #[serde(rename = "sender")]
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
@@ -113,7 +114,7 @@ pub struct ForkAction {
     /// for an agent's turn. `None` for a fork that only continues its source.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ForkedRequest>,
-    /// The operator whose signature proves the action, or the anonymous operator.
+    /// The operator whose signature proves the action. Without a signature, the anonymous operator.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
@@ -172,8 +173,9 @@ pub struct TreeLineage {
 }
 
 impl State {
-    /// Returns the threads that the fork with the root `fork` takes over from the tree of `source`,
-    /// sorted. The history of the source ends at `at`, and the fork reopens the calls `reopened`.
+    /// Returns, in sorted order, the threads that the fork with the root `fork` takes over from the
+    /// tree of `source`. The history of the source ends at `at`, and the fork reopens the calls
+    /// `reopened`.
     pub fn inherited_threads(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -274,8 +276,8 @@ impl Record {
         self
     }
 
-    /// Returns the fork's record without the messages of reopened calls, because the fork's history
-    /// already contains these messages.
+    /// Returns the record that begins a fork, without the messages of reopened calls. The fork's
+    /// history already contains these messages.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

@@ -11,7 +11,7 @@ use crate::system::ActionReport;
 /// The kinds of operator actions: a closed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperatorVerb {
-    /// Accepts directories or a stream that belong to another project as this project's own.
+    /// Takes over directories or a stream that belonged to another project.
     #[serde(rename = "adopt")]
     Adopt,
     /// Accepts damage that would make a start fail: lost records, blanked payloads, or records
@@ -114,8 +114,8 @@ pub struct AcceptedLoss {
     /// Position of the last record that is known from outside the journal.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Position and hash of the last acknowledged record, if the journal no longer holds that
-    /// record.
+    /// Position and hash of the last acknowledged record, as they are known from outside the
+    /// journal. Present if the journal no longer holds that record.
     #[serde(rename = "mark", default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(Position, Digest)>,
     /// Position and Merkle root of the last checkpoint outside the journal, if the checkpoint
@@ -242,7 +242,7 @@ impl OperatorAction {
         }
     }
 
-    /// Cuts every text to its maximum length.
+    /// Cuts every text to its maximum length, and drops details beyond the maximum number.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         cut(&mut self.note, limits::REASON_CHARS_MAX);

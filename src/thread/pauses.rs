@@ -1,9 +1,10 @@
 //! Pauses as plain state: the targets that operators have paused, and the deadlines that do not run
 //! during a pause.
 //!
-//! A pause keeps back each call that it covers, unless the listener already has the call. While a
-//! call is kept back, the deadlines of the call do not run. The time limits of the call's tree, and
-//! of each spawned thread that contains the call, do not run either.
+//! A pause keeps each call that it covers from being handed over, unless the listener already has
+//! the call. As long as a pause keeps a call from being handed over, the deadlines of the call do
+//! not run. The time limits of the call's tree, and of each spawned thread that contains the call,
+//! do not run either.
 
 use std::fmt;
 use std::time::Duration;
@@ -110,7 +111,7 @@ pub struct PauseAction {
     pub verb: PauseVerb,
     #[serde(rename = "target")]
     pub target: PauseTarget,
-    /// The operator whose signature proves the action, or the anonymous operator.
+    /// The operator whose signature proves the action. Without a signature, the anonymous operator.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
@@ -235,8 +236,8 @@ impl State {
         }
     }
 
-    /// Returns the open calls of these trees that `target` covers, in the order of their threads
-    /// and ids.
+    /// Returns the open calls that `target` covers in the trees `roots`, in the order of their
+    /// threads and ids.
     pub fn calls_of(&self, target: &PauseTarget, roots: &[ThreadId]) -> Vec<&Call> {
         let calls = self.open_calls_in(roots);
         let mut covered: Vec<_> = calls.filter(|call| target.covers_call(call)).collect();
@@ -247,7 +248,7 @@ impl State {
 
 impl Tree {
     /// Stops or restarts the deadlines of the tree's calls and the time limits of its spawned
-    /// threads. Called after each record, whose time is `time`.
+    /// threads, according to `pauses`. `time` is the time of the latest record.
     pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time) {
         let is_frozen = !mutant("count-the-time-of-a-pause");
         for call in self.calls.values_mut() {
@@ -285,15 +286,15 @@ impl Tree {
         }
     }
 
-    /// Whether a pause keeps back any call of the tree.
+    /// Whether a pause keeps any call of the tree from being handed over.
     pub(super) fn has_kept_calls(&self) -> bool {
         self.open_calls().any(|call| call.kept_since.is_some())
     }
 }
 
 impl Call {
-    /// Extends, by the duration `by`, those deadlines of this call that run while no listener has
-    /// the call.
+    /// Moves two deadlines of this call by the duration `by`: the end of its hold, and the time by
+    /// which a process of its listener must take the call.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

@@ -78,8 +78,8 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the host read the outcome. `None` if the deadline of the attempt had not
-        /// passed when the pump recorded the outcome.
+        /// Time at which the host read the outcome. Present only if the deadline of the attempt had
+        /// already passed when the pump recorded the outcome.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
@@ -114,11 +114,12 @@ pub enum Input {
         attempt: Attempt,
         #[serde(rename = "counted", default, skip_serializing_if = "std::ops::Not::not")]
         counted: bool,
-        /// Maximum number of requests that the model call may send on this route.
+        /// Maximum number of requests that the model call may send on the route of this request.
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
-    /// A reservation of an earlier pump has no result, because that pump died.
+    /// An earlier pump died before it recorded the result of a model call for which it had reserved
+    /// tokens and money.
     #[serde(rename = "unsettled")]
     Unsettled {
         #[serde(rename = "call")]
@@ -156,13 +157,14 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// An absent listener gets one of its calls as a probe.
+    /// A call is handed over to a listener that was without any process, to find out whether a
+    /// process takes calls again.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
         listener: ListenerName,
     },
-    /// A call has waited for its absent listener for the maximum time.
+    /// A call has waited for the maximum time, and no process of its listener has taken it.
     #[serde(rename = "untaken")]
     Untaken {
         #[serde(rename = "call")]

@@ -45,8 +45,8 @@ pub struct ReopenedCall {
     pub source: CallId,
     #[serde(rename = "how")]
     pub how: ReopenedKind,
-    /// Messages of the call that its listener has already handled. Each pair holds the id of a
-    /// message in the fork and in the source.
+    /// Messages that the listener of the call has already handled. In each pair, the first id is
+    /// the id of a message in the fork, and the second is the id of the same message in the source.
     #[serde(rename = "handled", default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<(MessageId, MessageId)>,
     /// Messages of the call that wait for their delivery, in the order of delivery.

@@ -1,5 +1,5 @@
-//! Renewal of budgets: each new request of a client resets the counts of the request's thread tree.
-//! Tokens and money of model calls are also counted over the whole life of the tree.
+//! Renewal of budgets: each new request of a client resets the budget counts of the request's
+//! thread tree. Tokens and money of model calls are also counted over the whole life of the tree.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,18 +18,18 @@ const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_M
 pub const REQUEST_TOKENS: &str = "request-tokens";
 pub const REQUEST_MONEY: &str = "request-money";
 
-/// Usage of a thread tree when its counts were last reset.
+/// Usage of a thread tree when its budget counts were last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
     #[serde(rename = "usage")]
     usage: Usage,
-    /// Number of threads beneath the root thread.
+    /// Number of threads beneath the root thread when the tree's budget counts were last reset.
     #[serde(rename = "threads")]
     threads: usize,
 }
 
 impl Tree {
-    /// Returns the usage of the tree since the tree's counts were last reset.
+    /// Returns the usage of the tree since its budget counts were last reset.
     pub fn request_usage(&self) -> Usage {
         let all = self.usage;
         let before = self.renewed().usage;
@@ -41,8 +41,8 @@ impl Tree {
         }
     }
 
-    /// Returns the number of threads opened since the tree's counts were last reset, plus one for
-    /// the root thread.
+    /// Returns the number of threads opened since the tree's budget counts were last reset, plus
+    /// one for the root thread.
     pub fn request_threads(&self) -> usize {
         self.threads.len().saturating_sub(self.renewed().threads)
     }
@@ -69,7 +69,7 @@ impl Tree {
 }
 
 impl Thread {
-    /// Returns the number of child threads opened since the tree's counts were last reset.
+    /// Returns the number of child threads opened since the tree's budget counts were last reset.
     pub fn request_children(&self) -> usize {
         self.children.len().saturating_sub(self.earlier_children)
     }

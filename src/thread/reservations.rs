@@ -23,7 +23,7 @@ pub struct ModelReservation {
     pub agent: ListenerName,
     #[serde(rename = "spending")]
     pub spending: Spending,
-    /// Number of the model call's latest request within its attempt.
+    /// Ordinal number of the model call's latest request within its attempt.
     #[serde(rename = "request")]
     pub request: u32,
     /// Thread of the call, if this thread or a thread above it has an allotment.
@@ -120,7 +120,8 @@ impl TreeReservations {
         Some(removed)
     }
 
-    /// Returns the sums over all attempts except `own`: for the whole tree, and for `agent`.
+    /// Returns two sums over the reservations of all attempts except `own`: the sum of the whole
+    /// tree, and the sum of `agent`.
     fn sums_beside(&self, own: (CallId, Attempt), agent: &ListenerName) -> (Spending, Spending) {
         let mut of_all = self.total;
         let mut of_agent = self.by_agent.get(agent).copied().unwrap_or_default();

@@ -25,8 +25,8 @@ struct LeavingTree<'a> {
     /// Value of [`State::stepped`] when the text was written.
     #[serde(rename = "stepped")]
     stepped: Duration,
-    /// Value of [`State::stood`] when the text was written. Zero in a tree at rest and in a
-    /// snapshot.
+    /// Value of [`State::stood`] when the text was written. Zero in the text of a tree at rest, and
+    /// in a snapshot.
     #[serde(rename = "stood", skip_serializing_if = "Duration::is_zero")]
     stood: Duration,
     #[serde(rename = "tree")]
@@ -141,16 +141,16 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree that leaves memory with open calls; `None` if the tree is not in
-    /// memory.
+    /// Returns the text of a tree that leaves memory although it has open calls; `None` if the tree
+    /// is not in memory.
     pub fn waiting_tree(&self, root: &ThreadId) -> Option<String> {
         let stood = self.stood.0;
         let tree = self.trees.resident(root)?;
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree that leaves memory at rest. Returns `None` if the tree must stay
-    /// in memory, or is not in memory.
+    /// Returns the text of a tree at rest, which may then leave memory. Returns `None` if the tree
+    /// must stay in memory, or is not in memory.
     pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
         if self.may_leave(root) { self.tree_text(root) } else { None }
     }
@@ -175,8 +175,8 @@ impl State {
         Ok(())
     }
 
-    /// Reads a tree from its text. Moves the times in the tree by the standstills, and by the
-    /// forward steps of the clock, since the text was written.
+    /// Reads a tree from its text. Moves the times in the tree by the periods in which the pump
+    /// stood still, and by the forward steps of the clock, since the text was written.
     ///
     /// # Errors
     ///
@@ -189,8 +189,9 @@ impl State {
         Ok(tree)
     }
 
-    /// Converts `text`, the text of a tree that waits outside memory, into a text for a snapshot.
-    /// Returns `None` if the snapshot can contain `text` unchanged.
+    /// Renews the text of a tree that the pump has removed from memory although the tree has open
+    /// calls. The renewed text is for a snapshot. Returns `None` if the snapshot can contain `text`
+    /// unchanged.
     ///
     /// # Errors
     ///
@@ -206,7 +207,7 @@ impl State {
     }
 
     /// Whether the state's tables of calls and of messages in flight include the open calls of
-    /// `tree`. They do not include a tree of a snapshot until this tree is in memory.
+    /// `tree`. The calls of a tree from a snapshot are included as soon as the tree is in memory.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
@@ -273,11 +274,12 @@ impl Tree {
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
-    /// Returns the number of messages in flight of a tree whose open calls wait only for persons or
-    /// timers. Leaves out the requests of held calls. Counts at most
-    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held or has a
-    /// timer, because only the number of these calls is bounded. Returns 0 for other trees, and for
-    /// trees with a time limit, because these do not leave memory before the time limit has passed.
+    /// Returns the number of messages in flight of a tree that may leave memory although it has
+    /// open calls. Leaves out the requests of held calls. Returns 0 for any other tree, and for a
+    /// tree with a time limit, because such a tree stays in memory until the limit has passed.
+    ///
+    /// Counts at most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held
+    /// or has a timer. The number of such calls is bounded, so the returned number is bounded, too.
     pub fn waiting_messages(&self) -> usize {
         if self.in_flight.is_empty() || !self.only_waits() || self.time_limits().next().is_some() {
             return 0;

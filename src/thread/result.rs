@@ -11,8 +11,7 @@ use super::{Closing, Fact, Record};
 /// the call's tree. Returns `None` while the result is incomplete.
 ///
 /// The results of all legs of a `first` group become complete at the same time. If one leg replied,
-/// the other legs have no messages. If no leg replied, each leg has its own fault, once all legs
-/// have failed.
+/// the other legs have no messages. If all legs failed, each leg has its own fault.
 pub fn client_result<'r>(
     records: impl Iterator<Item = &'r Record> + Clone,
     call: CallId,

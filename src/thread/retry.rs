@@ -43,7 +43,7 @@ pub struct RetryAction {
     pub is_confirmed: bool,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The operator whose signature proves the action, or the anonymous operator.
+    /// The operator whose signature proves the action. Without a signature, the anonymous operator.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ pub struct PlannedSchedule {
     /// Whether the schedule was removed from the config. A cancelled schedule has no planned time.
     #[serde(rename = "is_cancelled")]
     pub is_cancelled: bool,
-    /// The times of the schedule in their text form. If the text of the config differs, the
+    /// The times of the schedule in their text form. If the config states another text, the
     /// schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,

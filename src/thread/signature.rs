@@ -1,5 +1,5 @@
-//! Signatures of operators on their decisions: Ed25519 over every part of a decision that has an
-//! effect.
+//! Ed25519 signatures of operators on their decisions. A signature covers everything in a decision
+//! that has an effect.
 //!
 //! The module is pure: the caller passes in the time, the nonce and all other values.
 
@@ -71,7 +71,8 @@ impl<'de> Deserialize<'de> for OperatorPublicKey {
     }
 }
 
-/// The operators of a config, each with one public key.
+/// The public keys of the operators that a config names, each with the name of its operator. An
+/// operator may have several keys.
 #[derive(Debug, Clone, Default)]
 pub struct OperatorKeys(Arc<[(ListenerName, OperatorPublicKey)]>);
 
@@ -227,7 +228,8 @@ pub struct DecisionSignature {
     pub key: OperatorPublicKey,
     #[serde(rename = "journal")]
     pub journal: Uuid,
-    /// The thread of the held call, or the thread that is cancelled.
+    /// The thread that the signature names, such as the thread of the held call, or the thread that
+    /// is cancelled.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "time")]

@@ -16,7 +16,7 @@ pub struct SmallMap<K, V>(Entries<K, V>);
 
 #[derive(Clone)]
 enum Entries<K, V> {
-    /// Sorted by key.
+    /// At most [`FEW_MAX`] entries, sorted by key.
     Few(Box<[(K, V)]>),
     #[expect(clippy::box_collection, reason = "a map in place would make every small one larger")]
     Many(Box<BTreeMap<K, V>>),

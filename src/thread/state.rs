@@ -24,8 +24,8 @@ use crate::ids::{
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
-/// A hash map with a fast hasher for short keys, because every fact looks up several ids. The
-/// hasher is seeded in each process, so that an attacker cannot choose ids that collide.
+/// A hash map with a fast hasher for short keys, because the pump looks up several ids for every
+/// fact. The hasher is seeded in each process, so that an attacker cannot choose ids that collide.
 pub type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
 /// All state that survives a restart. Only [`super::Fact`]s change it.
@@ -46,7 +46,8 @@ pub struct State {
     pub nonces: BTreeMap<Uuid, Time>,
     /// The pauses in force.
     pub pauses: Pauses,
-    /// The schedules of this partition that have a planned time.
+    /// The schedules of this partition that have a planned time. Also contains cancelled schedules
+    /// whose runs are still open.
     pub schedules: BTreeMap<ScheduleName, PlannedSchedule>,
     /// Number of accepted messages without a disposition in all thread trees.
     pub in_flight: usize,
@@ -123,8 +124,8 @@ pub struct Tree {
     pub timers: SmallMap<TimerId, Timer>,
     #[serde(rename = "usage", default, skip_serializing_if = "is_default")]
     pub usage: Usage,
-    /// Usage of the tree when its counts were last reset. Boxed, because most trees have a single
-    /// request.
+    /// Usage of the tree when its budget counts were last reset. Boxed, because most trees have a
+    /// single request.
     #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
@@ -135,10 +136,12 @@ pub struct Tree {
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
-    /// Faults of `first` groups that the openers have not received yet, in order.
+    /// Faults of legs of `first` groups, in the order of their arrival. The openers of the groups
+    /// have not received these faults yet.
     #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
     pub kept_faults: RareList<KeptFault>,
-    /// Time at which the wall time of the tree last started.
+    /// Time from which the tree's wall time counts. Moved forward by each period in which the wall
+    /// time stood still.
     #[serde(rename = "started")]
     pub started: Time,
     /// Number of calls in the tree that wait for a person.
@@ -177,7 +180,7 @@ impl Tree {
 /// does not receive this fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFault {
-    /// Id of the group, which is the id of its first leg.
+    /// Id of the `first` group, which is the id of the group's first leg.
     #[serde(rename = "group")]
     pub group: CallId,
     #[serde(rename = "leg")]
@@ -244,7 +247,7 @@ pub struct Thread {
     /// Labels of all child threads, including closed threads.
     #[serde(rename = "children", default, skip_serializing_if = "SmallSet::is_empty")]
     pub children: SmallSet<String>,
-    /// Number of children when the tree's counts were last reset.
+    /// Number of children when the tree's budget counts were last reset.
     #[serde(rename = "earlier_children", default, skip_serializing_if = "is_default")]
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
@@ -351,11 +354,12 @@ pub struct Call {
     /// Messages of the call that have not been delivered yet, in the order of delivery.
     #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingMessage>,
-    /// Actions of the last outcome to which not all answers have arrived.
+    /// Actions that the last outcome of the call contains, and to which some answers have not
+    /// arrived yet.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number for the order of answers. Each action of the last outcome takes a number,
-    /// and so does each requested message that answers no action.
+    /// Next free number for the order of the answers to the last outcome. Each action of the
+    /// outcome takes a number, and so does each message that the outcome requested otherwise.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
@@ -398,8 +402,8 @@ pub struct Call {
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Time at which a pause began to keep the call back. From then on, the deadlines of the call
-    /// do not run.
+    /// Time at which a pause began to keep the call from being handed over. From then on, the
+    /// deadlines of the call do not run.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
     /// The preview of a call that was held for an approval, once the preview has come or failed. It

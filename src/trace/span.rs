@@ -62,7 +62,7 @@ impl From<u64> for AttributeValue {
 }
 
 impl Span {
-    /// Makes a root span without duration at `began`.
+    /// Makes a span without a parent. The span begins and ends at `began`.
     pub fn new(at: TraceParent, kind: SpanKind, name: String, began: Time) -> Self {
         let parent = None;
         let error = None;

@@ -76,7 +76,7 @@ impl SpanTracer {
         Some(TraceParent { trace: id.as_u128().max(1), span: first, flags })
     }
 
-    /// Makes a new span id beneath `within`. Repeated calls return different ids.
+    /// Makes a new id for a span whose parent is `within`. Repeated calls return different ids.
     pub fn another(&self, within: SpanId) -> SpanId {
         let serial =
             self.0.as_ref().map_or(0, |shared| shared.serial.fetch_add(1, Ordering::Relaxed));

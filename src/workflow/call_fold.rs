@@ -30,11 +30,11 @@ use super::view::ViewValue;
 /// A request of a run to the core, or the result of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunRequest {
-    /// The start of a thread, or the end of the run.
+    /// The run requests a new thread, or it ends.
     Step(Box<RunStep>),
-    /// The cancellation of this thread.
+    /// The run cancels this thread.
     CancelThread(ThreadId),
-    /// A step of an undo.
+    /// The undo of the failed run takes its next step.
     Undo(UndoStep),
 }
 
@@ -44,13 +44,14 @@ pub struct RunThreads {
     /// Goal runs whose thread is requested and not yet open, with the requested labels, in the
     /// order of the requests.
     requested: VecDeque<(GoalRun, String)>,
-    /// The message that requested the thread that was opened last, and the goal run that this
-    /// thread belongs to.
+    /// The thread that was opened last: the message that requested it, and the goal run that it
+    /// belongs to.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
     unwanted: HashSet<GoalRun>,
-    /// Whether the journal has a thread of this run that does not follow from the run's definition.
+    /// Whether the core opened a thread that a run of this definition would not have requested at
+    /// this point.
     is_foreign: bool,
     clock: RunClock,
     /// Id of the latest message of the call.
@@ -72,12 +73,12 @@ struct OpenedThread {
     goal: Option<usize>,
 }
 
-/// Clock of a run, set by the times of its messages.
+/// Clock of a run. The clock shows the times of the run's messages, not the time of the host.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunClock {
-    /// Time of the request.
+    /// Time of the message that requested the run.
     began: Time,
-    /// Time of the latest message.
+    /// Time of the run's latest message.
     now: Time,
 }
 
@@ -87,7 +88,8 @@ impl RunClock {
     }
 }
 
-/// Rules and records that an undo needs in addition to the messages of the call.
+/// Undo rules and journal records. An undo needs them in addition to the messages of the run's
+/// call.
 #[derive(Clone, Copy)]
 pub struct UndoSource<'a> {
     pub rules: &'a UndoRules,
@@ -97,8 +99,8 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Sets `was_handed_over` for each call whose hand-over is recorded in another tree. (When a
-    /// call of another tree ends, its listener may become free for a call of this tree.) Examines
+    /// Sets `was_handed_over` for each call whose hand-over is recorded in another tree. This
+    /// happens if the end of a call in the other tree has freed the listener for the call. Examines
     /// only calls for which the undo must know whether they were handed over. These include open
     /// calls, which the report of the undo lists.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
@@ -119,17 +121,17 @@ impl UndoSource<'_> {
     }
 }
 
-/// The state of a workflow run after the messages so far.
+/// The state of a workflow run, computed from the messages that its call has received so far.
 pub struct CallFold<'a> {
     definition: &'a WorkflowDefinition,
-    /// Listeners whose calls must not be repeated.
+    /// Listeners whose calls must not be repeated after a time-out.
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Data for an undo. `None` if this fold only observes the run; such a fold treats a failed run
-    /// as over at once.
+    /// Data for the undo of a failed run. Usually present. `None` if this fold only observes the
+    /// run; the fold then treats a failed run as over at once.
     undo: Option<UndoSource<'a>>,
-    /// Why the records for an undo could not be read.
+    /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
 }
 
@@ -167,8 +169,8 @@ impl<'a> CallFold<'a> {
         Self::resumed(definition, graph, once, (state, threads))
     }
 
-    /// Creates a fold from the parts that [`CallFold::into_parts`] returned after an earlier
-    /// delivery.
+    /// Creates a fold from an earlier state of the same run: the parts that
+    /// [`CallFold::into_parts`] returned after an earlier delivery.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -189,8 +191,8 @@ impl<'a> CallFold<'a> {
         &self.run
     }
 
-    /// Returns the threads that the run opened after its first `known` threads. Each thread has the
-    /// number of its goal (`None` for an undo), and the attempt of its goal run.
+    /// Returns the threads that the run opened, without the first `known` of them. Each thread has
+    /// the number of its goal (`None` for an undo), and the attempt of its goal run.
     pub fn threads_after(
         &self,
         known: usize,
@@ -226,7 +228,8 @@ impl<'a> CallFold<'a> {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
 
-    /// Whether the journal has a thread of this run that does not follow from the run's definition.
+    /// Whether the core opened a thread that a run of this definition would not have requested at
+    /// this point.
     pub fn is_foreign(&self) -> bool {
         self.threads.is_foreign
     }
@@ -280,7 +283,7 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Updates the run's threads after a message, without passing an event to the run.
+    /// Updates the list of the run's threads after a message. Passes no event to the run.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -327,9 +330,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// If `steps` begin an undo, returns the goal runs whose threads must not be cancelled. In such
-    /// a thread, a call is open that can be undone, or that undoes another call. The undo waits
-    /// until these threads end by themselves.
+    /// If `steps` begin an undo, returns the goal runs whose threads must not be cancelled. In or
+    /// beneath each of these threads, a call is open that can be undone or that undoes another
+    /// call. The undo waits until these threads end by themselves.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -346,14 +349,14 @@ impl<'a> CallFold<'a> {
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// Returns the calls beneath the run, up to the latest message. Ignores hand-overs that are
-    /// recorded in other trees.
+    /// Returns the calls beneath the run, up to the latest message. Ignores hand-overs in the
+    /// records of other trees.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
 
     /// Returns the calls beneath the run, up to the latest message. Takes account of all
-    /// hand-overs, including those that are recorded in other trees.
+    /// hand-overs, including those in the records of other trees.
     fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
         self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
     }
@@ -378,8 +381,8 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Returns the numbers of the goals beneath which this run has undone, or tried to undo, a
-    /// call.
+    /// Returns the numbers of goals with undone calls. This run has undone a call beneath each of
+    /// these goals, or has tried to undo one.
     pub fn undone_goals(&mut self) -> Vec<usize> {
         let own = self.threads.all.get(self.threads.earlier..).unwrap_or_default();
         let undoing = own.iter().filter(|opened| opened.goal.is_none());
@@ -402,7 +405,7 @@ impl<'a> CallFold<'a> {
         goals.collect()
     }
 
-    /// Begins the undo of a run that has failed, as soon as all its threads have ended.
+    /// Begins the undo of a failed run as soon as all threads of the run have ended.
     fn begin_undo(&mut self) -> Option<RunRequest> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
@@ -434,8 +437,8 @@ impl<'a> CallFold<'a> {
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
 
-    /// Handles a refusal by the core: it refused the request for a thread, or the first payload of
-    /// a thread.
+    /// Handles a refusal by the core, which has refused the request for a thread or the first
+    /// payload of a thread. The goal run of this thread fails.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let Some(run) = self.refused_run(message, element.as_ref()) else { return Vec::new() };
@@ -445,8 +448,8 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run to which a refusal applies: the core refused the goal run's
-    /// thread, or the first call in this thread.
+    /// Removes and returns the goal run to which a refusal applies. The core has refused to open
+    /// the thread of this goal run, or it has refused the first call in the thread.
     fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
         let about = refusal.and_then(|refusal| refusal.attribute("about"));
         let run = match (&message.cause, self.threads.opened.take()) {
@@ -548,7 +551,7 @@ impl<'a> CallFold<'a> {
     }
 }
 
-/// Name of the element that stands for a reply without a payload.
+/// Name of a placeholder element, which is used if a reply contains no payload.
 const NOTHING: &str = "nothing";
 
 /// Whether the core may have opened a thread under `label` for a request with the label
@@ -565,8 +568,9 @@ fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false)
 }
 
-/// Returns the listeners whose calls must not be repeated after a time-out: listeners whose calls
-/// have one attempt, and listeners that can reach such a listener as a peer or in a role.
+/// Returns the listeners whose calls must not be repeated after a time-out. A listener is among
+/// them if its calls have only one attempt. It is also among them if it can call such a listener as
+/// a peer or in a role.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();
@@ -608,8 +612,8 @@ pub(super) fn failure_of(payload: &Element) -> GoalFailure {
     GoalFailure { code: code.trim().to_owned(), reason: format!("{goal}{}", reason.trim()) }
 }
 
-/// Returns the output in a reply: the text of an agent's final answer, or the payload. The output
-/// of an acknowledgement is an empty text.
+/// Returns the output that a reply contains: the text of an agent's final answer, or the payload of
+/// another reply. The output of an acknowledgement is an empty text.
 pub(super) fn output_of(payload: &Element) -> ViewValue {
     let name = payload.local_name();
     let namespace = payload.name.namespace();

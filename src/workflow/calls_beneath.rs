@@ -1,8 +1,9 @@
-//! Reads the calls beneath a run from the records of its tree, up to a message.
+//! Reads the calls beneath a workflow run from the records of the run's tree. The records are read
+//! up to the record of a given message.
 //!
-//! A run sees only the messages of its own call. The calls of its agents, and of workflows beneath
-//! it, are in the records of the threads that the run has opened. The result depends only on these
-//! records, so every fold of a run reads the same calls.
+//! A run sees only the messages of its own call. Its agents, and the workflows that it calls, make
+//! further calls in the threads that the run has opened. The records of these threads contain the
+//! further calls. The result depends only on these records, so the calls are the same each time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,12 +18,13 @@ use crate::xml::element::Element;
 #[derive(Debug, Clone)]
 pub struct NestedCall {
     pub id: CallId,
-    /// Whether a workflow made the call, according to the records; the present config may differ.
+    /// Whether a workflow made the call, according to the records. The present config may say
+    /// otherwise.
     pub is_by_workflow: bool,
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub request: Arc<Message>,
-    /// Position of the record that holds the request.
+    /// Position of the record that contains the request of the call.
     pub opened: Position,
     /// Whether the call was handed over to its listener. If so, the listener may have acted on the
     /// call.
@@ -34,7 +36,7 @@ pub struct NestedCall {
 #[derive(Debug, Clone)]
 pub enum CallEnd {
     Open,
-    /// The call completed with a reply, or with an acknowledgement of the core.
+    /// The call completed with a reply, or the core acknowledged it.
     Completed {
         reply: Option<Arc<Message>>,
         position: Position,
@@ -45,18 +47,21 @@ pub enum CallEnd {
     },
 }
 
-/// The hand-overs of calls, collected from the facts of records, which must be read oldest first.
+/// The hand-overs of calls, collected from records. The facts of the records must be read oldest
+/// first.
 #[derive(Debug, Default)]
 pub struct HandedOverAttempts {
-    /// For each call, the attempts that its listener has or had.
+    /// For each call, the attempts that were handed over to its listener, except those that the
+    /// listener did not take.
     attempts: HashMap<CallId, HashSet<Attempt>>,
-    /// Calls with a handed-over attempt that has ended. No later fact revokes such a hand-over.
+    /// Calls with a handed-over attempt that has ended. Later records cannot change the fact that
+    /// such a call was handed over.
     ended: HashSet<CallId>,
     closed: HashSet<CallId>,
 }
 
 impl HandedOverAttempts {
-    /// Applies a fact if it concerns a call for which `is_asked_for` returns true.
+    /// Applies a fact of a record if it concerns a call for which `is_asked_for` returns true.
     pub fn read(&mut self, fact: &Fact, is_asked_for: impl Fn(CallId) -> bool) {
         match fact {
             Fact::HandedOver { call, attempt } if is_asked_for(*call) => {
@@ -81,23 +86,24 @@ impl HandedOverAttempts {
         }
     }
 
-    /// Whether the call was handed over: its listener has or had an attempt.
+    /// Whether the call was handed over. This is so if its listener has or had an attempt of the
+    /// call.
     pub fn was_handed_over(&self, call: CallId) -> bool {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether the result of `was_handed_over` for a call is final. For a closed call, a result of
-    /// true is not final while the listener has an attempt, because the listener may return this
-    /// attempt.
+    /// Whether later facts cannot change the result of `was_handed_over` for a call. The result
+    /// true may change until a handed-over attempt has ended, because the listener may not have
+    /// taken the attempt. The result false may change until the call is closed.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
     }
 }
 
-/// Returns the calls in and beneath these threads, in the order of their requests, with the
-/// position of the record that holds the message `until`. Reads up to that record. Returns `None`
-/// if no record holds the message.
+/// Returns the calls in and beneath `threads`, in the order of their requests, and the position of
+/// the record that contains the message `until`. Reads the records up to this one. Returns `None`
+/// if no record contains the message.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.
@@ -136,8 +142,8 @@ pub fn calls_beneath(
     Some((found.calls, up_to))
 }
 
-/// Returns the workflows with a run in these records. They are the listeners that recorded a
-/// definition, because only a workflow can record one.
+/// Returns the workflows that have a run in these records. A listener is a workflow if it recorded
+/// a definition, because only a workflow can record one.
 fn workflows(records: &[Record]) -> HashSet<&ListenerName> {
     let facts = records.iter().flat_map(|record| &record.facts);
     let definitions = facts.filter_map(|fact| match fact {

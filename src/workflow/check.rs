@@ -1,4 +1,5 @@
-//! The checks of a definition. They report all problems together, before any run.
+//! The checks of a workflow definition. They report all problems of the definition together, before
+//! any run begins.
 
 mod expressions;
 mod mappings;
@@ -26,19 +27,20 @@ pub enum DefinitionFault {
     /// A goal that is in two lists, or a goal that depends on a member of a list without being in
     /// this list itself.
     Membership,
-    /// A name without an agent, listener, human or workflow that can do the work.
+    /// A name in the definition to which no agent, listener, human or workflow belongs that can do
+    /// the work.
     UnknownMember,
-    /// A payload that the listener does not accept.
+    /// A payload name that the addressed listener does not accept.
     UnknownPayload,
     UnusedInput,
     BadExpression,
     /// An expression that selects nothing, whatever the payloads contain.
     NeverMatches,
-    /// A thread label that could be too long.
+    /// A label of a thread that could become longer than allowed.
     LongLabel,
-    /// A budget or a time-out that exceeds an outer limit.
+    /// A budget or a time-out of a goal that exceeds the limit of its run.
     Budget,
-    /// A setting that is not allowed in its place.
+    /// A setting that this goal or workflow must not have, or a setting with a wrong value.
     Setting,
 }
 
@@ -47,7 +49,7 @@ pub enum DefinitionFault {
 pub struct DefinitionProblem {
     pub fault: DefinitionFault,
     pub place: PlaceId,
-    /// The wrong part of the value, as written; empty if the whole value is wrong.
+    /// The wrong part of a value in the definition, as written; empty if the whole value is wrong.
     pub part: String,
     pub message: String,
     pub help: String,
@@ -59,12 +61,12 @@ pub struct DefinitionContext<'a> {
     pub members: Vec<(&'a ListenerName, Role)>,
     /// Names of all workflows.
     pub workflows: Vec<&'a ListenerName>,
-    /// The contracts; `None` if they have problems of their own.
+    /// The contracts of all listeners; `None` if the contracts themselves have problems.
     pub contracts: Option<&'a Contracts>,
     pub schemas: &'a Schemas,
     pub limits: &'a TreeLimits,
-    /// Declared names whose definitions could not be read. References to these names are not
-    /// reported.
+    /// Names in the config whose own definitions could not be read. The checks do not report
+    /// references to these names.
     pub unread: Vec<String>,
 }
 
@@ -120,8 +122,8 @@ impl ProblemList {
     }
 }
 
-/// Writes a help text: the known name nearest to `name`; all known names if none is near;
-/// `otherwise` if no names are known.
+/// Writes a help text for an unknown name: the known name nearest to `name`, or all known names if
+/// none is near. Writes `otherwise` if no names are known.
 fn near_or<'n>(
     name: &str,
     known: impl IntoIterator<Item = &'n str> + Clone,

@@ -24,7 +24,7 @@ use super::definition::{
 };
 use super::graph::GoalGraph;
 
-/// The form in which the journal holds a definition: canonical XML and its digest.
+/// A workflow definition as the journal stores it: the canonical XML and its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledWorkflow {
     pub text: String,
@@ -38,7 +38,7 @@ pub fn compile(definition: &WorkflowDefinition) -> CompiledWorkflow {
     CompiledWorkflow { text, digest }
 }
 
-/// Returns the names of everything that a workflow addresses, sorted and without duplicates.
+/// Returns the names of all listeners that a workflow addresses, sorted and without duplicates.
 pub fn peers_of(definition: &WorkflowDefinition) -> Vec<ListenerName> {
     let mut peers: BTreeSet<&ListenerName> = BTreeSet::new();
     peers.extend(definition.peers.iter().map(|peer| &peer.value));
@@ -71,20 +71,21 @@ fn judge_of(condition: &GoalCondition) -> Option<&ListenerName> {
     }
 }
 
-/// Values of the attribute `of`, which states how an output or a payload is built: `LAST_GOAL`
-/// takes the output of the last goal, `EXPRESSION` one expression, and `FIELDS` one expression for
-/// each field.
+/// Values of the XML attribute `of`. The attribute states how an output or a payload is built:
+/// `LAST_GOAL` takes the output of the last goal, `EXPRESSION` takes the value of one expression,
+/// and `FIELDS` takes one expression for each field.
 pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// Name of the question form in which the person's answer is the output of the goal.
+/// Name of a form in which a goal asks a person. In this form, the answer of the person becomes the
+/// output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
-/// Value of the attribute `is` for a human supervisor.
+/// Value of the XML attribute `is` if the supervisor of a goal is a human.
 pub(super) const HUMAN: &str = "human";
 
-/// The values of [`FieldCount`] with their words in the compiled form.
+/// The words in the compiled XML for each value of [`FieldCount`].
 pub(super) const COUNTS: [(&str, FieldCount); 3] = [
     ("once", FieldCount::Once),
     ("at-most-once", FieldCount::AtMostOnce),

@@ -10,11 +10,12 @@ use crate::contract::{Budget, GoalRoles, WORKFLOW_NAMESPACE, delegate_name};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::ShortType;
 
-/// Id of a value's place in the config. The config maps the id to a range of its text.
+/// Id of the place that a value has in the text of the config. The config maps the id to a range of
+/// this text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlaceId(pub usize);
 
-/// A value with the id of its place.
+/// A value with the id of its place in the text of the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed<T> {
     pub value: T,
@@ -51,7 +52,7 @@ impl fmt::Display for GoalId {
     }
 }
 
-/// A workflow as its author wrote it.
+/// A workflow definition as its author wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowDefinition {
     pub name: Placed<ListenerName>,
@@ -61,14 +62,14 @@ pub struct WorkflowDefinition {
     /// Additional peers of the workflow. Only agents beneath the workflow call these listeners, but
     /// an undo by the workflow must be able to address them.
     pub peers: Vec<Placed<ListenerName>>,
-    /// Failure policy of goals without a policy of their own.
+    /// Failure policy of each goal that has no policy of its own.
     pub on_failure: FailurePolicy,
-    /// The human who gets the list of calls that an undo could not reach.
+    /// The human who gets the list of the calls that were not undone.
     pub report_to: Option<Placed<ListenerName>>,
     /// Time limit of one run.
     pub timeout: Option<Duration>,
     pub budget: Budget,
-    /// All goals, in the order of the file.
+    /// All goals, in the order of the config file.
     pub goals: Vec<GoalDefinition>,
 }
 
@@ -83,22 +84,23 @@ impl WorkflowDefinition {
     }
 }
 
-/// The input of a run.
+/// The input that a run of the workflow requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowInput {
-    /// A generated payload, which has the name of the workflow, and children of these types.
+    /// A payload that organism generates. It has the name of the workflow, and children of these
+    /// types.
     Types(ShortType),
-    /// A payload of the workflow's schema.
+    /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
 }
 
-/// The output of a run.
+/// The form of a run's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowOutput {
-    /// The output of the last goal of the file.
+    /// The run returns the output of the last goal in the file.
     LastGoal,
     One(Placed<String>),
-    /// One child element for each pair of a name and an expression.
+    /// The output has one child element for each pair of a name and an expression.
     Table(Vec<(String, Placed<String>)>),
 }
 
@@ -110,16 +112,18 @@ pub struct GoalDefinition {
     /// Goals that must have ended before this goal starts. `None` means the nearest goal above this
     /// goal in the file.
     pub needs: Option<Vec<Placed<GoalId>>>,
-    /// Goals that the document shows; `None` for all goals that this goal depends on.
+    /// Goals whose outputs the context document of this goal shows. `None` means all goals that
+    /// this goal depends on.
     pub context: Option<Vec<Placed<GoalId>>>,
     pub output: GoalOutput,
-    /// Maximum number of further runs after a failure.
+    /// Maximum number of further attempts after a failure of the goal.
     pub retry: u32,
     pub on_failure: Option<FailurePolicy>,
     /// Time limit of one run of the goal.
     pub timeout: Option<Duration>,
     pub budget: Budget,
-    /// Place of the budget in the config. If the goal has no budget, this is the place of the goal.
+    /// Place of the budget in the text of the config; the place of the goal if the goal has no
+    /// budget.
     pub budget_place: PlaceId,
     pub supervision: Option<Supervision>,
     pub roles: Option<DelegatedRoles>,
@@ -128,16 +132,16 @@ pub struct GoalDefinition {
 /// The form of a goal: how it is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalForm {
-    /// One agent, listener or workflow.
+    /// One agent, listener or workflow carries out the goal.
     Run(GoalTarget),
-    /// Several agents at once. Without `vote`, every output counts; with `vote`, only the output
-    /// for which more than half of the agents vote.
+    /// Several agents carry out the goal at once. Without `vote`, the outputs of all agents count.
+    /// With `vote`, only an output counts for which more than half of the agents vote.
     All {
         agents: Vec<Placed<ListenerName>>,
         prompt: Placed<String>,
         vote: Option<Placed<String>>,
     },
-    /// Several agents at once: the first output counts.
+    /// Several agents carry out the goal at once. Only the first output counts.
     First {
         agents: Vec<Placed<ListenerName>>,
         prompt: Placed<String>,
@@ -158,7 +162,7 @@ pub enum GoalForm {
 }
 
 impl GoalForm {
-    /// Returns the key of the config that decides the form.
+    /// Returns the key in the config that selects this form of a goal.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Run(target) => target.key(),
@@ -184,7 +188,8 @@ pub enum GoalTarget {
         payload: Option<Placed<PayloadName>>,
         with: Mapping,
     },
-    /// `payload` is the payload that the workflow accepts; the config fills it in.
+    /// A workflow carries out the goal. `payload` is the name of the payload that this workflow
+    /// accepts; the config sets this field.
     Workflow {
         workflow: Placed<ListenerName>,
         payload: Option<Placed<PayloadName>>,
@@ -213,16 +218,16 @@ impl GoalTarget {
 /// How the payload of a call is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapping {
-    /// One expression for each child element or attribute. Names of attributes have a leading `@`.
-    /// After the config has resolved the names, the entries are in the order of the schema, and a
-    /// name may have the form `{NAMESPACE}name`: a child in another namespace than the payload, or
-    /// an attribute in any namespace.
+    /// One expression sets each child element or attribute. Names of attributes begin with `@`.
+    /// After the config has resolved the names, the entries are in the order of the schema. A name
+    /// may then have the form `{NAMESPACE}name`. This form stands for an attribute with a
+    /// namespace, or for a child whose namespace differs from that of the payload.
     Fields(Vec<(String, Placed<String>)>),
-    /// The element that the expression selects becomes the payload.
+    /// The payload is the element that this expression selects.
     Element(Placed<String>),
 }
 
-/// A goal that runs once for each item of a list.
+/// The settings of a goal that runs once for each item of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EachItem {
     pub items: Placed<String>,
@@ -231,27 +236,27 @@ pub struct EachItem {
     pub concurrency: u32,
     pub on_item_failure: ItemFailure,
     pub verify: Option<ItemVerification>,
-    /// Expression that gives the role of each item's agent.
+    /// Expression whose value is the role of the agent that works on an item.
     pub role: Option<Placed<String>>,
 }
 
-/// A goal that judges each item's output.
+/// The rule by which another goal judges the output of each item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemVerification {
     pub goal: Placed<GoalId>,
-    /// Expression that is true if the output is accepted.
+    /// Expression that decides whether the output of an item is accepted; true means yes.
     pub accept: Placed<String>,
 }
 
-/// The effect of a failed item on the other items.
+/// The consequence of an item's failure for the goal and for the other items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ItemFailure {
     /// The other items are cancelled, and the goal fails.
     #[default]
     Stop,
-    /// The item is left out of the results.
+    /// The results of the goal leave this item out.
     Skip,
-    /// The item is listed among the results as a failure.
+    /// The results of the goal list this item as a failure.
     Collect,
 }
 
@@ -260,7 +265,7 @@ impl ItemFailure {
         [("stop", Self::Stop), ("skip", Self::Skip), ("collect", Self::Collect)];
 }
 
-/// Effect of a loop's last pass if the pass does not meet the loop's condition.
+/// The consequence if the last permitted pass of a loop does not meet the loop's condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoopEnd {
     #[default]
@@ -273,10 +278,11 @@ impl LoopEnd {
         [("fail", Self::Fail), ("continue", Self::Continue)];
 }
 
-/// One branch of a choice.
+/// One branch of a goal with the form `choose`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChooseBranch {
-    /// The condition. A branch with `None` always matches.
+    /// The condition of the branch. `None` means that the branch is always taken if no earlier
+    /// branch was.
     pub when: Option<GoalCondition>,
     pub run: Vec<Placed<GoalId>>,
     pub place: PlaceId,
@@ -286,7 +292,7 @@ pub struct ChooseBranch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalCondition {
     XPath(Placed<String>),
-    /// An agent answers yes or no.
+    /// A judge, which is an agent, decides the condition with yes or no.
     Judge {
         agent: Placed<ListenerName>,
         prompt: Placed<String>,
@@ -296,7 +302,8 @@ pub enum GoalCondition {
 /// The form of a human's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AskForm {
-    /// The answer is a verdict: continue, stop or, if `about` names a goal, correct that goal.
+    /// The answer is a verdict: continue or stop. If `about` names a goal, the person may also
+    /// answer that this goal must be corrected.
     Verdict { about: Option<Placed<GoalId>> },
     /// The answer is the output of the goal.
     Output,
@@ -306,13 +313,14 @@ pub enum AskForm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalOutput {
     Text,
-    /// A generated payload, which has the id of the goal as its name, and children of these types.
+    /// A payload that organism generates. It has the id of the goal as its name, and children of
+    /// these types.
     Types(ShortType),
-    /// A payload of the workflow's schema.
+    /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
 }
 
-/// The consequence of a goal's last failure.
+/// The consequence if a goal has failed and is not retried.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum FailurePolicy {
     #[default]
@@ -323,18 +331,18 @@ pub enum FailurePolicy {
     Goal(Placed<GoalId>),
 }
 
-/// An agent or a human who judges a goal's output before it counts.
+/// The supervision of a goal: an agent or a human judges the goal's output before it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
     pub supervisor: Placed<ListenerName>,
-    /// Whether the supervisor is a human according to the config.
+    /// Whether the supervisor is a human. The config sets this field.
     pub is_human: bool,
     /// Faults that the supervisor looks for.
     pub supervise: String,
     pub corrections: u32,
 }
 
-/// Roles that the agent of a goal may delegate to.
+/// The setting that lets the agent of a goal delegate tasks to another agent in a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelegatedRoles {
     pub agent: Placed<ListenerName>,
@@ -342,12 +350,12 @@ pub struct DelegatedRoles {
     pub max: u32,
     /// Maximum number of levels of delegation beneath the goal.
     pub depth: u32,
-    /// The only roles allowed; empty if every role is allowed.
+    /// The roles in which tasks may be delegated; empty if every role is allowed.
     pub names: Vec<String>,
 }
 
 impl DelegatedRoles {
-    /// Returns these roles in the form that the request of a goal contains.
+    /// Returns these settings in the form in which the request of the goal `goal` contains them.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

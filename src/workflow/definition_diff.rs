@@ -1,7 +1,7 @@
-//! Differences between two definitions, and their effect on runs under way.
+//! Finds the differences between two workflow definitions, and the goals that address a listener.
 //!
-//! The compiled forms are compared. So every setting counts, and differences in notation do not
-//! count.
+//! The comparison uses the compiled XML of both definitions. It therefore includes every setting,
+//! and ignores differences that are only in notation.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,21 @@ use crate::xml::element::Element;
 use super::compile::{compile, peers_of};
 use super::definition::{GoalId, WorkflowDefinition};
 
-/// One difference: a place in the compiled form, with its value in each definition.
+/// One difference between two definitions: a path in their compiled XML, with the value that each
+/// definition has there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionChange {
-    /// The place in the compiled form, such as `goal[draft]/agent[writer]/prompt` or
+    /// The path in the compiled XML, such as `goal[draft]/agent[writer]/prompt` or
     /// `goal[draft]@retry`.
     pub path: String,
-    /// Value in the first definition; `None` if only the second definition has the place.
+    /// Value in the first definition; `None` if only the second definition has this path.
     pub before: Option<String>,
-    /// Value in the second definition; `None` if only the first definition has the place.
+    /// Value in the second definition; `None` if only the first definition has this path.
     pub after: Option<String>,
 }
 
-/// Returns every difference between two definitions, in the order of places. A goal that only one
-/// definition has is one difference.
+/// Returns every difference between two definitions, in the order of the paths. If only one
+/// definition has a goal, the whole goal is one difference.
 pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<DefinitionChange> {
     let before = places(before);
     let after = places(after);
@@ -57,7 +58,7 @@ fn is_goal(path: &str) -> bool {
     path.starts_with("goal[") && path.ends_with(']') && !path.contains('/')
 }
 
-/// Returns the values of a compiled form by their places.
+/// Compiles a definition to XML, and returns each value of this XML by its path.
 fn places(definition: &WorkflowDefinition) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
     if let Some(root) = Element::read(&compile(definition).text) {

@@ -1,10 +1,11 @@
-//! Delegation in a run: an agent gives a task to another agent, in a role that the goal of the
-//! first agent allows.
+//! Delegation in a workflow run: an agent gives a task to another agent in a role. The goal of the
+//! first agent determines the allowed roles.
 //!
-//! Each delegation is a separate call to the workflow, beneath the goal's call. The workflow opens
-//! one thread for this call, waits for the thread's result, and replies with its text. The recorded
-//! request of the goal lists the allowed roles, so the workflow does not need its definition here.
-//! The core counts the delegations of a goal, and refuses those that the goal does not allow.
+//! Each delegation is a separate call to the workflow, beneath the call of the goal. The workflow
+//! opens one thread for the delegation, waits for the result of this thread, and replies with the
+//! text of the result. The recorded request of the goal lists the allowed roles, so the workflow
+//! does not need its definition here. The core counts the delegations of a goal, and refuses each
+//! delegation that the goal does not allow.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ use super::typed_outputs::agents_of;
 use super::view::ViewValue;
 
 /// Returns the delegations that goals of the workflow allow. The agents that carry out a goal with
-/// roles may delegate the goal. If delegated tasks may be delegated further, the agents that
-/// receive such tasks may also delegate.
+/// roles may delegate. If the goal allows more than one level of delegation, the agent that
+/// receives the tasks may also delegate.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -50,7 +51,8 @@ pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     all
 }
 
-/// Returns the payloads that delegate goals of the workflow, each with its XSD.
+/// Returns the payloads with which agents delegate tasks of the workflow's goals, each with its
+/// XSD.
 pub fn delegate_schemas(definition: &WorkflowDefinition) -> Vec<(PayloadName, String)> {
     let with_roles = definition.goals.iter().filter_map(|goal| Some((goal, goal.roles.as_ref()?)));
     let schemas = with_roles.map(|(goal, roles)| {
@@ -102,17 +104,17 @@ pub fn is_role(text: &str) -> bool {
     !text.trim().is_empty() && length <= ROLE_CHARS_MAX && !text.contains(char::is_control)
 }
 
-/// XSD facet against blank texts. A token has no white space at its ends, so a minimum of one
-/// character suffices.
+/// XSD facet that forbids blank texts in an element or attribute of type `xs:token`. A token has no
+/// white space at its ends, so a minimum of one character suffices.
 const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 
 /// Computes the outcome of a delivery whose call is a delegation.
 ///
 /// # Errors
 ///
-/// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if they hold no goal with
-/// the roles of the delegation. Returns [`AttemptFailure::TooLarge`] if even the reply that reports
-/// the failure of the delegation was refused.
+/// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if the delegating thread
+/// has no goal that allows the delegation. Returns [`AttemptFailure::TooLarge`] if the core refused
+/// even the reply that reports the failure of the delegation.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -154,8 +156,8 @@ fn of(payloads: Vec<String>) -> Outcome {
     Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
 }
 
-/// Returns the reply to a delegation if `message` is the result of the delegation's thread; `None`
-/// for any other message.
+/// Returns the reply to the delegation `request`. Returns `None` unless `message` is the result of
+/// the delegation's thread.
 fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let is_result =
         *message.name.namespace == *system::NAMESPACE && *message.name.local == *"thread-result";
@@ -183,14 +185,14 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     })
 }
 
-/// Returns the role of a request with collapsed white space, as the schema's `xs:token` compares
-/// it.
+/// Returns the role that a request for a delegation names. Collapses white space, as the type
+/// `xs:token` of the schema does before it compares texts.
 fn role_of(request: &Element) -> String {
     let words = request.attribute("role").unwrap_or_default().split_ascii_whitespace();
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Writes the reply to a delegation that has failed.
+/// Writes the reply that reports the failure of a delegation.
 fn failed(failure: &GoalFailure) -> String {
     let name = delegate_failed_name();
     let named = |local: &str| Element::new(QName::new(Some(&name.namespace), local));
@@ -199,7 +201,7 @@ fn failed(failure: &GoalFailure) -> String {
     named(&name.local).with_child(code).with_child(reason).to_xml()
 }
 
-/// Returns the label of the delegation's thread, and the call with which this thread begins.
+/// Returns the label of the thread for a delegation, and the first call in this thread.
 fn task_of(
     request: &Message,
     archive: &dyn RunArchive,
@@ -234,9 +236,9 @@ fn task_of(
     Ok((label_of(&roles.to, number), call))
 }
 
-/// Returns the label of a delegation's thread: the agent's name, and the number of the delegation
-/// in the delegating thread. So the labels of parallel delegations do not depend on the speed of
-/// the delegations.
+/// Returns the label of the thread for a delegation: the agent's name and a number. The number
+/// counts the delegations of the delegating thread, so the labels do not depend on the speed of
+/// parallel delegations.
 fn label_of(agent: &ListenerName, number: usize) -> String {
     let number = format!("_{number}");
     let room = limits::LABEL_CHARS_MAX.saturating_sub(number.len());

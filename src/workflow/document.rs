@@ -1,7 +1,8 @@
-//! The context document: the text that an agent gets for a goal.
+//! The context document, which is the text that an agent gets as its task for a goal.
 //!
-//! Only this module writes markup. It escapes every body and attribute, so that no output of a
-//! model can forge a goal or a correction. `docs/WORKFLOWS.md` shows each form.
+//! Only this module writes the markup of the document. It escapes every text and attribute, so that
+//! no output of a model can forge a goal or a correction. `docs/WORKFLOWS.md` shows each form of
+//! the document.
 
 use std::fmt::Write as _;
 
@@ -11,28 +12,29 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals. Each output comes after the outputs on which its goal depends.
+    /// Outputs of earlier goals. If one goal depends on another, its output comes after the output
+    /// of that goal.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that contains the goal, including the present pass.
     pub iterations: Vec<IterationEntry>,
-    /// Id of the goal to carry out.
+    /// Id of the goal that the agent must carry out.
     pub goal: String,
-    /// The present pass of the goal's loop; `None` outside of a loop.
+    /// The loop around the goal, with the number of the present pass; `None` outside of a loop.
     pub pass: Option<LoopPass>,
     pub prompt: String,
     /// Corrections of earlier outputs, in the order in which the document lists them.
     pub corrections: Vec<String>,
 }
 
-/// The output of one goal, as later goals see it.
+/// The output of one goal, as the document of a later goal shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextEntry {
-    /// Id of the goal, with its agent or item in brackets where the goal has several outputs.
+    /// Id of the goal. If the goal has several outputs, the agent or the item follows in brackets.
     pub id: String,
     pub body: String,
 }
 
-/// The outputs of one pass of a loop.
+/// The outputs of all goals in one pass of a loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IterationEntry {
     /// Number of the pass, counted from 1.
@@ -49,7 +51,8 @@ pub struct LoopPass {
     pub iteration: u32,
 }
 
-/// The document of an agent that was given a role. It has no workflow and no context.
+/// The document for an agent that got a task in a role. It contains neither a workflow nor outputs
+/// of goals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskDocument {
     pub role: String,
@@ -94,7 +97,7 @@ impl GoalDocument {
         }
     }
 
-    /// Turns the document of a goal into the document of the goal's supervisor. `supervise`
+    /// Turns the document of a goal into the document for the supervisor of this goal. `supervise`
     /// describes the faults that the supervisor looks for.
     pub fn ask_supervisor(&mut self, supervise: &str) {
         self.goal.push_str("[supervisor]");
@@ -150,7 +153,7 @@ fn write_entries(out: &mut String, entries: &[ContextEntry], indent: &str) {
     }
 }
 
-/// Writes a `<correction>` element with one paragraph for each correction, without a line break at
+/// Writes a `<correction>` element with one paragraph for each correction. Writes no line break at
 /// its end.
 fn write_correction(out: &mut String, corrections: &[String]) {
     let paragraphs: Vec<_> = corrections.iter().map(|text| trimmed(text)).collect();
@@ -159,7 +162,7 @@ fn write_correction(out: &mut String, corrections: &[String]) {
     out.push_str("</correction>");
 }
 
-/// Writes a body without indentation. Writes no line if the body is empty.
+/// Writes the text of an element without indentation. Writes no line if the text is empty.
 fn write_body(out: &mut String, body: &str) {
     let body = trimmed(body);
     if !body.is_empty() {
@@ -168,7 +171,8 @@ fn write_body(out: &mut String, body: &str) {
     }
 }
 
-/// Returns the body with LF line ends, without blank lines at the start and white space at the end.
+/// Returns the text with LF as line ends. Removes blank lines at its start and white space at its
+/// end.
 pub(super) fn trimmed(body: &str) -> String {
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     let body = body.trim_end_matches([' ', '\t', '\n']);

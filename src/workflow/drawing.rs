@@ -1,4 +1,5 @@
-//! A definition as a graph for people: a tree in text, and Mermaid.
+//! Draws a workflow definition as a graph for people, either as a tree in plain text or as a
+//! Mermaid flowchart.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,8 @@ use super::definition::{
 };
 use super::graph::GoalGraph;
 
-/// Draws the goals as a tree: one line each, members beneath their list.
+/// Draws the goals as a tree in plain text. Each goal has one line, and the members of a list are
+/// beneath the goal that owns the list.
 pub fn text(definition: &WorkflowDefinition) -> String {
     let (graph, _) = GoalGraph::new(definition);
     let mut out = format!("{}\n", definition.name.value);
@@ -109,7 +111,8 @@ fn condition(condition: &GoalCondition) -> String {
     }
 }
 
-/// Writes the goals on which a goal depends; an empty text if the goal names no dependency.
+/// Writes the goals that the setting `needs` of a goal names. Writes nothing if the goal has no
+/// such setting.
 fn needs(graph: &GoalGraph<'_>, number: usize) -> String {
     let Some(goal) = graph.goal(number) else { return String::new() };
     match goal.needs.as_deref() {
@@ -122,7 +125,7 @@ fn needs(graph: &GoalGraph<'_>, number: usize) -> String {
     }
 }
 
-/// Draws the graph as a Mermaid flowchart.
+/// Draws the goals as a Mermaid flowchart.
 pub fn mermaid(definition: &WorkflowDefinition) -> String {
     let (graph, _) = GoalGraph::new(definition);
     let mut out = "flowchart TD\n".to_owned();
@@ -198,7 +201,7 @@ fn write_edges(out: &mut String, graph: &GoalGraph<'_>, number: usize) {
     }
 }
 
-/// Quotes a label for Mermaid.
+/// Quotes a text so that it can be a label in Mermaid.
 fn quoted(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
     format!("\"{}\"", text.replace('>', "&gt;").replace('\n', "<br>"))

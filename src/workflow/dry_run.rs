@@ -1,7 +1,7 @@
-//! Shows the documents of a run without calling models. Each context document contains stand-ins
-//! for the outputs of earlier goals.
+//! Shows the documents that the agents of a run would get, without calling models. Placeholder
+//! texts stand for the outputs of earlier goals.
 //!
-//! The documents cover one pass of each loop, one item of each list, and every branch.
+//! The documents cover one pass of each loop, one item of each list, and every branch of a choice.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -19,15 +19,15 @@ use super::template;
 use super::typed_outputs::prompt_of;
 use super::view::{RunView, ViewEntry, ViewValue};
 
-/// A document with the goal that it belongs to.
+/// A document of the run, with a title that names the goal of the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DryRunDocument {
-    /// The goal, with its agent, item or iteration.
+    /// The id of the goal, followed by the agent, the item or the pass that the document is for.
     pub title: String,
     pub text: String,
 }
 
-/// Returns every document of a run with this input.
+/// Returns every document that a run with the input `input` would produce.
 pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDocument> {
     let (graph, _) = GoalGraph::new(definition);
     let entry = ViewEntry::new("input", ViewValue::Payload(Box::new(input.clone())));
@@ -221,7 +221,8 @@ impl DryRun<'_> {
         document
     }
 
-    /// Returns the goals that the document of a goal shows, in the order of the graph.
+    /// Returns the goals whose outputs the document of a goal shows, in the order in which goals
+    /// run.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         let is_named = |shown: &usize| match &goal.context {
@@ -240,8 +241,8 @@ impl DryRun<'_> {
         }
     }
 
-    /// Returns the value of an expression if the expression uses only the input, otherwise a
-    /// stand-in.
+    /// Returns the value of an expression if the expression uses only the input. Otherwise returns
+    /// a placeholder text.
     fn inserted(&self, expression: &str) -> String {
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");
@@ -261,7 +262,7 @@ impl DryRun<'_> {
     }
 }
 
-/// Returns stand-ins for the outputs of a goal.
+/// Returns placeholder texts for the outputs of a goal.
 fn entries(goal: &GoalDefinition) -> Vec<ContextEntry> {
     let entry = |id: String| ContextEntry { body: format!("[output of {id}]"), id };
     let id = &goal.id.value;

@@ -1,7 +1,7 @@
-//! Finds the names of goals, children and functions in an expression, without evaluating the
-//! expression.
+//! Follows the paths of an XPath expression without evaluating the expression. Finds names that
+//! select nothing, unknown functions, and the goals to which the expression refers.
 //!
-//! This reader knows enough of XPath 1.0 to follow location paths through the shapes of payloads.
+//! The reader knows enough of XPath 1.0 to follow location paths through the shapes of payloads.
 //! libxml2 checks the syntax. If the reader cannot follow a path, it reports nothing about this
 //! path.
 
@@ -9,12 +9,12 @@ use std::collections::HashSet;
 
 use crate::schema::{PayloadParameter, ShortType};
 
-/// The elements and attributes that a value may have.
+/// The shape of a value: the child elements and attributes that the value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
-    /// Any shape: the schema permits any content, or is not known.
+    /// Any children and attributes, because the schema permits any content or is not known.
     Open,
-    /// A text without children.
+    /// Only text, without child elements and attributes.
     Leaf,
     /// Exactly these children and attributes; names of attributes begin with `@`.
     Children(Vec<(String, Self)>),
@@ -35,7 +35,8 @@ impl ValueShape {
         }
     }
 
-    /// Returns the shape of an element with these parameters.
+    /// Returns the shape of an element. `parameters` are the children and attributes that the
+    /// element may have.
     pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
         if parameters
             .iter()
@@ -66,29 +67,31 @@ impl ValueShape {
     }
 }
 
-/// References and faults of an expression.
+/// The references of an expression to names, and the faults of the expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ExpressionReport {
-    /// Names that select nothing.
+    /// Names in the paths of the expression that select nothing.
     pub missing: Vec<MissingName>,
     /// Functions that neither XPath nor organism has.
     pub unknown_functions: Vec<String>,
-    /// First steps of paths from the root, each with the second step, if any.
+    /// The first step of each path that begins at the root. If the path has a second step, this
+    /// step is included.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }
 
-/// A name that selects nothing.
+/// A name that selects nothing, with the names that would select something in its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MissingName {
-    /// Path in which the name was looked for; empty for the root.
+    /// Path that leads to the missing name; empty if the name is the first step.
     pub path: String,
     pub name: String,
     /// Names that exist at this path.
     pub known: Vec<String>,
 }
 
-/// Follows every path of `expression` from `root`.
+/// Follows every path of `expression`. The paths begin at the shape `root`. Returns the references
+/// and the faults that it finds.
 pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
@@ -230,10 +233,10 @@ pub(super) fn tokens(text: &str) -> Vec<ExpressionToken> {
     found
 }
 
-/// A path, with the shapes of the nodes that the path can select.
+/// The set of shapes that a path can select, with the steps of this path.
 #[derive(Debug, Clone)]
 struct ShapeSet<'s> {
-    /// Shapes of the nodes; `None` if they are not known.
+    /// Shapes of the nodes that the path can select; `None` if they are not known.
     shapes: Option<Vec<&'s ValueShape>>,
     path: Vec<String>,
     is_root: bool,
@@ -280,8 +283,9 @@ impl ExpressionReader {
         found
     }
 
-    /// Reads operands with operators between them, and returns the shapes of the result. After any
-    /// operator other than the union `|`, these shapes are open.
+    /// Reads an expression, which consists of operands with operators between them. Returns the
+    /// shapes of its value. The shapes are not known if the expression contains an operator other
+    /// than the union `|`.
     fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = self.operand(context);
         loop {

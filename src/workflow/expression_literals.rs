@@ -1,9 +1,10 @@
 //! Finds comparisons with literals that cannot work as intended. Either the compared value can
 //! never match the literal, or a truth value is compared with a text, which reverses the apparent
-//! meaning. Evaluates nothing.
+//! meaning. The search evaluates nothing.
 //!
-//! The search follows comparisons with the functions that organism adds to XPath. It reports
-//! nothing where a value passes through another function.
+//! The search examines only comparisons of values that come from a function that organism adds to
+//! XPath. If such a value passes through another function before the comparison, the search reports
+//! nothing.
 
 use crate::schema::last_line;
 
@@ -30,17 +31,17 @@ pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     calls.filter_map(|call| call.futile_literal()).collect()
 }
 
-/// A call of a function that organism adds to XPath, with the tokens around it.
+/// A call of one of the functions that organism adds to XPath, with all tokens of the expression.
 struct FunctionCall<'t> {
     tokens: &'t [ExpressionToken],
     function: &'t str,
     /// The second argument of the function, if it is a literal.
     argument: Option<&'t str>,
-    /// `from` and `to` are the indexes of the first and the last token of the call, including
-    /// functions around the call that do not change its value.
+    /// Index of the first token of the call. `to` is the index of the last token. The call includes
+    /// functions around it that do not change its value.
     from: usize,
     to: usize,
-    /// Whether a function around the call turns its value into a text.
+    /// Whether a function around the call turns the value of the call into a text.
     is_text: bool,
 }
 
@@ -255,8 +256,8 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Checks a comparison with a truth value that was converted to text, as in `string(has-word(x,
-/// 'WORD'))`.
+/// Checks a comparison of a literal with the text of a truth value. An expression such as
+/// `string(has-word(x, 'WORD'))` has such a text as its value.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {
@@ -291,7 +292,7 @@ fn consequence(comparison: Comparison) -> &'static str {
     }
 }
 
-/// Writes the literal in the kind of quotes that XPath needs for it.
+/// Puts a literal in single quotes, or in double quotes if it contains a single quote.
 fn quoted(literal: &str) -> String {
     if literal.contains('\'') { format!("\"{literal}\"") } else { format!("'{literal}'") }
 }

@@ -1,5 +1,5 @@
-//! Workflow runs in forks. Such a run begins with the definition that the run in the source
-//! recorded, so that both runs take the same course.
+//! Workflow runs in forks. The definition of such a run is taken from a run in the source of the
+//! fork, so that both runs take the same course.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::thread::ForkSource;
 use super::run_definition::recorded_definition;
 use super::run_retry::RunArchive;
 
-/// Returns the definition that a fork's source recorded for the run of `request`. Prefers a run
-/// with an equal request, otherwise takes the first run after the fork point. Returns `None` if no
-/// such run recorded a definition.
+/// Returns the digest of the definition that a run in the source of a fork recorded. Prefers a run
+/// whose request equals `request`; otherwise takes the first run after the fork point. Returns
+/// `None` if no run there recorded a definition.
 ///
 /// # Errors
 /// Returns the reason why the journal cannot be read.

@@ -13,9 +13,9 @@ pub struct GoalGraph<'a> {
     index: Arc<GoalIndex>,
 }
 
-/// The number of each goal by the goal's id, the list that contains each goal, and the order of the
-/// goals. The index is kept between the deliveries of a run, because a definition may have
-/// thousands of goals.
+/// An index of a workflow's goals: the number of each goal by the goal's id, the list that contains
+/// each goal, and the order of the goals. It is kept between the deliveries of a run, because a
+/// definition may have thousands of goals.
 #[derive(Debug, Clone)]
 pub struct GoalIndex {
     numbers: HashMap<GoalId, usize>,
@@ -23,7 +23,8 @@ pub struct GoalIndex {
     order: Vec<usize>,
 }
 
-/// The list that a goal is a member of. The goal runs only as a part of this list.
+/// The membership of a goal in a list that another goal owns. The member runs only as a part of
+/// this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
     /// The goal that owns the list.
@@ -47,7 +48,7 @@ pub enum MemberKind {
     Fallback,
 }
 
-/// A goal that a second list names.
+/// A reference to a goal from a second list. A goal may be in only one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondMembership<'a> {
     pub goal: &'a Placed<GoalId>,
@@ -76,7 +77,7 @@ impl<'a> GoalGraph<'a> {
         Self { definition, index }
     }
 
-    /// Returns the index of this definition, for further graphs of the same definition.
+    /// Returns the index of the goals. Further graphs of the same definition can use it.
     pub fn index(&self) -> Arc<GoalIndex> {
         Arc::clone(&self.index)
     }
@@ -196,8 +197,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the direct dependencies of a goal: the goals that must have ended before the goal
-    /// starts. Includes the dependencies of the goal's members on goals outside of the goal's
-    /// lists.
+    /// starts. If the goal has lists, also returns the goals outside of these lists on which the
+    /// members depend.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);
@@ -337,10 +338,10 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that the setting `needs` of a goal names. If the setting is missing, a
-    /// goal that is in no list needs the nearest goal above it in the file, and a member of a list
-    /// needs no goal. Does not include the dependencies of the goal that owns the list, because
-    /// this owner itself waits for its members.
+    /// Returns the goals that a goal itself needs. These are usually the goals in its setting
+    /// `needs`. Without this setting, a goal that is in no list needs the nearest goal above it in
+    /// the file, and a member of a list needs no goal. The dependencies of the goal that owns the
+    /// list are not included, because this owner itself waits for its members.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {
@@ -353,7 +354,7 @@ impl<'a> GoalGraph<'a> {
     }
 }
 
-/// Returns the list of each goal, and every goal that two lists name.
+/// Returns, for each goal, the list that contains it. Also returns every goal that two lists name.
 fn memberships<'a>(
     definition: &'a WorkflowDefinition,
     numbers: &HashMap<GoalId, usize>,

@@ -32,12 +32,12 @@ use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 pub struct WorkflowHandler {
     workflow: ListenerName,
     definitions: RunDefinitions,
-    /// Listeners whose calls must not be repeated.
+    /// Listeners whose calls must not be repeated after a time-out.
     once: HashSet<ListenerName>,
     undo: UndoRules,
     archive: Arc<dyn RunArchive>,
-    /// States of runs, cached between deliveries. Boxed, because up to half of the entries in the
-    /// cache's table are empty.
+    /// States of runs, cached between deliveries. Each state is boxed, so that the empty slots of
+    /// the cache's hash table take little memory. Up to half of the slots are empty.
     remembered: Mutex<CallMemory<Box<RememberedRun>>>,
     /// Goal indexes of definitions, by the digest of the definition.
     indexes: Mutex<HashMap<Digest, Arc<GoalIndex>>>,
@@ -51,7 +51,8 @@ struct RememberedRun {
     threads: RunThreads,
 }
 
-/// The definition of a run, with the payload that records it if the run begins now.
+/// The definition of a run. If the run begins now, the value also contains the payload that records
+/// the definition.
 struct RunDefinition {
     digest: Digest,
     definition: Arc<WorkflowDefinition>,
@@ -60,14 +61,15 @@ struct RunDefinition {
 
 /// Why the state of a run cannot be computed from the messages of a delivery.
 enum FoldError {
-    /// The run fails for this reason.
+    /// The whole run fails for this reason.
     Failed(GoalFailure),
-    /// The attempt fails for this reason.
+    /// Only this attempt of the delivery fails for this reason.
     Attempt(AttemptFailure),
 }
 
 impl FoldError {
-    /// Creates a failure of the attempt. A later attempt may succeed.
+    /// Creates an error that fails only the present attempt of the delivery. A later attempt may
+    /// succeed.
     fn unreadable(detail: String) -> Self {
         Self::Attempt(AttemptFailure::Crashed { detail })
     }
@@ -186,7 +188,7 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns an outcome in which a short failure replaces a reply that was refused. If the short
+    /// Returns an outcome that reports a short failure in place of the refused reply. If the short
     /// failure itself was refused, fails the attempt. `refused` is the number of replies that were
     /// refused so far.
     fn refused_reply(
@@ -294,9 +296,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns a fold that the new messages of the delivery can continue, and the number of
-    /// messages that this fold already contains. Without a cached state, the fold contains only the
-    /// request, and the number is 0.
+    /// Returns the state of the run as a fold, and the number of messages that the fold already
+    /// contains. The caller applies the other messages of the delivery. Without a cached state, the
+    /// fold contains only the request, and the number is 0.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -327,8 +329,9 @@ impl WorkflowHandler {
         Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
-    /// Creates a fold that contains only the request; the caller calls [`CallFold::start`] next. If
-    /// the request is a retry, `thread` must contain all messages of the request's thread.
+    /// Creates a fold of the run that contains only the request. The caller then calls
+    /// [`CallFold::start`]. If the request is a retry, `thread` must contain all messages of the
+    /// request's thread.
     fn begun<'a>(
         &'a self,
         (definition, graph): (&'a WorkflowDefinition, &'a GoalGraph<'a>),
@@ -383,7 +386,8 @@ impl WorkflowHandler {
         self.remembered().put(delivery.call, Box::new(run), bytes);
     }
 
-    /// Makes the payloads of an outcome: the reply alone, or requests and a wait.
+    /// Builds the payloads of an outcome. Usually, these are requests of the run and a `wait` for
+    /// the next event. If the run has a result, the reply is the only payload.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,

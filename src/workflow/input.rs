@@ -1,4 +1,4 @@
-//! Builds the payload that opens a run, from names and values.
+//! Builds the payload that begins a workflow run from the values of the workflow's inputs.
 
 use std::collections::HashSet;
 
@@ -23,15 +23,15 @@ pub enum InputError {
     Nested(String),
 }
 
-/// An input, and how often it may be given.
+/// An input of a workflow, with the number of values that it may have.
 struct InputField {
     name: String,
     occurs: FieldCount,
     is_nested: bool,
 }
 
-/// Builds the payload with these values. With `stand_ins`, an input without a value contains its
-/// own name in brackets.
+/// Builds the payload that begins a run with these values. If `stand_ins` is set, an input without
+/// a value contains its own name in brackets.
 ///
 /// # Errors
 /// Fails if a value is for no input of the workflow, if an input has two values, or if a required
@@ -97,8 +97,8 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     payload
 }
 
-/// Returns the inputs of a workflow, in order. If a schema declares the payload, the inputs are the
-/// names in `values`. The gate checks them later.
+/// Returns the inputs of a workflow, in order. If a schema declares the payload, the names in
+/// `values` are taken as the inputs. The gate checks such a payload later.
 fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {

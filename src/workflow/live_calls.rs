@@ -27,7 +27,7 @@ pub(super) struct LiveCalls {
 }
 
 impl LiveCalls {
-    /// Applies an event. Returns whether the event has changed anything that is shown.
+    /// Applies a live event. Returns whether the event has changed what is shown of a model call.
     pub fn take(&mut self, event: &LiveEvent) -> bool {
         match event {
             LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. } => false,
@@ -53,7 +53,7 @@ impl LiveCalls {
         has_calls
     }
 
-    /// Removes the model call of a closed call.
+    /// Removes the model call that belongs to `call`, because `call` is closed.
     pub fn close(&mut self, call: CallId) {
         self.calls.remove(&call);
     }
@@ -72,8 +72,8 @@ impl LiveCalls {
         })
     }
 
-    /// Removes an ended model call. Ignores the end of an earlier attempt, which may arrive after
-    /// the start of the next attempt.
+    /// Removes a model call that has ended. Ignores the end if it belongs to an earlier attempt,
+    /// because such an end may arrive after the start of the next attempt.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);
         if known.is_none_or(|known| known.source.attempt != source.attempt) {

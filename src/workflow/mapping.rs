@@ -1,4 +1,5 @@
-//! Builds the payload of a call from `with` and the view of a run.
+//! Builds the payload of a call as the setting `with` of a goal prescribes. The values come from
+//! the view of the run, which contains the input and the outputs of goals.
 
 use crate::ids::ListenerName;
 use crate::schema::XPathError;
@@ -63,8 +64,8 @@ pub fn payload(
     }
 }
 
-/// Returns the name that a key stands for: `{NAMESPACE}name`, or a name in the namespace
-/// `by_default`.
+/// Returns the name that a key of `with` stands for. A key `{NAMESPACE}name` names its namespace;
+/// any other key is a name in the namespace `by_default`.
 fn qualified(key: &str, by_default: Option<&str>) -> QName {
     match key.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
         Some((namespace, local)) => {

@@ -60,7 +60,8 @@ pub fn run_schema(name: &ListenerName) -> String {
     text
 }
 
-/// Returns the XSD of the payloads that call a workflow, and of its replies.
+/// Returns the XSD of the payload that begins a run of the workflow, and of the replies of the
+/// workflow.
 pub fn schema(definition: &WorkflowDefinition) -> String {
     let name = &definition.name.value;
     let failed = format!("{name}{FAILED}");
@@ -141,8 +142,8 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Whether a message of the core refuses a payload. A refused `wait` does not count, because such a
-/// refusal only means that nothing was open.
+/// Whether `message` is a refusal of a payload by the core. Returns false for a refused `wait`,
+/// which only means that the run had no open thread.
 pub fn is_refusal(message: &Message) -> bool {
     let is_wait = || message.payload.as_str().contains(" about=\"wait\"");
     *message.name.namespace == *system::NAMESPACE
@@ -153,7 +154,8 @@ pub fn is_refusal(message: &Message) -> bool {
         }
 }
 
-/// Returns the code and the reason of a refused payload.
+/// Returns the code and the reason of the refusal in `message`. Returns `None` if `message` refuses
+/// no payload.
 pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     let huh = Element::read_document(message.payload.as_str()).filter(|_| is_refusal(message))?;
     let code = huh.attribute("code")?.to_owned();
@@ -162,7 +164,7 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     Some((code, reason))
 }
 
-/// Maximum length, in characters, of a refusal that a reply repeats.
+/// Maximum number of characters of a refusal's reason in the reply of a workflow.
 const REASON_CHARS_MAX: usize = 400;
 
 /// Writes the reply of a run that has failed and was undone, with the calls that were not undone.
@@ -177,7 +179,7 @@ pub fn undone(
     failure_report(&namespace, &name, (goal, failure), left).to_xml()
 }
 
-/// Writes a failure report, which lists the calls `left`. These calls were not undone.
+/// Builds the report of a failed run. The report lists the calls `left`, which were not undone.
 pub fn failure_report(
     namespace: &str,
     name: &str,
@@ -204,7 +206,7 @@ pub fn failure_report(
     report
 }
 
-/// Returns the type of a failure report, which lists the calls that were not undone.
+/// Returns the type of the payload that reports a failed run and the calls that were not undone.
 pub fn failure_type() -> ShortType {
     let field =
         |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };

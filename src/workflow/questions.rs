@@ -42,8 +42,8 @@ fn answer_name(definition: &WorkflowDefinition, goal: &GoalDefinition) -> Payloa
     answer_of(definition, goal).unwrap_or_else(generated)
 }
 
-/// Returns the name of the question that a run of the goal sends to a person, if any: the goal's
-/// own question, or the question of the goal's supervisor.
+/// Returns the name of the question that a goal sends to a person: the goal's own question, or the
+/// question of a human supervisor. Returns `None` if the goal asks no person.
 pub fn question_name(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,

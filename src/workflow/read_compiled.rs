@@ -1,7 +1,8 @@
-//! Reads a definition from its compiled form: the inverse of `compile`.
+//! Reads a workflow definition from its compiled form, which is canonical XML. This is the inverse
+//! of `compile`.
 //!
-//! A run continues on the definition in the journal, so no part of its text may be ignored: the
-//! result is compiled again, and must give the same text.
+//! A run continues on the definition in the journal, so this program must not ignore any part of
+//! the XML. Therefore the definition is compiled again after reading, and must give the same XML.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -32,8 +33,8 @@ pub enum CompiledFormError {
     NotCanonical,
 }
 
-/// Reads the definition in a text that [`compile`] has written. Every value in the result has the
-/// default place.
+/// Reads the definition in an XML text that [`compile`] has written. The values in the result have
+/// the default place, because the XML does not name their places in the config.
 ///
 /// # Errors
 /// Fails if the text is no compiled form, or contains something that this program would leave out.
@@ -68,7 +69,7 @@ fn value_of<T: Clone>(words: &[(&str, T)], word: &str) -> Option<T> {
     found.map(|(_, value)| value.clone())
 }
 
-/// An element of a compiled form.
+/// An element in the compiled XML of a definition.
 #[derive(Clone, Copy)]
 struct CompiledElement<'a>(&'a Element);
 
@@ -91,7 +92,7 @@ impl<'a> CompiledElement<'a> {
         placed(self.0.own_text())
     }
 
-    /// Returns the value of an attribute that must exist.
+    /// Returns the value of an attribute. Fails if the element does not have the attribute.
     fn required<T>(self, name: &str, read: impl FnOnce(&str) -> Option<T>) -> ReadResult<T> {
         self.optional(name, read)?.ok_or_else(|| self.unreadable(name))
     }

@@ -2,8 +2,8 @@
 //! definition until the run ends.
 //!
 //! To record the definition, the workflow sends itself a payload with the digest of the compiled
-//! form. The gate checks this payload, and each later delivery of the call contains it. The text of
-//! the compiled form is a blob of the journal, which all runs with this definition share.
+//! form, which is canonical XML. The gate checks this payload, and each later delivery of the call
+//! contains it. The XML itself is a blob of the journal, which all runs with this definition share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::xml::shape::QName;
 
 use super::definition::WorkflowDefinition;
 
-/// Writes the payload with which a run records the definition that it begins with.
+/// Writes the payload with which a run records its definition when the run begins.
 pub fn write_run_definition(digest: Digest) -> String {
     let element = Element::new(QName::from(&run_definition_name()));
     element.with_attribute("digest", digest.to_string()).to_xml()
@@ -36,19 +36,19 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
     Digest::parse(payload.attribute("digest")?).ok()
 }
 
-/// A definition with the digest of its compiled form.
+/// A workflow definition with the digest of its compiled XML.
 #[derive(Debug, Clone)]
 pub struct IdentifiedDefinition {
     pub digest: Digest,
     pub definition: Arc<WorkflowDefinition>,
 }
 
-/// The definitions on which one workflow runs.
+/// The definitions that the runs of one workflow use.
 #[derive(Debug, Clone, Default)]
 pub struct RunDefinitions {
     /// Definition of new runs; `None` if only open runs still use the workflow.
     pub current: Option<IdentifiedDefinition>,
-    /// Definitions of recorded runs, by the digest of the compiled form.
+    /// Definitions that earlier runs recorded, by the digest of the compiled XML.
     pub recorded: BTreeMap<Digest, Arc<WorkflowDefinition>>,
 }
 

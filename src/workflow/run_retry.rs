@@ -17,7 +17,8 @@ use crate::xml::shape::QName;
 use super::definition::{GoalId, WorkflowDefinition};
 use super::run_state::GoalFailure;
 
-/// Reads what earlier runs recorded in the journal.
+/// Access to messages, definitions and records in the journal. A workflow run needs them in
+/// addition to the messages of its own call.
 pub trait RunArchive: Send + Sync {
     /// Returns the messages of a thread, in their order.
     ///
@@ -25,7 +26,7 @@ pub trait RunArchive: Send + Sync {
     /// Returns the reason why the journal cannot be read.
     fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String>;
 
-    /// Returns the definition whose compiled form has this digest.
+    /// Returns the definition whose compiled XML has the digest `digest`.
     ///
     /// # Errors
     /// Returns the reason why the journal does not hold the definition, or why this program cannot
@@ -64,7 +65,7 @@ pub struct RunRetry {
 }
 
 impl RunRetry {
-    /// Reads the retry that a request asks for. Returns `None` if the request is no retry.
+    /// Reads a request as a request for a retry. Returns `None` if the request is no retry.
     ///
     /// # Errors
     /// Fails if the request names no valid run or goal.
@@ -95,8 +96,8 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the earlier run that the thread contains before `request`, the
-    /// request of the retry. `messages` are all messages of the thread.
+    /// Returns the messages of the earlier run that this retry names. `messages` are all messages
+    /// of the thread. The earlier run must come before `request`, the request of the retry.
     ///
     /// # Errors
     /// Fails if the thread has no such run of the same workflow and caller, or if the run has not

@@ -68,7 +68,8 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     payload.as_ref().is_some_and(|request| contract.undo_of(&request.value).is_some())
 }
 
-/// Maximum number of threads that a run opens, without the threads of called workflows.
+/// The maximum number of threads that a run or a goal opens. Threads that called workflows open are
+/// not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,
@@ -102,7 +103,8 @@ impl RunSize {
     }
 }
 
-/// Counts the threads of a goal with every retry and correction, in all passes of its loop.
+/// Counts the threads that a goal can open, including the threads of all retries and corrections,
+/// in all passes of its loop.
 fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> RunSize {
     let membership = graph.membership(number);
     if membership.is_some_and(|membership| membership.kind == MemberKind::Verify) {
@@ -163,5 +165,5 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum number of lists that the search for enclosing loops follows, one within another.
+/// Maximum number of nested lists that the search for the loops around a goal examines.
 const LISTS_MOST: usize = 100;

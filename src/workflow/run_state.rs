@@ -1,8 +1,8 @@
 //! The state of one run, computed from the events of its goals.
 //!
-//! The state holds no clock, no ids and no messages: the listener turns the messages of a call into
-//! [`RunEvent`]s, and [`RunStep`]s into payloads. The same events always give the same steps, so a
-//! run is resumed from the messages of its thread.
+//! The state holds no clock, no ids and no messages. The listener turns the messages of a call into
+//! [`RunEvent`]s, and it turns the resulting [`RunStep`]s into payloads. The same events always
+//! give the same steps, so a run is resumed from the messages of its thread.
 
 mod advance;
 mod ask;
@@ -61,7 +61,7 @@ pub enum RunPart {
     Item(usize),
 }
 
-/// Something that happened to a run.
+/// An event that the state of a run has to take into account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEvent {
     Started,
@@ -145,7 +145,7 @@ pub enum RunStep {
         call: GoalCall,
         limits: RunLimits,
     },
-    /// Cancel the thread of a goal run, because the result of this goal run no longer counts.
+    /// Cancel the thread of a goal run, because the run no longer needs its result.
     Cancel {
         run: GoalRun,
     },
@@ -299,7 +299,7 @@ struct OutputReview {
     corrected: u32,
 }
 
-/// The result of one agent or item.
+/// The result of a part of a goal: of one agent or of the work on one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PartResult {
     Completed(ViewValue),
@@ -323,7 +323,7 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Continues a run from `state`, the state that the earlier events of the run have produced.
-    /// `definition` must be the definition of these events.
+    /// `definition` must be the definition with which the run began.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,

@@ -1,6 +1,6 @@
-//! The progress of a workflow run, as it is shown to people: the goals as rows, each with its time,
-//! its cost and its present activities. Computed from the records of the run's tree and the live
-//! events of its agents.
+//! The progress of a workflow run for people, computed from the records of the run's tree and the
+//! live events of its agents. Each goal is a row with its time, its cost and its present
+//! activities.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ struct ThreadNode {
     ended: Option<(Time, Closing)>,
 }
 
-/// Follows the progress of one run.
+/// Computes the progress of one run from the records of the run's tree and from live events.
 pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
@@ -146,8 +146,8 @@ impl<'a> RunTree<'a> {
         self
     }
 
-    /// Begins to follow the run of `call` in `thread`. [`Self::take`] ignores all records before
-    /// this call of `begin`.
+    /// Begins to follow the run that `call` opened in `thread`. [`Self::take`] ignores all records
+    /// until `begin` is called.
     pub fn begin(&mut self, thread: ThreadId, call: CallId) {
         self.run = Some((thread, call));
     }
@@ -184,7 +184,8 @@ impl<'a> RunTree<'a> {
         is_changed
     }
 
-    /// Applies a fact. Returns whether the fact has changed a row that is not the row of a goal.
+    /// Applies a fact of a record. Returns whether the fact has changed the row of a delegated task
+    /// or of an undo.
     fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
@@ -250,7 +251,7 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Applies a live event. Returns whether the event has changed anything that is shown.
+    /// Applies a live event. Returns whether the event has changed what a row shows.
     pub fn take_live(&mut self, event: &LiveEvent) -> bool {
         self.live.take(event)
     }

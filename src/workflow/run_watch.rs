@@ -29,7 +29,7 @@ pub struct GoalStatus {
     pub waits_for: Vec<GoalId>,
 }
 
-/// Follows the states of one run's goals.
+/// Computes the state of each goal of one run from the messages of the run.
 pub struct RunWatch<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
@@ -80,10 +80,10 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Creates a fold that contains only the request; the caller calls [`CallFold::start`] next. If
-    /// the request is a retry, the fold takes over results from the messages `earlier`. It also
-    /// takes over results of goals whose calls were undone, because these messages do not show
-    /// undone calls.
+    /// Creates a fold that contains only the request. The caller then calls [`CallFold::start`]. If
+    /// the request is a retry, the fold takes over results of the earlier run from the messages
+    /// `earlier`. These messages do not show undone calls, so the fold also takes over results of
+    /// goals whose calls were undone.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;

@@ -1,5 +1,5 @@
-//! The shapes of the values that expressions can select in the view of a run, as derived from the
-//! config alone.
+//! Determines the shapes of values in the view of a run, which means the elements and attributes
+//! that expressions can select. Uses only the config.
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
@@ -11,7 +11,7 @@ use super::definition::{
 };
 use super::expression::ValueShape;
 
-/// Computes shapes from what a config declares.
+/// Computes the shapes of values from the schemas and the contracts of a config.
 pub struct ShapeSource<'a> {
     pub schemas: &'a Schemas,
     /// The contracts of the config; `None` if the contracts are invalid.
@@ -82,7 +82,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns a shape with the children of all replies that the listener may give.
+    /// Returns a shape with the children of all replies that the contract of a listener permits.
     fn replies(&self, listener: &ListenerName) -> ValueShape {
         let contract = self.contracts.and_then(|contracts| contracts.get(listener));
         contract.map_or(ValueShape::Open, |contract| self.replies_of(contract))

@@ -6,7 +6,7 @@ use super::definition::Placed;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptPart<'a> {
     Text(&'a str),
-    /// The expression between the braces.
+    /// The expression between the double braces of a placeholder.
     Expression(&'a str),
 }
 

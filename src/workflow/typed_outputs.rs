@@ -56,7 +56,8 @@ pub fn agents_of(goal: &GoalDefinition) -> Vec<&ListenerName> {
     }
 }
 
-/// Returns every answer of an agent to a typed goal of the workflow.
+/// Returns every payload with which an agent of the workflow answers a goal that has a typed
+/// output, supervises a goal, or judges a condition.
 pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
     let mut answers = Vec::new();
     let mut add = |agent: &ListenerName, payload: PayloadName| {

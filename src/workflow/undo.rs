@@ -113,7 +113,8 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call that was not undone, as the report to people lists it.
+/// A call beneath a failed run, in the form in which the report to a person lists it if it was not
+/// undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
@@ -121,7 +122,7 @@ pub struct LeftCall {
     /// Local name of the call's request.
     pub payload: String,
     pub thread: ThreadId,
-    /// Code of the reason why the call was not undone.
+    /// Code of the reason why the call was not undone; empty for a call that is to be undone.
     pub reason: String,
 }
 
@@ -171,9 +172,9 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Whether an agent or a goal has already undone `call`. `completed` is the position at which
-    /// `call` completed. If so, removes the undoing call from the list, because a call can undo
-    /// only one other call.
+    /// Whether an agent or a goal has already undone `call`, which completed at the position
+    /// `completed`. If it has, removes the undoing call from the list, because a call can undo only
+    /// one other call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -209,7 +210,7 @@ fn left_call(call: &NestedCall, reason: &str) -> LeftCall {
     }
 }
 
-/// How the undo of a run treats a call beneath this run.
+/// The decision how the undo of a run treats a call beneath this run.
 enum CallFate {
     /// The undo does nothing, because the call has no known effect, or because its effect is
     /// already undone.

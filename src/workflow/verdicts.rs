@@ -26,7 +26,8 @@ pub fn verdict_schema() -> String {
     short_form_xsd(WORKFLOW_NAMESPACE, &[(VERDICT, &verdict), (JUDGEMENT, &judgement)])
 }
 
-/// Returns the type of a verdict.
+/// Returns the type of a verdict. `can_correct` states whether the verdict may request a
+/// correction.
 pub fn verdict_type(can_correct: bool) -> ShortType {
     let field =
         |name: &str, occurs, short_type| ShortField { name: name.to_owned(), occurs, short_type };

@@ -6,7 +6,8 @@ use crate::schema::{XPathDocument, XPathError, XPathNode, XPathValue};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// The input and the outputs of a run, as expressions see them.
+/// The document from which expressions select values. It contains the input of a run and the
+/// outputs of goals.
 pub struct RunView {
     document: XPathDocument,
     /// The entries of the view as elements, whose payloads keep their namespaces.
@@ -146,7 +147,7 @@ impl RunView {
         Ok(positions.and_then(|at| self.original_elements().at(at)).cloned())
     }
 
-    /// Whether a condition holds.
+    /// Whether the condition `expression` is true in this view.
     ///
     /// # Errors
     /// Fails in the same cases as [`RunView::evaluate`].
@@ -217,7 +218,8 @@ fn is_structured(element: &Element) -> bool {
     element.children().next().is_some()
 }
 
-/// Returns the entry as an element with the name of the entry.
+/// Converts an entry of the view to an element. The element has the name of the entry and no
+/// namespace.
 fn element_of(entry: &ViewEntry) -> Element {
     let mut element = Element::new(QName::new(None, &entry.name));
     match &entry.value {

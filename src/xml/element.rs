@@ -20,9 +20,9 @@ pub struct Element {
     pub origin: ElementOrigin,
 }
 
-/// Namespaces by prefix; the empty prefix stands for the default namespace. A list is enough,
-/// because most scopes have two or three bindings. Every element that declares a namespace has its
-/// own scope.
+/// The namespaces that prefixes stand for inside one element. The empty prefix stands for the
+/// default namespace. A list is enough, because most scopes have two or three bindings. Every
+/// element that declares a namespace has its own scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NamespaceScope(Arc<Vec<(Arc<str>, Arc<str>)>>);
 
@@ -46,7 +46,8 @@ impl NamespaceScope {
     }
 }
 
-/// Position of an element in its source text.
+/// Position of an element in its source text, with the namespace bindings that apply inside the
+/// element.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ElementOrigin {
     /// Byte range of the start tag.
@@ -95,8 +96,8 @@ impl Element {
         Self::new(QName::new(None, local))
     }
 
-    /// Releases the spare capacity of the lists in the element and in its descendants. A read
-    /// element has room for several attributes and several children, and most elements have fewer.
+    /// Releases the spare capacity of the lists in the element and in its descendants. A parsed
+    /// element has room for several attributes and children, but most elements have fewer.
     pub fn shrink_to_fit(&mut self) {
         self.attributes.shrink_to_fit();
         self.content.shrink_to_fit();

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A location in a text. Line and column count from 1, the column in characters. The byte offset
-/// counts from 0.
+/// A location in a text. The line and the column are counted from 1, and columns are characters.
+/// The byte offset is counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TextLocation {
     #[serde(rename = "line")]

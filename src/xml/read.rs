@@ -46,8 +46,8 @@ impl Element {
         }
     }
 
-    /// Resolves `prefix:local` in a value inside this element. Returns `None` if the prefix is not
-    /// bound.
+    /// Resolves a name of the form `prefix:local` that a value inside this element contains.
+    /// Returns `None` if the prefix is not bound.
     pub fn resolve(&self, written: &str) -> Option<QName> {
         resolve(self.origin.scope.as_ref()?, written.trim(), true)
     }

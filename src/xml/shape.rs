@@ -40,7 +40,7 @@ impl From<&QName> for PayloadName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub u32);
 
-/// The content that an element may have.
+/// The shape of an element: its name, and the attributes and the content that it may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementShape {
     pub name: QName,
@@ -50,11 +50,14 @@ pub struct ElementShape {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShapeContent {
-    /// Text only. In a model's text, raw `<` and `&` inside such an element are data.
+    /// The element contains only text. In a model's text, a raw `<` or `&` in the element is part
+    /// of its value.
     Text,
-    /// Child elements, possibly none, in any order. The schema checks their order later.
+    /// The element contains child elements, possibly none, in any order. The schema checks their
+    /// order later.
     Elements(Vec<ShapeId>),
-    /// Any well-formed content, for wildcards and mixed content. It is parsed as strict XML.
+    /// The element may have any well-formed content, because its schema has a wildcard or mixed
+    /// content. The content is parsed as strict XML.
     Any,
 }
 

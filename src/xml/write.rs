@@ -26,13 +26,13 @@ pub fn content(element: &Element) -> String {
     writer.out
 }
 
-/// The way in which the prefixes of attributes are numbered. Payloads and prompts are compared byte
-/// for byte with recorded ones, so neither numbering may ever change.
+/// The rule by which the prefixes of attributes are numbered. Payloads and prompts are compared
+/// byte for byte with recorded ones, so neither rule may ever change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// The number of a prefix counts only those attributes of the element that get a prefix.
+    /// Numbers only those attributes of the element that get a prefix.
     OfPrefixes,
-    /// The number of a prefix counts all attributes of the element, also those without a prefix.
+    /// Numbers all attributes of the element, so an attribute without a prefix also takes a number.
     OfAttributes,
 }
 

@@ -6,8 +6,8 @@ pub enum BlockShape {
     Braces(LexicalRules),
     Indented,
     Headings,
-    /// Unknown language. A block counts as braced if the definition contains a brace, otherwise as
-    /// indented.
+    /// The language is unknown. A block counts as braced if the definition contains a brace,
+    /// otherwise as indented.
     Guessed,
 }
 
@@ -16,11 +16,12 @@ pub enum BlockShape {
 pub struct LexicalRules {
     /// Whether a line break may end a statement that has no `;`.
     newline_ends: bool,
-    /// Characters that begin a comment to the end of the line.
+    /// Characters with which a comment begins that lasts to the end of the line.
     line_comment: &'static str,
-    /// Whether `'` may also begin a lifetime.
+    /// Whether `'` may begin a lifetime, as in Rust. If true, a string in double quotes may also
+    /// span several lines.
     lifetimes: bool,
-    /// Whether `'…'` is a string rather than a character.
+    /// Whether `'…'` is a string literal rather than a character literal.
     single_quoted: bool,
     /// Whether `` `…` `` is a string that may contain line breaks.
     backticks: bool,
@@ -66,8 +67,8 @@ pub fn end(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     }
 }
 
-/// Returns the index of the first of the comment, attribute and decorator lines directly above line
-/// `start`. Returns `start` if the line above `start` is no such line.
+/// Finds the comments, attributes and decorators directly above line `start`, and returns the index
+/// of their first line. If there are none, returns `start`.
 pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     let belongs = |line: &str| {
         let line = line.trim_start();
@@ -87,7 +88,8 @@ pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
     start - above
 }
 
-/// Returns for each line whether it begins in code, not inside a string, comment or fence.
+/// Returns for each line whether the line begins in code, and not inside a string, a comment or a
+/// fenced block of Markdown.
 pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
     let mut scan = CodeScanner::default();
     let mut fenced = false;
@@ -202,7 +204,7 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
     (next - blank).saturating_sub(1).max(start)
 }
 
-/// A construct that began on an earlier line and continues on this line.
+/// A string or comment that began on an earlier line and continues on this line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenLiteral {
     Comment,
@@ -210,11 +212,11 @@ enum OpenLiteral {
     Text(char),
     /// A Rust raw string that ends with `"` and this many `#`.
     Raw(usize),
-    /// A string that ends with three of this character.
+    /// A string that ends with this character three times in a row.
     Triple(char),
 }
 
-/// Scans code line by line.
+/// Scans code line by line, and counts its brackets outside strings and comments.
 #[derive(Default)]
 struct CodeScanner {
     inside: Option<OpenLiteral>,
@@ -223,7 +225,7 @@ struct CodeScanner {
 }
 
 impl CodeScanner {
-    /// Scans a line. Calls `token` for every bracket and semicolon that is code.
+    /// Scans a line. Calls `token` for every bracket and semicolon outside strings and comments.
     fn line(&mut self, line: &str, lexis: LexicalRules, mut token: impl FnMut(char)) {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
@@ -312,7 +314,7 @@ impl CodeScanner {
         closes.unwrap_or(c.len_utf8())
     }
 
-    /// Scans a line of Python.
+    /// Scans a line of Python. Updates the number of open brackets and the open string.
     fn python(&mut self, line: &str) {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {

@@ -66,8 +66,8 @@ pub fn extract(tree: &SearchTree, request: &Extract) -> Result<ExtractResult, To
     Ok(ExtractResult { file_path: file, line: first, end_line, symbol, notes, text })
 }
 
-/// Splits `#symbol`, `:line` or `:line-line` off a path. If a file has exactly the written name,
-/// the whole text is the path.
+/// Splits `#symbol`, `:line` or `:line-line` off a path. If a file is named exactly `written`,
+/// nothing is split off.
 fn split<'a>(tree: &SearchTree, written: &'a str) -> Result<(&'a str, ExtractTarget), ToolError> {
     let whole = tree.resolve(written);
     if whole.is_ok() {
@@ -156,8 +156,9 @@ fn find(
     })
 }
 
-/// Joins as many whole lines as fit into the limit, and returns the text with the number of these
-/// lines. If not even the first line fits, the text is the beginning of the first line.
+/// Joins as many whole lines as fit into [`limits::EXTRACT_BYTES_MAX`] and
+/// [`limits::EXTRACT_LINES_MAX`]. Returns the text and the number of lines in it. If not even the
+/// first line fits, the text is the beginning of the first line.
 fn bounded(lines: &[&str]) -> (String, usize) {
     let mut out = String::new();
     let mut taken = 0;

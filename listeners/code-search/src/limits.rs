@@ -6,7 +6,7 @@ pub const MATCHES_MAX: usize = 200;
 pub const MATCHES_COUNTED_MAX: usize = 100_000;
 /// Maximum bytes of one matching line.
 pub const LINE_BYTES_MAX: usize = 400;
-/// Bytes that stay before the match when a long line is cut.
+/// Number of bytes before the match that stay when a long line is cut.
 pub const LINE_LEAD_BYTES: usize = 80;
 /// Maximum bytes of a file. A larger file is not read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -22,6 +22,6 @@ pub const SURROUNDING_LINES: usize = 10;
 pub const SUGGESTIONS_MAX: usize = 20;
 
 const _: () = assert!(LINE_LEAD_BYTES < LINE_BYTES_MAX);
-/// Asserts that an answer fits into a payload even if escaping expands each byte to six.
+/// Asserts that an answer fits into a payload, even if escaping makes six bytes of each byte.
 const _: () = assert!(EXTRACT_BYTES_MAX * 6 < organism::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(MATCHES_MAX * LINE_BYTES_MAX * 6 < organism::limits::PAYLOAD_BYTES_MAX);

@@ -148,8 +148,8 @@ payloads!(
     ToolFailure = "tool-error"
 );
 
-/// Parses an `xs:boolean` in all four spellings. White space around the value is permitted, as in
-/// the schema.
+/// Parses an `xs:boolean` in any of its four spellings. White space around the value is permitted,
+/// as the schema permits it.
 fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     let read = |text: String| match text.trim() {

@@ -146,7 +146,7 @@ impl CodePattern {
         Ok(Self(parts))
     }
 
-    /// Byte ranges of the matches in the order of the text. No two matches overlap.
+    /// Returns the byte range of each match, in the order of the text. No two matches overlap.
     fn matches_in(&self, source: &str) -> Vec<Range<usize>> {
         let tokens = tokens(source);
         let texts: Vec<&str> =
@@ -244,7 +244,8 @@ fn tokens(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Offset after the quotation mark that closes a string on the same line.
+/// Finds the quotation mark that closes a string, and returns the offset after it. `from` is the
+/// offset of the string's content. Returns `None` if the string does not end on the same line.
 fn string_end(text: &str, from: usize) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.get(from..)?.char_indices() {

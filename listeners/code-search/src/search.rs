@@ -1,4 +1,4 @@
-//! Finds the lines that match a regular expression. The matches are in the order of path and line.
+//! Finds the lines that match a regular expression. The matches are ordered by path, then by line.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! Finds definitions by name. Each form of definition in a language has one regular expression. The
-//! search tries the expressions line by line.
+//! Finds definitions by name. Each language has regular expressions for its forms of definitions.
+//! The search tries the expressions line by line.
 //!
-//! The expressions match the usual forms of code, not its grammar. So no parser is needed for any
-//! language.
+//! The expressions match code as it is usually written, and do not follow the grammar of the
+//! language. So no parser is needed for any language.
 
 use std::path::Path;
 
@@ -26,8 +26,8 @@ const RUST: &[&str] = &[
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(?P<name>\w+)\s*\{",
     r"^\s*macro_rules!\s+(?P<name>\w+)",
 ];
-/// Expressions for Rust blocks that contain definitions. Such a block counts as a definition only
-/// if the search finds no other definition.
+/// Regular expressions for `impl` blocks of Rust. Such a block counts as a definition only if the
+/// search finds no other definition of the name.
 const RUST_IMPL: &[&str] =
     &[r"^\s*(?:unsafe\s+)?impl(?:<.*?>)?\s+(?:.*\bfor\s+)?(?:\w+::)*(?P<name>\w+)"];
 const PYTHON: &[&str] = &[
@@ -56,17 +56,19 @@ const ANY: &[&str] = &[
     r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
 ];
 
-/// Keywords that begin a statement. The expression for functions would also match such statements,
-/// so the search excludes them.
+/// Keywords that begin a statement. The regular expression for functions would also match such
+/// statements, so the search excludes them.
 const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
     "delete", "do", "await", "typeof", "using",
 ];
-/// Words that can stand before a parenthesis although they define nothing.
+/// Keywords that stand before a parenthesis. A regular expression could take them for the name of a
+/// function.
 const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
 struct LanguageRules {
-    /// Expressions in the order in which they are tried. The first match gives the name.
+    /// Regular expressions in the order in which they are tried. The first expression that matches
+    /// a line gives the defined name.
     patterns: &'static [&'static str],
     containers: &'static [&'static str],
     shape: BlockShape,
@@ -153,8 +155,8 @@ fn definition(lines: &[&str], line: usize, shape: BlockShape) -> DefinitionLines
     DefinitionLines { first, last: block::end(lines, line, shape) }
 }
 
-/// Whether `name`, the name of a definition, is the wanted name. For a heading, `wanted` may also
-/// be the anchor that renderers make from the heading.
+/// Whether a definition named `name` is the wanted one. For a heading, `wanted` may also be the
+/// anchor that renderers make from the heading.
 fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     if shape != BlockShape::Headings {
         return name == wanted;
@@ -168,7 +170,7 @@ fn same(shape: BlockShape, name: &str, wanted: &str) -> bool {
     anchor(name) == anchor(wanted)
 }
 
-/// The lines that begin definitions, each with the defined name.
+/// Finds the lines that begin definitions, and returns each with the defined name.
 fn named(lines: &[&str], patterns: &[&str], shape: BlockShape) -> Vec<(usize, String)> {
     let matchers: Vec<_> = patterns.iter().filter_map(|p| RegexMatcher::new(p).ok()).collect();
     let code = block::code_lines(lines, shape);

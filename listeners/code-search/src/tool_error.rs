@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Code of a failure, from the closed list in `schema/code-search.xsd`.
+/// Code of an error, from the closed list in `schema/code-search.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToolErrorCode {
-    /// The path is absolute, contains `..`, or leads out of the directory through a link.
+    /// The path is absolute, contains `..`, or leads through a link out of the searched root
+    /// directory.
     #[serde(rename = "outside-root")]
     OutsideRoot,
     /// The file or directory does not exist, is hidden, or is ignored.

@@ -1,7 +1,7 @@
-//! The directory that this listener may read, and the files in it that are shown.
+//! The directory tree that this listener may read, and the files of the tree that it shows.
 //!
 //! **Invariant:** nothing outside the root is ever opened. All links in a path are resolved before
-//! the file is read, and the result must still lie beneath the root.
+//! the file is read, and the resolved path must still be beneath the root.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,11 +12,13 @@ use crate::tool_error::{ToolError, ToolErrorCode};
 /// Names of directories that contain tests.
 const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "spec", "specs"];
 
-/// A root directory, whose path is resolved once.
+/// The directory tree that is searched. The path of its root is resolved once, when the tree is
+/// opened.
 #[derive(Debug, Clone)]
 pub struct SearchTree {
     root: PathBuf,
-    /// Whether the root is part of a git working tree, so that ignore files above the root count.
+    /// Whether the root is part of a git working tree. If so, ignore files above the root also
+    /// apply.
     in_git: bool,
 }
 
@@ -34,8 +36,8 @@ impl SearchTree {
         &self.root
     }
 
-    /// Finds `written` beneath the root and resolves the links in its path. Fails if the path leads
-    /// out of the root, does not exist, is hidden or is ignored.
+    /// Finds `written` beneath the root, and resolves the links in its path. Fails if the path does
+    /// not exist, leads out of the root, is hidden, or is excluded by an ignore file.
     pub fn resolve(&self, written: &str) -> Result<PathBuf, ToolError> {
         let mut inside = PathBuf::new();
         for component in Path::new(written).components() {

@@ -1,5 +1,5 @@
-//! Tests of the listener over a small tree: `tests/data/tree` for contents of files, and temporary
-//! directories for files that must not be committed.
+//! Tests of the listener over a small directory tree. `tests/data/tree` has the files that most
+//! tests read. Temporary directories have the files that must not be committed.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 use std::fs;
@@ -56,8 +56,8 @@ fn check(file_path: &str, expected: Expect) {
     expected.assert_eq(&extract(file_path).unwrap());
 }
 
-/// Returns the notes of an extract, and the first line after the notes. That line gives the range
-/// of the extracted lines.
+/// Extracts `file_path`. Returns the notes before the extract, and the line after them, which names
+/// the range of the extracted lines.
 fn span(file_path: &str) -> String {
     let text = extract(file_path).unwrap_or_else(|error| error.message);
     let notes = text.lines().filter(|line| line.starts_with("note: "));

@@ -1,8 +1,9 @@
-//! The payloads that the workspace accepts, as values. Each payload has passed its schema.
+//! The payloads that the workspace accepts, parsed into Rust values. Each payload has already
+//! passed its schema.
 
 use organism::xml::element::Element;
 
-/// The request of one call.
+/// A request to the workspace, parsed from the payload of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkspaceRequest {
     Set(ProposalSet),
@@ -11,14 +12,14 @@ pub enum WorkspaceRequest {
     Install { proposal: String },
 }
 
-/// File changes and commands of one payload. Either all changes are made or none; the commands run
-/// after the changes.
+/// File changes and commands that one payload proposes. Either all changes are made or none, and
+/// the commands run after the changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProposalSet {
     pub summary: Option<String>,
     pub edits: Vec<FileEdit>,
     pub steps: Vec<CommandStep>,
-    /// Whether a payload of this kind waits for a person's approval in every config.
+    /// Whether payloads of this name wait for a person's approval in every config.
     pub is_held: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::output::CommandOutput;
 use crate::supervise::SUPERVISE;
 
-/// Runs commands with the environment and the time limit in its fields.
+/// Runs commands. Each command gets the environment and the time limit of this value.
 #[derive(Debug, Clone)]
 pub struct CommandRunner {
     /// Path of this listener's own program, which also runs as the supervisor.
@@ -25,7 +25,7 @@ pub struct CommandRunner {
     pub time: Duration,
 }
 
-/// How a command ended.
+/// The reason why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandOutcome {
     Exited(i32),
@@ -43,8 +43,8 @@ pub struct FinishedCommand {
 }
 
 impl CommandRunner {
-    /// Runs a program in `directory` until the program ends or must be stopped. `path` is the path
-    /// by which `directory` was opened. By now, `path` may lead to another directory.
+    /// Runs a program in `directory` until the program ends or must be stopped. `directory` was
+    /// opened by its path `path`, which may lead to another directory by now.
     pub fn run(
         &self,
         command: &[String],
@@ -134,8 +134,8 @@ impl RunningCommand {
         self.child.wait().map(drop)
     }
 
-    /// Waits at most `patience` for output, and reads what is available. Returns the exit status
-    /// once the supervisor has ended, otherwise `None`.
+    /// Waits at most `patience` for output, and reads the available output. Returns the exit status
+    /// if the supervisor has ended, otherwise `None`.
     fn look(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         // When both outputs are closed, only the end of the process remains to be seen.
         let silent = self.stdout.is_over() && self.stderr.is_over();

@@ -5,11 +5,11 @@ use similar::{ChangeTag, TextDiff};
 use crate::change::FileChange;
 use crate::limits;
 
-/// A unified diff, possibly cut.
+/// A unified diff. If the diff is too long, its end is cut off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnifiedDiff {
     pub text: String,
-    /// Length in bytes that the diff had before it was cut.
+    /// Length in bytes of the whole diff, including a part that was cut off.
     pub bytes: usize,
     pub files: Vec<LineCounts>,
 }

@@ -1,8 +1,8 @@
-//! Applies one proposal to the content of a file. Works on bytes only, and reads no file.
+//! Applies one proposed edit to the content of a file. Works on bytes only, and reads no file.
 //!
-//! Payloads write line ends as `\n`. A file whose lines end with `\r\n` keeps these line ends:
-//! edits match such a file as if its line ends were `\n`, and inserted text gets the line ends of
-//! the lines around it.
+//! Payloads write line ends as `\n`. A file whose lines end with `\r\n` keeps these line ends: an
+//! edit matches the file as if its line ends were `\n`, and inserted text gets the line ends of the
+//! lines around it.
 
 use memchr::memmem;
 
@@ -103,7 +103,7 @@ pub fn insert(
     Ok([head, &lines, tail].concat())
 }
 
-/// The content of a file with all line ends written as `\n`.
+/// The content of a file, in which every `\r\n` was replaced by `\n`.
 struct LineFeedView {
     text: Vec<u8>,
     /// Offset in `text` of each `\n` that was `\r\n` in the file.
@@ -124,15 +124,15 @@ impl LineFeedView {
         view
     }
 
-    /// Converts an offset in `text` to an offset in the file. An offset of `\n` becomes the offset
-    /// of `\r` if the line ends with `\r\n` in the file.
+    /// Converts an offset in `text` to an offset in the file. If a `\n` of `text` was `\r\n` in the
+    /// file, its offset becomes the offset of the `\r`.
     fn offset(&self, at: usize) -> usize {
         at + self.dropped.partition_point(|dropped| *dropped < at)
     }
 }
 
-/// Returns the offsets at which `old` occurs in `text`, including overlapping occurrences. Stops at
-/// the maximum number of occurrences that error messages count.
+/// Returns the offsets at which `old` occurs in `text`, including overlapping occurrences. Stops
+/// after [`limits::MATCHES_COUNTED_MAX`] occurrences.
 fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(old);
     let mut found = Vec::new();

@@ -1,14 +1,16 @@
-//! The environment of a command: the variables that it needs, without the secrets of the user that
-//! runs the listener.
+//! The environment variables of a command. A command gets the variables that it needs, but no
+//! secrets of the user who runs the listener.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Variables that a command gets from the listener's own environment, if they are set.
+/// Variables that a command gets from the listener's own environment. Variables that are not set
+/// there are left out.
 const PASSED: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Variables that every command gets, because commands run without a terminal and without a person.
+/// Variables that every command gets. They tell programs that there is no terminal and no person to
+/// ask.
 const SET: [(&str, &str); 4] =
     [("TERM", "dumb"), ("NO_COLOR", "1"), ("PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
 

@@ -1,4 +1,5 @@
-//! Reasons why an action failed. A failure is a result of a call like any other.
+//! Reasons why an action of a caller failed. The caller gets such a failure as the ordinary result
+//! of its call.
 
 use rustix::io::Errno;
 
@@ -11,11 +12,11 @@ pub enum FailureCode {
     /// The path is absolute and outside the workspace, or contains `..`.
     OutsideWorkspace,
     BadPath,
-    /// No agent may write the file: it is in git's own directory, or a temporary file of this
-    /// listener.
+    /// No agent may write the file, because it is in git's own directory or is a temporary file of
+    /// this listener.
     Protected,
-    /// Other programs execute the file on their own, so a person must approve the change, and no
-    /// person has approved it.
+    /// Other programs execute the file on their own. So a person must approve a change of the file,
+    /// but no person has approved this change.
     Dangerous,
     /// A symbolic link is part of the path.
     Link,
@@ -28,7 +29,7 @@ pub enum FailureCode {
     NoMatch,
     SeveralMatches,
     BadLine,
-    /// Two paths of a set lead to the same file.
+    /// Two paths of a set of changes lead to the same file.
     SameFile,
     ChangedMeanwhile,
     NothingToUndo,
@@ -92,13 +93,14 @@ impl ActionFailure {
         Self { code, message: message.into() }
     }
 
-    /// Creates the failure for an error of the operating system. `doing` is the failed action as a
-    /// verb, such as `read`, and `place` is the path of the file.
+    /// Creates the failure for an error of the operating system. `doing` is the attempted action as
+    /// a verb, such as `read`, and `place` is the path of the file.
     pub fn of(error: Errno, doing: &str, place: &WorkspacePath) -> Self {
         Self::system(error, &format!("cannot {doing} `{place}`"))
     }
 
-    /// Creates the failure for an error of the operating system that concerns no path.
+    /// Creates the failure for an error of the operating system that concerns no path of the
+    /// workspace.
     pub fn system(error: Errno, what: &str) -> Self {
         let code = match error {
             Errno::NOSPC | Errno::DQUOT => FailureCode::DiskFull,
@@ -114,7 +116,8 @@ impl ActionFailure {
         Self::new(code, format!("{what}: {}", std::io::Error::from(error)))
     }
 
-    /// Creates the failure for an error of the standard library.
+    /// Creates the failure for an I/O error that concerns no path of the workspace. `what` states
+    /// what could not be done.
     pub fn io(error: &std::io::Error, what: &str) -> Self {
         match Errno::from_io_error(error) {
             Some(errno) => Self::system(errno, what),

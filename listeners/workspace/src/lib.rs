@@ -1,9 +1,9 @@
 //! Carries out proposed changes and commands inside one directory.
 //!
-//! [`Workspace`] takes the payloads of `schemas/actions.xsd` and `schema/workspace.xsd`, and
-//! `main.rs` serves them on the bus. `edit`, `place` and `package` are pure. Only `root` accesses
-//! the files, and only `state` accesses the state directory. This crate must not know the pump or
-//! any other listener.
+//! [`Workspace`] answers the payloads of `schemas/actions.xsd` and `schema/workspace.xsd`, and
+//! `main.rs` serves them on the bus. The modules `edit`, `place` and `package` are pure. Only the
+//! module `root` accesses the files of the workspace, and only the module `state` accesses the
+//! state directory. This crate must not know the pump or any other listener.
 
 mod action;
 mod change;

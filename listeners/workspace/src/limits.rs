@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use organism::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-/// Maximum bytes of a changed file, before and after the change.
+/// Maximum bytes of a changed file, for its content before and after the change.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
 /// Maximum files of one set of changes.
 pub const SET_FILES_MAX: usize = 100;
@@ -17,23 +17,26 @@ pub const PATH_PARTS_MAX: usize = 64;
 /// Maximum bytes of a file name. Every file system permits names of this length.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Maximum stored sets of changes. Older sets can no longer be shown or taken back.
+/// Maximum number of stored sets of changes. Older sets are deleted, and can then no longer be
+/// shown or undone.
 pub const SETS_KEPT: usize = 100;
 /// Maximum bytes of all stored sets.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// Maximum stored answers, and maximum stored proposals. A repeated message gets its stored answer.
+/// Maximum number of stored answers, and of stored proposals. A stored answer is sent again if its
+/// message is repeated.
 pub const ANSWERS_KEPT: usize = 10_000;
 
 /// Maximum bytes of a diff in an answer. A longer diff is cut at the end of a line.
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
-/// Time after which a diff is finished with a faster algorithm.
+/// Maximum time for computing a minimal diff. After this time, a faster algorithm computes the rest
+/// of the diff.
 pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
-/// Maximum line numbers that are listed for a text with several matches.
+/// Maximum line numbers that an error message lists for a text with several matches.
 pub const LINES_NAMED_MAX: usize = 20;
 pub const MATCHES_COUNTED_MAX: usize = 1_000;
 
-/// Maximum bytes of standard output, and of standard error, in an answer: half from the beginning,
-/// half from the end.
+/// Maximum bytes of a command's standard output in an answer. The same maximum applies to its
+/// standard error. Of longer output, the answer contains the beginning and the end, one half each.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes that a command may write to standard output or to standard error before it is
 /// stopped.
@@ -44,16 +47,17 @@ pub const COMMAND_TIME_DEFAULT: Duration = Duration::from_secs(120);
 pub const COMMAND_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Interval at which a running command is checked.
 pub const COMMAND_TICK: Duration = Duration::from_millis(50);
-/// How long the processes of a command may take to end after they were killed.
+/// How long the processes of a command may take to end after they have been killed.
 pub const STOP_GRACE: Duration = Duration::from_secs(3);
-/// Maximum rounds in which the supervisor searches for processes that a command has left running.
+/// Maximum rounds in which the supervisor searches for running processes of a command that has
+/// ended.
 pub const SWEEPS_MAX: usize = 1_000;
 
 pub const PACKAGES_MAX: usize = 50;
 pub const PACKAGE_BYTES_MAX: usize = 200;
 
-/// Asserts that an answer with file names fits into a payload even if escaping expands each byte to
-/// five.
+/// Asserts that an answer with a diff and file names fits into a payload, even if escaping makes
+/// five bytes of each byte.
 const _: () = assert!(DIFF_BYTES_MAX * 5 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_MAX * 5 * 2 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!((SET_COMMANDS_MAX + 1) * PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The manifest of a set of changes. The manifest is stored before the first change is made.
+//! The manifest of a set of changes. The manifest is stored before any file is changed.
 
 use organism::ids::Digest;
 use serde::{Deserialize, Serialize};
@@ -15,15 +15,15 @@ pub struct SetManifest {
     pub message: String,
     #[serde(rename = "summary", default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Number of the set that this set undoes.
+    /// Number of the earlier set that this set undoes.
     #[serde(rename = "undoes", default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u64>,
     #[serde(rename = "files")]
     pub files: Vec<FileEntry>,
-    /// Directories that the set creates, from the top.
+    /// Directories that the set creates. A directory comes before the directories in it.
     #[serde(rename = "directories")]
     pub directories: Vec<String>,
-    /// The answer to the caller, as XML.
+    /// The answer to the caller's message, as XML.
     #[serde(rename = "answer")]
     pub answer: String,
 }
@@ -57,14 +57,14 @@ impl ContentHash {
 }
 
 impl SetManifest {
-    /// Temporary name of a file's new content. The content has this name until it replaces the
-    /// file.
+    /// Returns the name of the temporary file for the new content at `index`. The content has this
+    /// name until it replaces the changed file.
     pub fn temporary(&self, index: usize) -> String {
         format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
     }
 
-    /// Name of the stored copy of a file's content. `side` selects the content before the set or
-    /// the content after it.
+    /// Returns the name of the stored copy of a file's content. `side` selects the content before
+    /// the set or the content after it.
     pub fn kept(index: usize, side: ContentSide) -> String {
         match side {
             ContentSide::Before => format!("{index}.before"),

@@ -1,4 +1,4 @@
-//! The output of a command: its first and last bytes, and its length.
+//! The output of a command. Only its first and last bytes are kept, with its total length.
 
 use std::collections::VecDeque;
 
@@ -34,8 +34,8 @@ impl CommandOutput {
         self.total > (self.head.len() + self.tail.len()) as u64
     }
 
-    /// The output as text. Bytes that are not UTF-8, or that a cut leaves incomplete, become
-    /// U+FFFD.
+    /// Returns the output as text. Bytes that are not UTF-8 become U+FFFD, as do characters of
+    /// which only a part was kept.
     pub fn text(&self) -> String {
         if !self.is_cut() {
             let all: Vec<u8> = self.head.iter().chain(&self.tail).copied().collect();

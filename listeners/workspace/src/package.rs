@@ -1,22 +1,23 @@
-//! Finds the command that installs packages of a language. Runs nothing.
+//! Finds the command that installs packages of a programming language. Runs no command.
 
 use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
 
-/// The package manager of a language.
+/// The package manager of a programming language.
 struct PackageManager {
-    /// Names of the language, in lower case.
+    /// Names of the programming language, in lower case.
     languages: &'static [&'static str],
     command: &'static [&'static str],
     names: PackageNameForm,
 }
 
 /// Permitted form of a package name. All forms permit letters, digits, `.`, `_`, `-` and a version.
-/// No form permits addresses and file paths, because they could install packages from anywhere.
+/// No form permits a URL or the path of a local file, because with these an installation could take
+/// packages from anywhere.
 #[derive(Clone, Copy)]
 enum PackageNameForm {
     Plain,
-    /// The form `@scope/name`. Other names must not contain a slash.
+    /// The form `@scope/name`, or a name without a slash.
     Scoped,
     /// The form `vendor/name`, or the path of a module.
     Path,
@@ -60,7 +61,7 @@ const MANAGERS: &[PackageManager] = &[
     },
 ];
 
-/// Endings of names that package managers take for local files.
+/// Endings of file names. Package managers take a name with such an ending for a local file.
 const ARCHIVES: [&str; 6] = [".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"];
 
 /// The command for a proposed installation.
@@ -71,8 +72,8 @@ pub struct InstallCommand {
     pub command: Vec<String>,
 }
 
-/// Finds the command for a list of packages. Commas separate the names; white space around a name
-/// is ignored.
+/// Finds the command that installs `list`, a list of package names. Commas separate the names, and
+/// white space around a name is ignored.
 pub fn install(language: &str, list: &str) -> Result<InstallCommand, ActionFailure> {
     let wanted = language.trim().to_lowercase();
     let Some(manager) = MANAGERS.iter().find(|m| m.languages.contains(&wanted.as_str())) else {

@@ -1,5 +1,4 @@
-//! Parses the paths that agents write. Accepts only paths that may lie in the workspace. Reads no
-//! file.
+//! Parses the paths that agents write. Rejects paths that lead out of the workspace. Reads no file.
 
 use std::fmt;
 use std::path::Path;
@@ -19,7 +18,8 @@ pub struct WorkspacePath {
 }
 
 impl WorkspacePath {
-    /// Parses the path of a file or directory. An absolute path must lead beneath `root`.
+    /// Parses the path of a file or directory. A relative path counts from the workspace; an
+    /// absolute path must lead beneath `root`.
     pub fn parse(text: &str, root: &Path) -> Result<Self, ActionFailure> {
         let shown = shown(text);
         if text.is_empty() || text.len() > limits::PATH_BYTES_MAX {
@@ -81,7 +81,7 @@ impl WorkspacePath {
         &self.names
     }
 
-    /// Splits the path into the names of the directories and the last name.
+    /// Splits the path into the names of its directories and its last name.
     pub fn split(&self) -> (&[String], &str) {
         match self.names.split_last() {
             Some((last, before)) => (before, last),
@@ -96,7 +96,8 @@ impl fmt::Display for WorkspacePath {
     }
 }
 
-/// The part of an absolute path beneath `root`; `None` if the path does not lead beneath `root`.
+/// Returns the part of an absolute path beneath `root`, or `None` if the path does not lead beneath
+/// `root`.
 fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     let rest = text.strip_prefix(root.to_str()?)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
@@ -113,7 +114,7 @@ fn bad(message: String) -> ActionFailure {
     ActionFailure::new(FailureCode::BadPath, message)
 }
 
-/// Shortens a path to one line for a message.
+/// Shortens a path to one line for an error message.
 fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 120;
     let plain = |c: char| if c.is_control() { '\u{FFFD}' } else { c };

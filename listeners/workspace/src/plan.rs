@@ -1,5 +1,5 @@
-//! Turns proposals into changes: the content of each file before and after. Reads files and writes
-//! none.
+//! Turns proposed edits into changes: the content of each file before and after the edits. Reads
+//! files and writes none.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use crate::root::WorkspaceRoot;
 use crate::self_running;
 
 /// Returns the changes that `edits` make, ordered by the first edit of each file. A later edit
-/// applies to the result of earlier edits. If one edit fails, all fail.
+/// applies to the result of earlier edits. If one edit fails, no change is returned.
 ///
-/// `is_approved` states whether a person has approved every edit. Without approval, an edit of a
-/// file that other programs execute on their own fails.
+/// `is_approved` states whether a person has approved all edits. Without approval, an edit fails if
+/// other programs execute the edited file on their own.
 pub fn changes(
     root: &WorkspaceRoot,
     edits: &[FileEdit],
@@ -51,7 +51,7 @@ pub fn changes(
     Ok(plan.changes.into_iter().filter(FileChange::is_one).collect())
 }
 
-/// Refuses the change of a file that other programs execute on their own.
+/// Fails if other programs execute the file on their own.
 fn hold(place: &WorkspacePath) -> Result<(), ActionFailure> {
     let Some(name) = self_running::find(place.names()) else { return Ok(()) };
     let message = format!(
@@ -111,7 +111,7 @@ impl ChangePlan {
     }
 }
 
-/// Applies one edit to the content of a file.
+/// Applies one edit to the content `now` of a file, and returns the new content.
 fn made(path: &str, now: Option<&[u8]>, kind: &EditKind) -> Result<Vec<u8>, ActionFailure> {
     let existing = || {
         let message = format!("there is no file `{path}`");

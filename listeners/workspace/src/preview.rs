@@ -1,8 +1,8 @@
-//! Previews: the effects that a call would have, as a text for the person who decides on it. Writes
-//! nothing.
+//! Previews: texts about the effects that a call would have, for the person who decides on the
+//! call. Writes no file.
 //!
-//! The text names the digest of each file before and after the change. So the text differs whenever
-//! a byte of a file differs, even if the diff is cut.
+//! The text of a preview names the digest of each file before and after the change. So the text
+//! differs whenever a byte of a file differs, even if the diff is cut.
 
 use organism::ids::Digest;
 
@@ -15,7 +15,7 @@ use crate::package;
 /// Preview of a call that changes nothing.
 pub const READS_ONLY: &str = "would change nothing: it only reads";
 
-/// Returns the preview of a set. `planned` contains the changes that the set's edits would make
+/// Returns the preview of a set of edits. `planned` contains the changes that the edits would make
 /// now.
 pub fn of_set(set: &ProposalSet, planned: &Result<Vec<FileChange>, ActionFailure>) -> String {
     let mut text = String::new();
@@ -36,7 +36,7 @@ pub fn of_set(set: &ProposalSet, planned: &Result<Vec<FileChange>, ActionFailure
     text
 }
 
-/// Preview of changes of files.
+/// Returns the preview of a call that changes files.
 pub fn of_changes(changes: &[FileChange]) -> String {
     if changes.is_empty() {
         return "would change no file\n".to_owned();
@@ -68,7 +68,8 @@ pub fn of_failure(failure: &ActionFailure) -> String {
     format!("would change nothing and fail: {}: {failure}\n", failure.code.as_str())
 }
 
-/// Returns the preview of a call that runs a previously proposed installation.
+/// Returns the preview of a call that runs a package installation, which was proposed in an earlier
+/// call.
 pub fn of_command(command: &[String]) -> String {
     format!("would run this, whose effects are not known before:\n{}\n", package::shown(command))
 }

@@ -14,7 +14,7 @@ use crate::package::{self, InstallCommand};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-/// The answer to a call that was not carried out.
+/// Writes the answer to a call that was not carried out.
 pub fn failed(failure: &ActionFailure) -> String {
     if failure.code == FailureCode::StalePreview {
         let payloads = Reply::stale_preview(&failure.message);
@@ -27,7 +27,8 @@ pub fn failed(failure: &ActionFailure) -> String {
         .to_xml()
 }
 
-/// The answer `changes-applied`. `set` is `None` if no file was changed.
+/// Writes the answer `changes-applied`. `set` is the number of the set of changes, or `None` if no
+/// file was changed.
 pub fn applied(
     set: Option<u64>,
     summary: Option<&str>,
@@ -53,8 +54,8 @@ pub fn changes(summary: Option<&str>, sets: &[SetManifest], diff: &UnifiedDiff) 
     with_diff(WORKSPACE, changes, diff).to_xml()
 }
 
-/// Writes the answer `command-result`. `command` is given only if the caller did not write the
-/// command itself.
+/// Writes the answer `command-result`. `command` is `None` if the caller wrote the command itself
+/// and so knows it.
 pub fn ran(id: Option<&str>, command: Option<&str>, done: &FinishedCommand) -> String {
     let mut result = actions("command-result");
     if let Some(id) = id {

@@ -1,7 +1,8 @@
-//! The directory of the workspace. All access to its files goes through this module.
+//! The directory of the workspace. All access to files of the workspace goes through this module.
 //!
-//! Each path is opened name by name from an open handle of the directory, without following links.
-//! So no other process can exchange a directory or file that has been opened.
+//! A path is opened one name after another, each from the open handle of the directory above, and
+//! without following links. So no other process can exchange a directory or file that has been
+//! opened.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,7 +21,8 @@ use crate::place::WorkspacePath;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Flags for reading. With `NONBLOCK`, opening does not wait even if the file is a pipe.
+/// Flags for opening a file to read. With `NONBLOCK`, opening does not wait even if the file is a
+/// pipe.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -31,8 +33,8 @@ const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// Mode bits that a file keeps when its content changes. The system clears all other bits when a
-/// file is written.
+/// Mode bits that a file keeps when its content changes. The operating system clears all other mode
+/// bits whenever a file is written.
 const MODE_KEPT: u32 = 0o1777;
 
 #[derive(Debug)]
@@ -41,7 +43,7 @@ pub struct WorkspaceRoot {
     path: PathBuf,
 }
 
-/// The content of a regular file that was read.
+/// A regular file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundFile {
     pub bytes: Vec<u8>,

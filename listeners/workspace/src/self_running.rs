@@ -1,9 +1,9 @@
 //! Files that other programs execute on their own. Writing such a file amounts to running a
-//! command, so the write is held for approval like a command. Only the names of a file and of its
-//! directories decide whether the write is held.
+//! command, so the write needs a person's approval like a command. Whether a write needs approval
+//! depends only on the name of the file and the names of its directories.
 
-/// Names of directories with configuration that editors, shells, agents, CI or version control
-/// execute. A write to any file in such a directory needs approval.
+/// Names of directories with configuration that is executed by editors, shells, agents, CI or
+/// version control. A write to any file in such a directory needs approval.
 const DIRECTORIES: &[&str] = &[
     ".aider",
     ".buildkite",
@@ -44,7 +44,8 @@ const DIRECTORIES: &[&str] = &[
     ".zed",
 ];
 
-/// Names of files for which each write needs approval, in any directory.
+/// Names of files that other programs execute. In any directory, each write to such a file needs
+/// approval.
 const FILES: &[&str] = &[
     // Git: address and update command of a submodule, settings, and the file that marks a bare
     // repository.
@@ -128,7 +129,8 @@ const FILES: &[&str] = &[
     "autorun.inf",
 ];
 
-/// Names of git hooks. Git runs them in every directory that `core.hooksPath` may name.
+/// Names of git hooks. Git runs files with these names in the directory that the setting
+/// `core.hooksPath` names, which may be any directory.
 const GIT_HOOKS: &[&str] = &[
     "applypatch-msg",
     "commit-msg",
@@ -163,14 +165,14 @@ const GIT_HOOKS: &[&str] = &[
 /// Endings of file names. A write to a file whose name has such an ending needs approval.
 const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
 
-/// Ending of the names of bare repositories.
+/// Ending of the names that directories of bare git repositories have.
 const BARE_REPOSITORY: &str = ".git";
 
 /// Name of git's own directory, which no agent may write.
 const GIT: &str = ".git";
 
 /// Returns the first name in a path that makes other programs execute the file on their own.
-/// Returns `None` if no name does so.
+/// Returns `None` if the path contains no such name.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
@@ -202,9 +204,9 @@ fn is_same(plain: &str, held: &str) -> bool {
     plain == held || is_short_name(plain, held)
 }
 
-/// The name that a lenient file system stores for `name`: in lower case, without code points that
-/// the file system ignores, without the name of an NTFS stream, and without dots and spaces at the
-/// end.
+/// Returns the name under which a lenient file system stores `name`. The result is in lower case.
+/// It has no dots and spaces at the end, no name of an NTFS stream, and no code points that the
+/// file system ignores.
 pub fn plain(name: &str) -> String {
     let name = name.split([':', '\\']).next().unwrap_or(name);
     let kept = name.chars().filter(|c| !is_ignored(*c));
@@ -219,9 +221,9 @@ fn is_ignored(c: char) -> bool {
     matches!(c, '\u{200C}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{206A}'..='\u{206F}' | '\u{FEFF}')
 }
 
-/// Whether `plain` is the short name that FAT and NTFS keep beside the long name `held`: up to six
-/// letters of the long name, a tilde and a number. NTFS also makes short names of two letters and a
-/// hash.
+/// Whether `plain` is the short name that FAT and NTFS store beside the long name `held`. A short
+/// name has up to six letters of the long name, a tilde and a number. NTFS also makes short names
+/// of two letters and a hash.
 fn is_short_name(plain: &str, held: &str) -> bool {
     let Some((letters, number)) = plain.split_once('~') else { return false };
     let (number, _) = number.split_once('.').unwrap_or((number, ""));

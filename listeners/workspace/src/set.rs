@@ -20,7 +20,7 @@ use crate::state::{StateLock, WorkspaceState};
 /// process at this failpoint.
 const STEP: &str = "workspace-step";
 
-/// Data of a set of changes, without the changed files themselves.
+/// The properties of a set of changes, without the content of the changed files.
 #[derive(Debug, Clone, Default)]
 pub struct SetDescription {
     pub message: String,
@@ -28,7 +28,7 @@ pub struct SetDescription {
     pub undoes: Option<u64>,
 }
 
-/// The files of the workspace and the stored sets, under a lock that keeps other processes from
+/// The files of the workspace and the stored sets of changes. A lock keeps other processes from
 /// changing them.
 pub struct ChangeSets<'a> {
     root: &'a WorkspaceRoot,
@@ -37,16 +37,16 @@ pub struct ChangeSets<'a> {
 }
 
 impl<'a> ChangeSets<'a> {
-    /// Waits for the lock. Undoes the set of changes that a dead process has left unfinished, if
-    /// there is one.
+    /// Waits for the lock of the workspace. If a dead process has left a set of changes unfinished,
+    /// undoes that set.
     pub fn open(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         sets.recover()?;
         Ok(sets)
     }
 
-    /// Waits for the lock, for a caller that only reads. Fails if a set is unfinished, because the
-    /// changes of an unfinished set will be undone.
+    /// Waits for the lock of the workspace, for a caller that only reads. Fails if a set of changes
+    /// is unfinished, because its changes will be undone.
     pub fn read(root: &'a WorkspaceRoot, state: &'a WorkspaceState) -> Result<Self, ActionFailure> {
         let sets = Self { root, state, _lock: state.lock()? };
         if sets.state.unfinished().map_err(remembering)?.is_some() {
@@ -72,7 +72,7 @@ impl<'a> ChangeSets<'a> {
         Ok(())
     }
 
-    /// All stored sets, oldest first.
+    /// Returns all stored sets of changes, oldest first.
     pub fn all(&self) -> Result<Vec<SetManifest>, ActionFailure> {
         self.numbers()?.into_iter().map(|number| self.manifest(number)).collect()
     }
@@ -85,7 +85,7 @@ impl<'a> ChangeSets<'a> {
         self.state.sets().map_err(remembering)
     }
 
-    /// The set that was already made for a message, if any.
+    /// Returns the set of changes that was already made for a message, if there is one.
     pub fn made_for(&self, message: &str) -> Result<Option<SetManifest>, ActionFailure> {
         for number in self.numbers()?.into_iter().rev() {
             let manifest = self.manifest(number)?;
@@ -97,7 +97,8 @@ impl<'a> ChangeSets<'a> {
         Ok(None)
     }
 
-    /// Returns the content that a file had before or after a set; `None` if the file did not exist.
+    /// Returns the content that a file had before or after a set of changes. Returns `None` if the
+    /// file did not exist then.
     pub fn kept(
         &self,
         manifest: &SetManifest,
@@ -116,8 +117,8 @@ impl<'a> ChangeSets<'a> {
         self.state.kept(Some(manifest.set), index, side).map(Some).map_err(remembering)
     }
 
-    /// Makes the changes of a set. `answer` gets the number of the set and returns the answer to
-    /// the caller.
+    /// Makes the changes of a set. `answer` is called with the number of the set, and returns the
+    /// answer to the caller.
     pub fn make(
         &self,
         changes: &[FileChange],
@@ -189,7 +190,8 @@ impl<'a> ChangeSets<'a> {
         Ok(())
     }
 
-    /// Replaces a file by its new content. Fails if another program has changed the file meanwhile.
+    /// Replaces a file by its new content. Fails if another program has changed the file since the
+    /// change was planned.
     fn swap(&self, temporary: &str, change: &FileChange) -> Result<(), ActionFailure> {
         let place = &change.place;
         let (_, name) = place.split();

@@ -110,8 +110,8 @@ impl WorkspaceState {
         }
     }
 
-    /// Stores a set: first the contents of its files, then its manifest. After this call the set
-    /// can be taken back.
+    /// Stores a set of changes: first the contents of its files, then its manifest. After this
+    /// call, the set can be undone.
     pub fn begin(&self, manifest: &SetManifest, changes: &[FileChange]) -> io::Result<()> {
         self.abandon()?;
         let folder = self.open_folder();
@@ -131,7 +131,7 @@ impl WorkspaceState {
         sync(&self.dir)
     }
 
-    /// Marks the set as made. After this call the set is taken back only on request.
+    /// Marks the set of changes as made. From then on, it is undone only if a caller requests this.
     pub fn finish(&self, number: u64) -> io::Result<()> {
         let open = self.open_folder();
         let folder = self.folder(number);
@@ -145,15 +145,15 @@ impl WorkspaceState {
         synced
     }
 
-    /// Deletes the set that was being made. Deletes its manifest first, because a set counts as
-    /// absent without its manifest.
+    /// Deletes the unfinished set of changes. Its manifest is deleted first, because a set without
+    /// a manifest counts as absent.
     pub fn abandon(&self) -> io::Result<()> {
         let folder = self.open_folder();
         absent(fs::remove_file(folder.join(MANIFEST)))?;
         absent(fs::remove_dir_all(folder))
     }
 
-    /// Whether the temporary files and directories of a set have been removed.
+    /// Whether the temporary files and directories of a set of changes have been removed.
     pub fn is_clean(&self, number: u64) -> bool {
         self.folder(number).join("clean").exists()
     }
@@ -162,13 +162,15 @@ impl WorkspaceState {
         File::create(self.folder(number).join("clean")).map(drop)
     }
 
-    /// Returns a stored content of a set; `set` is `None` for the set that is being made.
+    /// Returns the content of a file that is stored with a set of changes. `set` is the number of
+    /// the set, or `None` for the set that is being made.
     pub fn kept(&self, set: Option<u64>, index: usize, side: ContentSide) -> io::Result<Vec<u8>> {
         let folder = set.map_or_else(|| self.open_folder(), |number| self.folder(number));
         fs::read(folder.join(SetManifest::kept(index, side)))
     }
 
-    /// Deletes the oldest sets until the state is within its limits. Keeps at least the last set.
+    /// Deletes the oldest sets of changes until the remaining sets are within the limits. Never
+    /// deletes the last set.
     pub fn forget_sets(&self) -> io::Result<()> {
         let mut count = 0;
         let mut bytes = 0;
@@ -214,7 +216,7 @@ impl WorkspaceState {
         write(&self.begun_file(message, index), b"")
     }
 
-    /// Deletes the oldest answers and proposals.
+    /// Deletes the oldest answers and proposals that exceed the limit.
     fn forget(&self) -> io::Result<()> {
         for folder in ["answers", "proposals"] {
             let mut known = Vec::new();
@@ -242,7 +244,8 @@ impl WorkspaceState {
         write(&file, &serde_json::to_vec(command)?)
     }
 
-    /// Returns the command of a proposal; `None` if the proposal is unknown or was already used.
+    /// Returns the command of a proposed installation. Returns `None` if the proposal is unknown or
+    /// was already used.
     pub fn proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
         let Some(file) = self.proposal_file(name) else { return Ok(None) };
         match fs::read(&file) {

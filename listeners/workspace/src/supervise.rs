@@ -21,8 +21,8 @@ pub const SUPERVISE: &str = "--supervise";
 /// Exit code for a command that cannot be started, as in shells.
 const CANNOT_START: u8 = 127;
 
-/// Runs a program and exits with the program's exit code. Standard input is one end of a pipe to
-/// the listener, and nothing is ever sent over this pipe. When the listener closes the pipe, the
+/// Runs a program and exits with the program's exit code. The supervisor's standard input is a pipe
+/// from the listener, which never sends anything over it. When the listener closes the pipe, the
 /// supervisor kills all processes of the program.
 pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else {
@@ -69,8 +69,8 @@ fn until_over(pid: Pid) {
     }
 }
 
-/// Kills the processes that the command has left behind. As orphans, these processes have become
-/// children of the supervisor.
+/// Kills the processes that the command has left behind. They have lost their parent process, so
+/// they are children of the supervisor by now.
 fn sweep() {
     for _ in 0..limits::SWEEPS_MAX {
         let children = children();

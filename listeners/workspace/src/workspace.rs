@@ -1,4 +1,5 @@
-//! A workspace: takes a payload and returns the answer.
+//! The workspace. It takes a payload, makes the proposed changes, runs the proposed commands, and
+//! returns the answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +36,8 @@ pub struct Options {
     pub shell: PathBuf,
     /// Time limit of one command.
     pub time: Duration,
-    /// Names of further variables that commands get from the listener's environment.
+    /// Names of variables that commands get from the listener's environment, in addition to the
+    /// usual ones.
     pub passed: Vec<String>,
     /// Whether packages are installed as soon as they are proposed. Set only if every call of this
     /// listener needs approval.
@@ -47,12 +49,14 @@ pub struct Options {
 
 /// A payload that the workspace must answer.
 pub struct WorkspaceCall<'a> {
-    /// Id of the message. The work for one message is done only once.
+    /// Id of the message with the payload. A repeated message gets its first answer, and its work
+    /// is not done again.
     pub message: &'a str,
     pub payload: &'a str,
     /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Whether the call may be carried out with the effects that the given preview describes.
+    /// Tells whether the call may be carried out, if its effects are as the given preview
+    /// describes.
     pub holds: &'a dyn Fn(&Preview) -> bool,
 }
 
@@ -89,8 +93,8 @@ impl Workspace {
         Ok(Self { root, state, commands, shell, installs, approved })
     }
 
-    /// Carries out a call and returns the answer: one or several XML elements. Fails if the
-    /// workspace does not accept the payload, or if the state cannot be stored.
+    /// Carries out a call and returns the answer, which is one or several XML elements. Fails if
+    /// the workspace does not accept the payload, or if the state cannot be stored.
     pub fn answer(&self, call: &WorkspaceCall<'_>) -> Result<String, String> {
         let request = WorkspaceRequest::read(call.payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
@@ -108,7 +112,7 @@ impl Workspace {
         Ok(answered.unwrap_or_else(|failure| reply::failed(&failure)))
     }
 
-    /// Returns the effects that a payload would have now. Writes nothing.
+    /// Returns the effects that a call with this payload would have now. Writes no file.
     pub fn preview(&self, payload: &str) -> Result<Preview, String> {
         let request = WorkspaceRequest::read(payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
@@ -226,8 +230,8 @@ impl Workspace {
         })
     }
 
-    /// Returns the last set that can be undone, with the changes that undo it. A set that was
-    /// undone, or that is itself an undo, cannot be undone.
+    /// Returns the last set of changes that can be undone, with the changes that undo it. A set
+    /// cannot be undone if it was already undone, or if it is itself an undo.
     fn planned_undo(
         &self,
         sets: &ChangeSets<'_>,
@@ -244,7 +248,8 @@ impl Workspace {
         Ok((last, changes))
     }
 
-    /// The changes that undo a set. Fails if a file of the set has changed since.
+    /// Returns the changes that undo a set of changes. Fails if a file of the set was changed after
+    /// the set was made.
     fn inverse(
         &self,
         sets: &ChangeSets<'_>,
@@ -291,7 +296,7 @@ impl Workspace {
         Ok(reply::changes(None, &all, &diff::of(&changes)))
     }
 
-    /// The answer to a set without edits and commands: a summary of all changes so far.
+    /// Answers a set that has neither edits nor commands. The answer summarizes all changes so far.
     fn summary(&self, summary: Option<&str>) -> Result<String, ActionFailure> {
         let sets = ChangeSets::open(&self.root, &self.state)?;
         let changes = together(&sets, &sets.all()?)?;
@@ -300,7 +305,7 @@ impl Workspace {
 
     // Commands.
 
-    /// Runs one step of a call. Returns the answer of the step, and whether the next step may run.
+    /// Runs one step of a call. Returns the answer of this step, and whether the next step may run.
     fn step(
         &self,
         call: &WorkspaceCall<'_>,
@@ -371,14 +376,14 @@ impl Workspace {
         }
     }
 
-    /// Stores the answer to a message with commands. If the disk is full, a repetition of the
-    /// message gets the failure `interrupted`.
+    /// Stores the answer to a message whose set contains commands. If the disk is full, the answer
+    /// is not stored, and a repetition of the message gets the failure `interrupted`.
     fn remember(&self, call: &WorkspaceCall<'_>, answer: &str) {
         let _ = self.state.remember(call.message, answer);
     }
 
-    /// Records that a command of this message begins. Fails if the command had begun before the
-    /// process died, because a second run could repeat the command's effects.
+    /// Records that a command of this message begins. Fails if the command had already begun before
+    /// the process died, because a second run could repeat the effects of the command.
     fn begin(&self, call: &WorkspaceCall<'_>, index: usize) -> Result<(), ActionFailure> {
         if self.state.has_begun(call.message, index) {
             return Err(interrupted());
@@ -399,8 +404,8 @@ impl Workspace {
     }
 }
 
-/// Combines all sets into one change for each file: from the content before the first set to the
-/// content after the last.
+/// Combines sets of changes into one change for each file. Each change leads from the file's
+/// content before the first set to its content after the last set.
 fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange>, ActionFailure> {
     let mut spans: BTreeMap<&str, FileSpan<'_>> = BTreeMap::new();
     for set in all {
@@ -424,14 +429,14 @@ fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange
     Ok(changes)
 }
 
-/// The first and the last set that changed a file, each with the index of the file in that set.
+/// For one file, the first and the last set of changes that changed it. Each set comes with the
+/// index of the file in that set.
 struct FileSpan<'a> {
     first: (&'a SetManifest, usize),
     last: (&'a SetManifest, usize),
 }
 
-/// Fails if the call was approved with a preview that differs from `now`, the text of the current
-/// preview.
+/// Fails if the call was approved with a preview other than `now`, the text of the current preview.
 fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
     if (call.holds)(&Preview::new(now)) {
         return Ok(());

@@ -30,7 +30,7 @@ use workspace::{Options, Workspace, WorkspaceCall};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-/// A workspace in the directory `desk`, with its state in the directory `state` beside it.
+/// A workspace for a test: the directory `desk`, with its state in the directory `state` beside it.
 struct Room {
     directory: TempDir,
     workspace: Workspace,
@@ -151,7 +151,7 @@ fn insert(path: &str, line: &str, body: &str) -> String {
     action("proposed_file_insert", &attributes, &escaped(body))
 }
 
-/// Several proposals as one set.
+/// Writes several proposals into one payload, a set.
 fn set(proposals: &[String]) -> String {
     action("proposed_actions", "summary=\"several\"", &proposals.concat())
 }

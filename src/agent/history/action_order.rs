@@ -1,6 +1,6 @@
-//! The order of a turn's actions, read from the record of the turn. Prompts show the results of the
-//! actions in this order, whatever the order of arrival. For a refused action, prompts show the
-//! refusal instead of a result.
+//! The order in which a turn made its actions, read from the record of the turn. Prompts show the
+//! results of the actions in this order, even if the results arrived in another order. For a
+//! refused action, prompts show the refusal instead of a result.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use crate::envelope::MessageKind;
 use crate::ids::{ListenerName, MessageId};
 use crate::thread::Fact;
 
-/// Indices of the actions of one turn. Accepted and refused actions are counted together.
+/// Indices of the actions of one turn, counted from 0 in the order of the turn. Accepted and
+/// refused actions are counted together.
 #[derive(Debug, Default)]
 pub(super) struct ActionIndices {
     accepted: HashMap<MessageId, usize>,
@@ -51,12 +52,14 @@ impl ActionIndices {
         places
     }
 
-    /// Returns the index of the action that became this message of the agent.
+    /// Returns the index of the action from which the message was made. Returns `None` if the turn
+    /// made no such action.
     pub fn of_action(&self, message: MessageId) -> Option<usize> {
         self.accepted.get(&message).copied()
     }
 
-    /// Returns the index of the action whose refusal this message reports.
+    /// Returns the index of the action whose refusal the message reports. Returns `None` for any
+    /// other message.
     pub fn of_refusal(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

@@ -1,5 +1,5 @@
-//! Memories that agents keep between turns. A memory contains the tables made from the records of
-//! one thread, and the rendered messages of that thread.
+//! Memories that agents keep between turns. A memory contains the rendered messages of one thread,
+//! and tables that were made from the records of the thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,8 +19,8 @@ use super::source_turns::SourceTurns;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    /// Digest by which the pump recognizes the part of the thread that was transferred last; `None`
-    /// if the thread was never transferred from another machine.
+    /// Digest by which the pump recognizes the records that it sent last to this machine. `None` if
+    /// the pump has sent no records.
     mark: Option<Digest>,
 }
 
@@ -35,16 +35,16 @@ impl ThreadMemory {
         self.fold.up_to()
     }
 
-    /// Returns the position up to which the thread was transferred from another machine, and the
-    /// digest by which the pump recognizes the transferred part. Returns `None` if nothing was
-    /// transferred.
+    /// Returns the position up to which the pump has sent the thread to this machine, and the
+    /// digest by which the pump recognizes the sent records. Returns `None` if no records were
+    /// sent.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
-    /// Adds transferred records of the thread: the records after the position `after`, up to the
-    /// position `up_to`. If `after` is 0, the records are the whole thread and replace the content
-    /// of this memory.
+    /// Adds records of the thread that the pump has sent from another machine: the records after
+    /// the position `after`, up to the position `up_to`. If `after` is 0, the records are the whole
+    /// thread and replace the content of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
     /// memory.
@@ -66,7 +66,8 @@ impl ThreadMemory {
         true
     }
 
-    /// Adds the records of the thread after [`ThreadMemory::up_to`] and up to `up_to`.
+    /// Adds records of the thread, up to the position `up_to`. Skips the records up to
+    /// [`ThreadMemory::up_to`], which the memory already contains.
     pub fn extend(&mut self, records: &[Record], up_to: Position) {
         self.fold.extend(records, up_to);
     }
@@ -76,7 +77,7 @@ impl ThreadMemory {
 /// turns.
 pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
-    /// History of the threads from which forks were made.
+    /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
     /// For each agent and thread of a fork, the agent's turns in the source of the fork.
@@ -92,8 +93,8 @@ impl AgentMemories {
         Self { history, source_history, kept: Mutex::new(kept), sources: Mutex::new(sources) }
     }
 
-    /// Sets the history from which the source threads of forks are read. Needed if sources of forks
-    /// are in other journals.
+    /// Sets the journal from which the source threads of forks are read. Needed if a fork's source
+    /// is in another journal than the fork.
     #[must_use]
     pub fn with_source_history(self, source_history: Arc<dyn ThreadHistory>) -> Self {
         Self { source_history, ..self }
@@ -103,8 +104,8 @@ impl AgentMemories {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes and returns the kept memory of `agent` for `thread`. Returns an empty memory if none
-    /// is kept, or if the kept memory reaches beyond `up_to` or has another scope.
+    /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if
+    /// none is kept, or if the kept memory reaches beyond `up_to` or has another scope.
     pub fn take(
         &self,
         agent: &ListenerName,
@@ -117,7 +118,8 @@ impl AgentMemories {
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
-    /// Adds the records from the end of the memory up to `up_to`. May wait for the disk.
+    /// Reads the records that `memory` lacks up to the position `up_to`, and adds them. May wait
+    /// for the disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
             let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;
@@ -135,8 +137,8 @@ impl AgentMemories {
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took after the fork point in the fork's source. Reads the
-    /// thread of the source that has the same labels as `thread`. May wait for the disk.
+    /// Returns the turns that `agent` took in the fork's source after the fork point. Reads the
+    /// source's thread whose labels are those of `thread`. May wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

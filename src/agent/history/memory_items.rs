@@ -1,4 +1,5 @@
-//! The items of a memory, in the order in which the agent saw them, without cleared items.
+//! The items of an agent's memory, in the order in which the agent saw them. Items that the agent
+//! has cleared from its window are left out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,20 +11,20 @@ use crate::ids::{CallId, Position};
 use super::thread_fold::ThreadFold;
 use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 
-/// The items of a memory, kept between turns. If a thread only grows, its new items are added at
-/// the end. After any other change, the items are computed again.
+/// The items of an agent's memory, kept between turns. New records of a thread usually add items at
+/// the end. If they change an earlier item, all items are computed again.
 #[derive(Debug)]
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
     /// Call of the last delivery, and position of the first delivery of that call.
     delivered: (CallId, Position),
-    /// Number of the fold's turns that the items already contain.
+    /// Number of turns of the thread that this list already contains.
     turns: usize,
-    /// Number of the fold's messages that this list has already processed.
+    /// Number of messages of the thread that this list has already processed.
     seen: usize,
-    /// Indices of processed messages that have no item yet, because they are requests that were not
-    /// delivered yet.
+    /// Indices of processed messages that have no item yet. These messages are requests that still
+    /// wait for their delivery.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -31,13 +32,14 @@ pub(super) struct MemoryItems {
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item.
     last: Option<Place>,
-    /// Counts of changes to older items in the fold: how often the window was cleared, and how many
-    /// messages were replaced by placeholders.
+    /// Counts of changes to earlier items: how often the window was cleared, and how many messages
+    /// were replaced by placeholders. If a count differs from the fold's, the items are computed
+    /// again.
     changes: (usize, usize),
 }
 
-/// Sort key of an item: its position, whether it is a turn, and its `seq`. By this key, the
-/// messages at a position come before the turn that was rendered from that position.
+/// Sort key of an item: its position, whether it is a turn, and its `seq`. A turn has the position
+/// up to which its prompt shows the thread. At one position, messages come before the turn.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -85,9 +87,9 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
-    /// Adds the items that the fold has gained since the last delivery. Returns false if an
-    /// existing item has changed, or if a new item belongs before an existing item. The list must
-    /// then be computed again.
+    /// Adds the items for new records since the last delivery. Returns false if the list must be
+    /// computed again, because an existing item has changed or a new item belongs before an
+    /// existing item.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -134,7 +136,7 @@ impl MemoryItems {
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
     }
 
-    /// Returns the items of the fold that are not in the list, in order.
+    /// Returns the items that the list lacks, in order.
     fn new_places<'f>(
         &mut self,
         fold: &'f ThreadFold,
@@ -188,8 +190,8 @@ impl MemoryItems {
     }
 }
 
-/// Counts the recorded changes to older items: how often the window was cleared, and how many
-/// messages were replaced by placeholders.
+/// Counts the changes to earlier items: how often the window was cleared, and how many messages
+/// were replaced by placeholders.
 fn changes(fold: &ThreadFold) -> (usize, usize) {
     (fold.windows.len(), fold.left_out.len())
 }
@@ -199,8 +201,8 @@ struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// Whether the item counts towards the window: it is one of the agent's turns, or a message
-    /// that was delivered to the agent.
+    /// Whether the item is counted when a clearing of the window keeps some older items. Turns of
+    /// the agent are counted, and so are messages that were delivered to the agent.
     counts: bool,
     item: PlacedContent<'f>,
 }
@@ -222,7 +224,7 @@ impl PlacedItem<'_> {
         }
     }
 
-    /// Returns the item as the agent sees it while the turns in `shown_turns` are in the window.
+    /// Returns the item as the agent sees it. `shown_turns` lists the turns in the window.
     fn shown(
         &self,
         fold: &ThreadFold,
@@ -262,9 +264,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes items that are outside the window. The window contains the items whose `seq` is at least
-/// `before`, the last `kept` older items that count towards the window, and everything after the
-/// first of these items. The request of the call `stays` is never removed.
+/// Removes the items that a clearing puts outside the window. Items whose `seq` is at least
+/// `before` stay. Of the older items that count, the last `kept` stay, with everything after the
+/// first of them. The request of the call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
@@ -288,8 +290,8 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
     });
 }
 
-/// Inserts [`MemoryItem::Cleared`] at the point where items were removed: after the request of
-/// `call` if the items begin with that request, otherwise at the beginning.
+/// Inserts [`MemoryItem::Cleared`] where items were removed. If the items begin with the request of
+/// `call`, the mark comes after the request, otherwise at the beginning.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

@@ -1,8 +1,9 @@
-//! An agent's memory: a pure function of the journal's records up to a position.
+//! An agent's memory, a pure function of the journal's records up to a position.
 //!
-//! A prompt shows the thread in the order in which the agent saw it. Before each turn, the prompt
-//! shows everything that was recorded up to the position from which the turn was rendered. So each
-//! prompt continues the previous one, although messages may be recorded while a model is answering.
+//! A prompt shows the thread in the order in which the agent saw it. The prompt of a turn was
+//! rendered at some position of the journal. In later prompts, the records up to this position come
+//! before that turn, and all later records come after it. So each prompt continues the previous
+//! one, although messages may be recorded while a model is answering.
 
 mod action_order;
 mod agent_memories;
@@ -45,18 +46,19 @@ pub enum MemoryItem {
     /// Text of one of the agent's own turns.
     ModelText(Arc<ModelText>),
     ThreadMessage(Arc<ThreadMessage>),
-    /// Marks the point at which items were removed, because they are outside the agent's window.
+    /// Marks the place of items that are missing, because they are outside the agent's window.
     Cleared,
 }
 
-/// The model's text and calls of one turn, verbatim.
+/// The model's text and its native calls in one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
-    /// `seq` of the turn's record. Providers may reuse ids in later turns, so a native call is
-    /// identified by its turn and its id.
+    /// The `seq` of the turn's record. A native call is identified by its turn and its id, because
+    /// a provider may use the same id in several turns.
     pub turn: u64,
     pub raw: String,
-    /// Provider that answered. No other provider can read the turn's opaque blocks.
+    /// Provider that answered. No other provider can read the turn's opaque blocks, which are data
+    /// in the provider's own format.
     pub provider: String,
     pub calls: Vec<RecordedToolCall>,
     pub own: Vec<OwnBlock>,
@@ -75,19 +77,20 @@ pub struct RecordedToolCall {
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// Whether a placeholder replaces the message, because the message does not fit into the
-    /// context window.
+    /// Whether the prompt shows a placeholder, because the message does not fit into the context
+    /// window.
     pub left_out: bool,
-    /// The native call that has this message as its result: the turn of the call, and the index of
-    /// the call among the native calls of the turn. Set only while the turn is in the window.
+    /// The native call that has this message as its result: the `seq` of the call's turn, and the
+    /// index of the call among the native calls of that turn. `None` if that turn is outside the
+    /// window.
     pub native: Option<(u64, usize)>,
-    /// The action that has this message as its result: the turn of the action, and the index of the
-    /// action among all actions of the turn, including refused actions. Set only while the turn is
-    /// in the window.
+    /// The action that has this message as its result: the `seq` of the action's turn, and the
+    /// index of the action among all actions of that turn. Refused actions are counted, too. `None`
+    /// if that turn is outside the window.
     pub action: Option<(u64, usize)>,
 }
 
-/// A call of the agent that a message answers.
+/// A call that the agent made, and to which a message of the thread is an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
@@ -97,13 +100,13 @@ pub struct AnsweredCall {
     pub in_window: bool,
 }
 
-/// An agent's memory, with the counts that are compared with the limits of a call.
+/// An agent's memory, and counts for the limits of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Arc<Vec<MemoryItem>>,
     /// Number of the agent's turns in this thread, including those outside the window.
     pub turns: u32,
-    /// Number of the agent's turns in this call.
+    /// Number of turns that the agent has taken in this call.
     pub iterations: u32,
     /// Whether any action of the agent was accepted in this call.
     pub acted: bool,
@@ -114,8 +117,7 @@ pub struct AgentMemory {
     /// The payload with which the agent may delegate the request, if the request is a goal with
     /// roles; otherwise `None`.
     pub delegate: Option<PayloadName>,
-    /// Time of the first message of the thread. The prompt shows the date of this time as today's
-    /// date.
+    /// Time of the first message of the thread. Prompts show its date as today's date.
     pub began: Option<crate::clock::Time>,
 }
 
@@ -128,8 +130,8 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether the message is the core's note that the thread is a fork. The first record of the thread
-/// contains this note. Agents do not see the note, so that a fork and its source have the same
+/// Whether the message is the note of the core in the first record of a fork, which states that the
+/// thread is a fork. Agents do not see this note, so that a fork and its source have the same
 /// prompts.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });

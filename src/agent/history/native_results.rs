@@ -1,6 +1,6 @@
 //! Results of a turn's native calls, read from the record of the turn. The record contains a digest
-//! for each native call. This digest identifies the messages or the refusal that the native call
-//! led to.
+//! for each native call. The same digest is in the message that was made from the call, or in the
+//! call's refusal.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,8 @@ pub(super) struct CallOutcomes {
 }
 
 impl CallOutcomes {
-    /// Reads the outcomes of `calls` from the facts of the turn's record.
+    /// Finds in the facts of a turn's record which message or refusal each of the turn's native
+    /// `calls` led to.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {
@@ -72,12 +73,14 @@ impl CallOutcomes {
         outcomes
     }
 
-    /// Returns the index of the native call from which this message of the agent was made.
+    /// Returns the index of the native call from which the message was made. Returns `None` if the
+    /// message was made from no native call.
     pub fn call_of(&self, message: MessageId) -> Option<usize> {
         self.sent.get(&message).copied()
     }
 
-    /// Returns the index of the native call whose refusal this message reports.
+    /// Returns the index of the native call whose refusal the message reports. Returns `None` for
+    /// any other message.
     pub fn refusal_of(&self, message: MessageId) -> Option<usize> {
         self.refused.get(&message).copied()
     }

@@ -1,5 +1,5 @@
-//! Turns that an agent took in the source of a fork. A turn of the fork gets the recorded answer of
-//! a source turn if both have the same prompt.
+//! Turns that an agent took in the source of a fork. If a turn of the fork has the same prompt as a
+//! source turn, it gets that turn's recorded answer and no model is called.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ const TURN_BYTES: usize = 1_024;
 /// A turn in the source of a fork.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct SourceTurn {
-    /// The message with the turn's note.
+    /// Id of the message that contains the turn's note, a summary of the turn.
     pub note: MessageId,
     /// Position of the turn's record.
     pub position: Position,
     pub past: PastTurn,
-    /// The agent's notes of this turn, in order.
+    /// The notes that the agent wrote in this turn, in order.
     pub notes: Vec<Arc<str>>,
 }
 
@@ -35,7 +35,8 @@ pub struct SourceTurns {
     bytes: usize,
 }
 
-/// The texts in which a timer of a fork differs from the corresponding timer of the source.
+/// Id and time of a timer, as texts. In these two texts, the prompt of a fork differs from the
+/// prompt of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) struct TimerNames {
     pub id: String,
@@ -107,7 +108,7 @@ impl SourceTurns {
 
     /// Returns all turns that a model answered. The turn with the number `turn` comes first,
     /// because a fork that repeats its source needs exactly that turn. The other turns follow in
-    /// their order.
+    /// the order of the source.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,
@@ -122,7 +123,7 @@ impl SourceTurns {
         &self.timers
     }
 
-    /// Returns the nonce of a turn's slots.
+    /// Returns the nonce in the names of a turn's slots.
     pub(in crate::agent) fn nonce(&self, turn: u32) -> Option<&str> {
         let found = self.turns.iter().find(|own| own.past.turn == turn);
         found.and_then(|own| own.past.nonce.as_deref())

@@ -1,5 +1,5 @@
-//! A fold: tables of an agent's turns, messages and calls, made from the records of one thread.
-//! Each new record of the thread is added to the tables, so a turn reads only the new records.
+//! Tables of an agent's turns, messages and calls, folded from the records of one thread. Only the
+//! new records of the thread are read before each turn, and added to the tables.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ type ByMessage<V> = HashMap<MessageId, V, foldhash::fast::RandomState>;
 /// Approximate bytes of a message or a turn in memory, not counting its text.
 const ITEM_BYTES: usize = 512;
 
-/// Turns, messages and calls of one agent in one thread, up to a position.
+/// Tables of one agent's turns, messages and calls in one thread, up to a position.
 pub struct ThreadFold {
     agent: ListenerName,
     thread: ThreadId,
     scope: MemoryScope,
-    /// Position of the last record in the fold.
+    /// Position up to which the fold contains the thread.
     up_to: Position,
     /// Approximate size in memory, in bytes.
     bytes: usize,
@@ -35,21 +35,23 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// For each message that is the result of a native call, the turn and the index of the native
-    /// call.
+    /// For each message that is the result of a native call, the `seq` of the call's turn and the
+    /// index of the call in that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// For each message that reports a refusal, the turn and the index of the refused action.
+    /// For each message that reports a refusal, the `seq` of the turn and the index of the refused
+    /// action in that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
-    /// Messages that were replaced by placeholders in an earlier turn.
+    /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
-    /// Arguments `(before, kept)` of each clearing of the window, oldest first.
+    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. A
+    /// clearing keeps the items from the `seq` `before` on, and `kept` older ones.
     pub(super) windows: Vec<(u64, u32)>,
     /// The requests to the agent in this thread.
     requests: ByMessage<Arc<Message>>,
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
     began: Option<crate::clock::Time>,
-    /// Items of the memory that was computed last.
+    /// Items of the agent's memory, from the last time that the memory was computed.
     items: Option<MemoryItems>,
 }
 
@@ -66,13 +68,14 @@ pub(super) struct OwnCall {
     pub group: bool,
     /// `seq` of the turn that opened the call.
     pub turn: u64,
-    /// Index of the native call that opened the call; `None` if no native call opened the call.
+    /// Index of the native call that opened this call; `None` if this call was not opened by a
+    /// native call.
     pub native: Option<usize>,
     /// Index of the action that opened the call, among all actions of its turn.
     pub place: Option<usize>,
 }
 
-/// The turn in the record that is being read.
+/// The turn whose record is being read.
 struct TurnRecord {
     past: PastTurn,
     seq: u64,
@@ -125,7 +128,7 @@ impl ThreadFold {
         self.scope
     }
 
-    /// Returns the agent and the thread, which are the key of a kept memory.
+    /// Returns the agent and the thread of this fold. Memories are kept by this key.
     pub(super) fn key(&self) -> (ListenerName, ThreadId) {
         (self.agent.clone(), self.thread.clone())
     }
@@ -253,7 +256,7 @@ impl ThreadFold {
         }
     }
 
-    /// Returns the call of each of the agent's turns, oldest first.
+    /// Returns for each turn of the agent, oldest first, the call in which the agent took the turn.
     pub fn turn_calls(&self) -> impl Iterator<Item = CallId> {
         self.turns.iter().map(|turn| turn.call)
     }
@@ -264,8 +267,8 @@ impl ThreadFold {
         seen.filter_map(|(_, message)| TimerNames::read(message, &self.agent)).collect()
     }
 
-    /// Computes the agent's memory for the delivery of `call` at `position`. `position` must not be
-    /// smaller than [`ThreadFold::up_to`].
+    /// Computes the agent's memory for the delivery of `call` at `position`. The fold must not
+    /// contain records after `position`.
     pub fn memory(
         &mut self,
         call: CallId,

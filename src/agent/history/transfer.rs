@@ -1,5 +1,5 @@
-//! Transfers a thread to an agent on another machine. Transfers only the parts that the agent's
-//! memory needs. Each record with such parts becomes one line of JSON.
+//! Encodes a thread for an agent on another machine, and decodes it there. Only the parts that the
+//! agent's memory needs are sent. Each record with such parts becomes one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::thread::{Fact, Input, Record};
 use super::{is_core, states_fork};
 use crate::agent::turn_note::{self, PastTurn};
 
-/// The parts of one record that an agent's memory needs.
+/// One line of JSON: the parts of one record that an agent's memory needs.
 #[derive(Serialize, Deserialize)]
 struct TransferLine {
     #[serde(rename = "position")]
@@ -24,9 +24,10 @@ struct TransferLine {
     payloads: Vec<String>,
 }
 
-/// Encodes the part of `thread` that `agent` may read, as lines of JSON: the messages of the
-/// thread, and the agent's own turns with their results. Model text of other agents is left out.
-/// From other threads of the tree, only the agent's own messages and their refusals are included.
+/// Encodes the part of `thread` that `agent` may read, as lines of JSON. This part consists of the
+/// messages of the thread, and of the agent's own turns with their results. Model text of other
+/// agents is left out. From other threads of the tree, only the agent's own messages and the
+/// refusals of its payloads are included.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
@@ -66,7 +67,7 @@ fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
     is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
 }
 
-/// Creates a record of the thread at the given position, with no facts.
+/// Creates a record of the thread at the given position, without facts.
 fn bare(position: Position, thread: &ThreadId) -> Record {
     Record {
         position,
@@ -79,7 +80,7 @@ fn bare(position: Position, thread: &ThreadId) -> Record {
     }
 }
 
-/// Reason why a transferred thread cannot be read.
+/// Reason why the received lines of a thread cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("line {line} of the transferred thread cannot be decoded: {source}")]
@@ -88,7 +89,7 @@ pub enum TransferError {
     Payload { position: Position },
 }
 
-/// Decodes the records of a thread that the pump has transferred.
+/// Decodes the records of a thread that the pump on another machine has encoded.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The messages of a thread that the prompt of a turn does not show, and the reason why each
-//! message is missing.
+//! Finds the messages of a thread that the prompt of a turn does not show, and states for each why
+//! the prompt lacks it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::thread::{Fact, Record};
 use super::thread_fold::ThreadFold;
 use super::{MemoryItem, Viewpoint, is_core, states_fork};
 
-/// A message of a thread that the prompt of a later turn in the thread does not show.
+/// A message of a thread that a turn's prompt does not show, although the message was recorded
+/// before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenMessage {
     pub message: Arc<Message>,
@@ -28,13 +29,14 @@ pub enum UnseenReason {
     /// A placeholder replaces the message, because the message did not fit into the context window
     /// of the model.
     DidNotFit,
-    /// The agent remembers only messages that it sent or received, and the message went between
-    /// other listeners.
+    /// The message went between other listeners, and this agent remembers only messages that it
+    /// sent or received.
     AmongOthers,
-    /// The message is another request to the agent, and waits until the call of this turn ends.
+    /// The message is another request to the agent, which waits until the call of this turn has
+    /// ended.
     Waiting,
-    /// The message is the text of another agent's turn. The payloads of that turn are separate
-    /// messages.
+    /// The message is the text of another agent's turn. Payloads in that text are messages of their
+    /// own.
     TextOfAnother,
 }
 
@@ -43,11 +45,12 @@ impl UnseenReason {
         [Self::Cleared, Self::DidNotFit, Self::AmongOthers, Self::Waiting, Self::TextOfAnother];
 }
 
-/// The messages and turns that a memory shows.
+/// The messages and turns that a prompt shows.
 struct ShownItems {
-    /// For each message in the memory, whether a placeholder replaces it.
+    /// The shown messages. The value states whether the prompt shows a placeholder instead of the
+    /// message.
     messages: HashMap<MessageId, bool>,
-    /// The agent's turns in the memory, by `seq`.
+    /// The `seq` of each shown turn of the agent.
     turns: HashSet<u64>,
 }
 
@@ -71,9 +74,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages that the thread contained at the viewpoint and that the prompt at the
-/// viewpoint does not show, oldest first. `left_out` lists the messages that the turn at the
-/// viewpoint replaced by placeholders.
+/// Returns the messages that the thread contained at the position of `view` but that the prompt of
+/// the turn at this position does not show, oldest first. `left_out` lists the messages that this
+/// turn replaced by placeholders.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,
@@ -99,7 +102,7 @@ pub fn unseen(
     unseen.collect()
 }
 
-/// Returns why the prompt does not show the message; `None` if the prompt shows it.
+/// Returns why the prompt does not show the message. Returns `None` if the prompt shows it.
 fn reason(
     fold: &ThreadFold,
     view: &Viewpoint<'_>,

@@ -1,4 +1,5 @@
-//! Feedback to an agent about a mistake that concerns a whole turn: the texts of its `<huh>`.
+//! Feedback to an agent about a mistake that concerns a whole turn. The agent gets these texts as a
+//! `<huh>` payload.
 
 use crate::agent::FinalMode;
 use crate::xml::findings::{Finding, TextLocation};
@@ -17,7 +18,7 @@ pub const NATIVE_CALL: &str = "native-call";
 pub const XML_CALL: &str = "xml-tool-call";
 /// Code: the model called a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
-/// Code: the model wrote a `progress` payload, although its agent has no progress reports.
+/// Code: the model reported its progress, which the protocol `xml-final` does not accept.
 pub const PROGRESS: &str = "progress-suppressed";
 /// Code: the model wrote a slot whose name does not contain the nonce of this turn.
 pub const NONCE: &str = "nonce-mismatch";
@@ -77,7 +78,8 @@ impl AvailableActions {
         )
     }
 
-    /// Creates feedback that the turn contains no native call. `end` describes how to end the task.
+    /// Creates feedback that the turn contains no native call. `end` says in words how the model
+    /// can end the task.
     pub fn no_call(&self, raw: &str, end: &str) -> Finding {
         let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
         let call = if self.tools.is_empty() {
@@ -118,7 +120,7 @@ pub fn rejected(message: &str) -> Finding {
     Finding::new(REJECTED, TextLocation::default(), message)
 }
 
-/// Creates feedback that the model declined to answer.
+/// Creates feedback that the provider or the model declined to answer.
 pub fn refused(raw: &str) -> Finding {
     Finding::new(
         REFUSED,

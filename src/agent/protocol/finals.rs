@@ -1,5 +1,5 @@
-//! Final payloads. Finds the report in the payload that ends a call, and checks that the report has
-//! the configured format.
+//! Final payloads, with which an agent ends its call. Finds the report in such a payload, and
+//! checks that the report has the configured format.
 
 use serde_json::{Value as Json, json};
 
@@ -16,7 +16,7 @@ use crate::xml::element::Element;
 use crate::xml::extract::{ExtractedItem, Extraction};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// The final payloads that one agent may end its calls with.
+/// The final payloads with which one agent may end its calls.
 #[derive(Debug, Clone)]
 pub struct AgentFinals {
     pub format: FinalFormat,
@@ -31,7 +31,7 @@ struct FinalPayload {
     report: Option<ReportPlace>,
 }
 
-/// The part of a final payload that contains the report.
+/// The part of a final payload in which the agent writes its report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReportPlace {
     Content,
@@ -39,8 +39,8 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// Returns the part that contains the report: the payload's own text, or its only required
-    /// text. Returns `None` if the payload requires more than one text.
+    /// Returns the part for the report: the payload's own text, or the only text that the payload
+    /// requires. Returns `None` if the payload requires anything else.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -52,7 +52,7 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Returns the name of the property that contains the report in a native call of this payload.
+    /// Returns the name of the property that contains the report when the payload is a native call.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
             Self::Content => schemas.content_key(payload),
@@ -84,9 +84,9 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to the slot of `xml-final`. If some final payload can contain
-    /// text, the slot takes a report as text. Otherwise the slot takes a whole final payload as
-    /// XML.
+    /// Adapts the final payloads to `xml-final`, where the final report stands in an element of the
+    /// model's text, the slot. If one of the final payloads can contain a plain-text report, the
+    /// slot takes the report as text. Otherwise the slot takes a whole final payload as XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -95,18 +95,19 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the local names of the final payloads as tags, such as `<a> or <b>`, for sentences.
+    /// Returns the names of the final payloads as tags, joined for a sentence, such as
+    /// `<a> or <b>`.
     fn tags(&self) -> String {
         let tags: Vec<_> = self.words.iter().map(|word| format!("<{}>", word.name.local)).collect();
         tags.join(" or ")
     }
 
-    /// Reads a declared final payload that a slot contains as XML.
+    /// Reads a final payload that the model wrote into a slot as XML.
     ///
     /// # Errors
     ///
-    /// Returns a finding if the slot does not contain exactly one declared final payload, or if the
-    /// schema refuses that payload.
+    /// Returns a finding if the slot does not contain exactly one final payload of the agent, or if
+    /// that payload is not valid by its schema.
     pub fn declared(
         &self,
         extraction: &Extraction,
@@ -143,7 +144,7 @@ impl AgentFinals {
     }
 
     /// Returns the name of the property that contains the report in a native call of the final
-    /// payload `name`.
+    /// payload `name`. Returns `None` if the payload contains no report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -157,7 +158,8 @@ impl AgentFinals {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
 
-    /// Checks the report inside a final payload. Any other payload passes.
+    /// Checks the report inside a final payload. Does nothing for a payload that is no final
+    /// payload or contains no report.
     pub fn check(
         &self,
         name: &PayloadName,
@@ -169,8 +171,8 @@ impl AgentFinals {
         self.check_format(&report.read(&payload), place)
     }
 
-    /// Checks the format of a report, but not its content: the system decides elsewhere whether the
-    /// call succeeded.
+    /// Checks whether a report has the configured format. Does not check whether the report states
+    /// success, because the system decides elsewhere whether the call succeeded.
     pub fn check_format(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -195,7 +197,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_INVALID, place, message))
     }
 
-    /// Compares the `format` attribute of a slot with the configured format.
+    /// Fails if the `format` attribute of a slot is missing or differs from the configured format.
     pub fn check_slot_format(
         &self,
         written: Option<&str>,
@@ -212,7 +214,7 @@ impl AgentFinals {
         Err(Finding::new(FINAL_FORMAT, place, message))
     }
 
-    /// Makes the payload that ends the call with the given report.
+    /// Makes the final payload that contains the given report.
     pub fn write(&self, report: &str, place: TextLocation) -> Result<TurnAction, Finding> {
         let nowhere = || {
             let message = "this agent has no final that takes a report";
@@ -232,8 +234,8 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the parameters of the native tool for the final payload `name`. A JSON report is an
-    /// object among these parameters, not a text.
+    /// Returns the parameters of the native tool for the final payload `name`, made from its JSON
+    /// `schema`. If reports are JSON, the parameter of the report is an object instead of a text.
     pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
         if let (Some(key), Some(own)) = (self.report_key(name), self.format.schema())
             && let Some(place) = schema.pointer_mut(&format!("/properties/{key}"))
@@ -243,8 +245,8 @@ impl AgentFinals {
         schema
     }
 
-    /// Converts the arguments of a native call to the arguments of the final payload: an object for
-    /// the report becomes a text. This is the inverse of [`AgentFinals::parameters`].
+    /// Converts the arguments of a native call to the arguments of the final payload. A report that
+    /// is an object becomes a text. This is the inverse of [`AgentFinals::parameters`].
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
         let unpacked = key.and_then(|key| {
@@ -260,7 +262,8 @@ impl AgentFinals {
 }
 
 /// Returns a phrase that names the format of a final report, such as `, in markdown`. From the
-/// eighth renderer version on, the phrase is empty if no final payload can contain a text.
+/// eighth renderer version on, the phrase is empty if no final payload can contain a plain-text
+/// report.
 pub fn in_format(finals: &AgentFinals, version: RendererVersion) -> String {
     if finals.of_text().is_some() || version < RendererVersion::V8 {
         format!(", in {}", finals.format.words())
@@ -274,7 +277,8 @@ pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Refuses a `status` that the model wrote, because the system decides whether the call succeeded.
+/// Fails if the model wrote a `status` with its report, because the system decides whether the call
+/// succeeded.
 pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),
@@ -285,7 +289,7 @@ pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding>
     }
 }
 
-/// Creates the finding about a text that ended inside the report.
+/// Creates the finding for a model's text that ends before the report is complete.
 pub fn unclosed(place: TextLocation, why: &str) -> Finding {
     Finding::new(FINAL_UNCLOSED, place, format!("the final report is not closed: {why}"))
 }

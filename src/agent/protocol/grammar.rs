@@ -1,4 +1,4 @@
-//! The action grammar of one agent, for the extractor.
+//! Builds the grammar of one agent, with which the extractor finds actions in the model's text.
 
 use crate::ids::PayloadName;
 use crate::schema::Schemas;
@@ -8,14 +8,14 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Tags whose content counts as reasoning. If an agent has a payload with the name of a tag, the
-/// tag counts as that payload instead.
+/// Names of tags whose content is reasoning. Apart from `thinking`, a name is left out if the agent
+/// has a payload with this name.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
-/// Element that contains results in user messages.
+/// Name of the element in which prompts show the result of an action.
 const RESULT: &str = "tool_result";
 
-/// The payload names in an agent's grammar. [`GrammarWords::with_slots`] adds the slots of one
-/// turn.
+/// The elements of an agent's grammar. Slots belong to one turn only, so
+/// [`GrammarWords::with_slots`] adds them.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
     shapes: ShapeArena,
@@ -30,7 +30,8 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Returns the grammar of one turn, which contains the turn's slots as root elements with text.
+    /// Returns the grammar of one turn. In addition, it contains the turn's slots as root elements
+    /// with text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -46,13 +47,13 @@ impl GrammarWords {
     }
 }
 
-/// Attributes that models write on a slot. The grammar permits any value, because the values are
-/// checked elsewhere.
+/// Attributes that models sometimes write on a slot. The grammar permits any value, because other
+/// code checks the values.
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
-/// Builds the grammar for an agent's vocabulary. A payload inside `spawn-thread` or
-/// `send-to-thread` may also be written without a namespace, so the grammar lists the addressable
-/// payload names as the content of these core payloads.
+/// Builds the grammar for an agent's vocabulary. Inside the core payloads `spawn-thread` and
+/// `send-to-thread`, an agent may write a payload for a peer without its namespace. So the grammar
+/// lists the names of these payloads as the content of both core payloads.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();
@@ -89,7 +90,8 @@ fn reserved(vocabulary: &AgentVocabulary, schemas: &Schemas) -> Vec<String> {
     only.chain([RESULT.to_owned()]).collect()
 }
 
-/// Returns the shape of the core payload `parent`, or of its child `child`.
+/// Returns the grammar's description of the element `parent` of the core, or of its child element
+/// `child`.
 fn place<'s>(
     shapes: &'s mut ShapeArena,
     parent: &str,

@@ -1,12 +1,14 @@
 //! Maps positions in a payload to positions in the model's text. The gate and the schema check the
-//! payload that was built from an action, but feedback must quote the model's text.
+//! payload that was built from an action. Their findings name positions in this payload, but
+//! feedback must quote the model's text.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::TextLocation;
 
-/// Locates an element in the model's text `raw`. The element starts at `offset` in `payload`, which
-/// was built from `action`. Returns the location of the action if the element cannot be found.
+/// Finds where the model's text `raw` contains an element of an action. `offset` is the start of
+/// the element in `payload`, which was built from `action`. If the element cannot be found, returns
+/// the location of the whole action.
 pub(super) fn in_text(
     raw: &str,
     action: &ExtractedAction,
@@ -19,7 +21,7 @@ pub(super) fn in_text(
     TextLocation::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
 }
 
-/// Counts the start tags in a text without comments and CDATA sections.
+/// Counts the start tags in a text that has no comments and no CDATA sections.
 fn open_tags(xml: &str) -> usize {
     let opens = |(at, _): &(usize, &str)| {
         let next = xml.as_bytes().get(at + 1);
@@ -28,12 +30,12 @@ fn open_tags(xml: &str) -> usize {
     xml.match_indices('<').filter(opens).count()
 }
 
-/// Finds an element of an action by the order of its start tags.
+/// Finds an element of an action in the model's text by counting start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Offset in the text after the last passed element.
+    /// Offset in the action's text up to which the search has passed.
     at: usize,
-    /// Number of elements that must be passed to reach the wanted element.
+    /// Number of start tags before the wanted element that the search has not passed yet.
     left: usize,
 }
 
@@ -73,13 +75,15 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Moves the search past the whole `content`, if the action's text contains it verbatim.
+    /// Moves the search past `content`, if the rest of the action's text contains `content`
+    /// verbatim.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());
     }
 
-    /// Returns the position of the next start tag with this name, and continues after that tag.
+    /// Returns the position of the next start tag with the name `local`, and moves the search past
+    /// this tag.
     fn open_tag(&mut self, local: &str) -> Option<usize> {
         let rest = self.source.get(self.at..)?;
         let mut tags = rest.match_indices('<').filter_map(|(at, _)| {

@@ -107,8 +107,8 @@ impl AgentProtocol {
         }
     }
 
-    /// Returns the notice of the turn that `turn` describes. Only the prompt of this turn contains
-    /// the notice; later prompts do not.
+    /// Returns the notice of a turn, whose progress `turn` describes. Only the prompt of this turn
+    /// contains the notice; later prompts do not.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.prompt_input, &self.tools, turn, slots)
     }
@@ -137,8 +137,8 @@ impl TurnReader<'_> {
         self.extractor.push(chunk.as_bytes());
     }
 
-    /// Completes the parse. `raw` is the whole text that was pushed; `reasoning` is the reasoning
-    /// that the provider sent separately.
+    /// Completes the parse of a turn. `raw` is the model's whole text, as it was pushed;
+    /// `reasoning` is reasoning that the provider sent separately.
     pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> ParsedTurn {
         let Self { protocol, grammar, slots, extractor } = self;
         let tools = &protocol.tools;
@@ -212,8 +212,8 @@ impl TurnReader<'_> {
     }
 }
 
-/// Removes the turn's nonce from the turn's feedback. The next turn reads this feedback, and has
-/// another nonce.
+/// Removes the turn's nonce from the feedback on this turn. The model reads the feedback in its
+/// next turn, which has another nonce.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
     for finding in reading.feedback.iter_mut().chain(broken) {
@@ -242,7 +242,8 @@ impl AgentProtocol {
         written.collect()
     }
 
-    /// Returns the native calls as written payloads, which have no position in the text.
+    /// Returns the payloads that were made from native calls. They have no position in the model's
+    /// text.
     fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
@@ -259,16 +260,17 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether the answer may lack a native call because the provider cut the answer off. Unlike
-    /// XML, a native call that was cut off leaves no trace in the answer.
+    /// Whether the answer may lack a native call that the provider cut off. Such a call leaves no
+    /// trace in the answer. So this is true for any agent with native calls, unless the answer ends
+    /// the agent's call.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the turn as a whole; `silent` means that the model wrote no notes, not
-    /// even reasoning.
+    /// Adds feedback about the turn as a whole. `silent` states that the model's text contains no
+    /// notes, not even reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -308,9 +310,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Explains unknown elements if the turn contains neither actions nor other refusals. Appends
-    /// the correct form of an action to the refusal of the last element, so that one mistake causes
-    /// only one feedback text.
+    /// Explains elements with unknown names, if the turn contains neither actions nor other
+    /// refusals. Appends the correct form of an action to the refusal of the last such element, so
+    /// that one mistake causes only one feedback text.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

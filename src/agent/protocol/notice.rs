@@ -1,5 +1,6 @@
-//! The notice at the end of a request: the turn's number, the available actions, and how to end the
-//! call. The notice is recorded with its turn, and later prompts do not contain it.
+//! The notice at the end of a model request. It states the number of the turn, the available
+//! actions, and how to end the call. The notice is recorded with its turn, and later prompts do not
+//! contain it.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,7 @@ use super::xml_final::TurnSlots;
 use crate::agent::system_prompt::prompt_sections::{PromptInput, name_of_final};
 use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 
-/// Progress of a call at one of its turns.
+/// The point that a call has reached at one of its turns.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnProgress {
     /// Number of the turn within its call, counted from 1.

@@ -1,5 +1,5 @@
-//! Parses a turn into payloads, notes and findings. Contains what all protocols share. Each
-//! protocol decides which elements are actions.
+//! Parses a turn into payloads, notes and findings. The parts that all protocols share are here.
+//! Each protocol decides itself which elements are actions.
 
 use super::feedback::{FINAL_UNCLOSED, NO_ACTION};
 use crate::envelope::{BrokenPayload, WrittenPayload};
@@ -11,26 +11,27 @@ use crate::xml::extract::{self, ExtractCode, ExtractedItem, Extraction};
 use crate::xml::findings::Finding;
 use crate::xml::shape::QName;
 
-/// An action of a turn, in the form that the gate checks.
+/// An action of a turn, in the form in which the gate checks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnAction {
     pub name: PayloadName,
     pub payload: Vec<u8>,
 }
 
-/// Text that is appended to the finding about an action that the provider cut off.
+/// Text at the end of the finding for an action that is incomplete because the provider cut the
+/// answer off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
-/// A native call of a turn, with the result of parsing it.
+/// A native call of a turn, with the digest of the payload or refusal that it led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that was made from the call, or of the refused text. In the record,
-    /// the digest identifies the resulting message or refusal.
+    /// Digest of the payload that was made from the call, or of the text of the refused call. By
+    /// this digest, the record shows which message or refusal the call led to.
     pub digest: Digest,
 }
 
-/// Payloads, notes and findings of one turn.
+/// Payloads, notes and findings that were parsed from one turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ParsedTurn {
     /// Reasoning, checklists and progress reports, in order.
@@ -41,17 +42,18 @@ pub struct ParsedTurn {
     pub calls: Vec<ParsedToolCall>,
     /// All findings, as they are recorded.
     pub findings: Vec<Finding>,
-    /// Findings that the agent gets as feedback. The finding about a broken action is in `broken`
-    /// instead, together with the action.
+    /// Findings that the agent gets as feedback. A finding about a broken action is not here but in
+    /// `broken`, together with the action.
     pub feedback: Vec<Finding>,
-    /// Findings that are only recorded, because their payloads were accepted.
+    /// Findings that are recorded but not sent to the agent, because their payloads were accepted.
     pub warnings: Vec<Finding>,
     /// Positions of payloads in the model's text.
     pub written: Vec<WrittenPayload>,
 }
 
 impl ParsedTurn {
-    /// Whether the turn's only mistake is that it contains text but no action.
+    /// Whether the turn consists of text without any action or native call, and has no other
+    /// mistake.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -64,7 +66,7 @@ impl ParsedTurn {
 pub(super) enum ElementVerdict {
     /// The element is an action, and its content is accepted as written.
     Take,
-    /// The element is replaced by this action.
+    /// The given action takes the place of the element.
     Act(TurnAction),
     /// The element is refused, and the refusal is recorded.
     Refuse(Finding),
@@ -82,22 +84,22 @@ pub(super) trait ElementPolicy {
         None
     }
 
-    /// Returns feedback about a complete element with an unknown name; `None` if the name alone
-    /// explains the mistake.
+    /// Returns feedback about a complete element with an unknown name. Returns `None` if the
+    /// extractor's finding, which names the element, says enough.
     fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
         None
     }
 }
 
-/// Items of a turn, sorted by how they are handled.
+/// The parts of a turn while the turn is parsed, sorted into payloads, notes and findings.
 #[derive(Default)]
 pub(super) struct ParsedItems {
     pub reading: ParsedTurn,
-    /// Number of actions so far, including broken ones.
+    /// Number of actions that were found so far, including broken ones.
     index: usize,
     /// Whether the turn contains text outside of payloads and reasoning.
     pub has_text: bool,
-    /// Whether the model wrote a note explicitly.
+    /// Whether the model wrote a note as a payload, and not only as reasoning.
     pub noted: bool,
 }
 
@@ -173,8 +175,8 @@ impl ParsedItems {
         }
     }
 
-    /// Returns whether the text ends inside a broken action. If so, extends the refusal of that
-    /// action by the reason: the provider cut the text off.
+    /// Whether the text ends inside a broken action. If so, extends the refusal of the action by
+    /// the reason that the provider cut the text off.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
@@ -214,7 +216,7 @@ impl ParsedItems {
     }
 }
 
-/// Whether a position lies in an action that is refused as broken.
+/// Whether the position `offset` is inside an action that was refused as broken.
 fn refused_at(extraction: &Extraction, offset: usize) -> bool {
     extraction.broken().any(|broken| broken.source.contains(&offset))
 }

@@ -1,4 +1,5 @@
-//! `final_by = "text"`: if a turn contains no action, the text of the turn is the answer.
+//! The setting `final_by = "text"`. With it, the text of a turn without actions is the answer to
+//! the agent's call.
 
 use super::finals::AgentFinals;
 use super::parse_turn::ParsedItems;
@@ -8,9 +9,9 @@ use crate::mutant::mutant;
 use crate::xml::extract::{ActionGrammar, ExtractCode, ExtractedItem, Extraction, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item is part of the answer. Text is part of the answer, and so is an unknown element,
-/// such as HTML in Markdown. Two kinds of unknown elements are no part of the answer: elements that
-/// contain an action, and elements whose name equals or resembles the name of an action or a slot.
+/// Whether an item of a turn is part of the answer. Text is, and so is an unknown element, such as
+/// HTML in Markdown. There are two exceptions: an element that contains an action, and an element
+/// whose name equals or resembles the name of an action or a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
@@ -23,8 +24,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the call with the text of a turn, if the turn ended normally and contains no action and no
-/// finding.
+/// Ends the agent's call with the text of a turn. Does nothing if the model stopped early, or if
+/// the turn contains an action or a finding.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

@@ -1,4 +1,5 @@
-//! The vocabulary of one agent in a fixed order, with descriptions from the schemas.
+//! The vocabulary of one agent: its payload names in a fixed order, with their descriptions from
+//! the schemas.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ use crate::limits;
 use crate::schema::{PayloadDescription, Schemas};
 use crate::system::{self, NOTES, Primitive};
 
-/// A payload name of the vocabulary, with its data for the prompt.
+/// A payload name of the vocabulary, with the data that the prompt shows about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VocabularyEntry {
     pub name: PayloadName,
@@ -17,8 +18,8 @@ pub struct VocabularyEntry {
     /// The peers that accept the payload name.
     pub peers: Vec<AnsweringPeer>,
     pub description: PayloadDescription,
-    /// An example that passes the schema, without namespaces where possible. Empty if no short
-    /// example could be generated.
+    /// An example of the payload that is valid by its schema. Contains namespaces only where
+    /// necessary. Empty if no short example could be generated.
     pub example: String,
 }
 
@@ -38,16 +39,17 @@ impl fmt::Display for AnsweringPeer {
     }
 }
 
-/// Vocabulary of an agent: the payload names of the peers in the order of the config, then the
-/// agent's own payload names, its final payloads, and the payload names of the core.
+/// The vocabulary of an agent. First come the payload names that its peers accept, in the order of
+/// the config. Then come the agent's own payload names, its final payloads, and the payload names
+/// of the core.
 #[derive(Debug, Clone, Default)]
 pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
 }
 
 impl VocabularyEntry {
-    /// Returns the names of the peers that answer the payload. Before the eighth renderer version,
-    /// adds the description of each peer.
+    /// Returns the names of the peers that accept the payload. In renderer versions before the
+    /// eighth, each name is followed by the description of the peer.
     pub fn answered_by(&self, version: RendererVersion) -> String {
         let peers = self.peers.iter().map(|peer| {
             if version >= RendererVersion::V8 { peer.name.clone() } else { peer.to_string() }
@@ -66,8 +68,9 @@ impl AgentVocabulary {
         Self::ended_by(&contract.replies, None, contract, contracts, schemas)
     }
 
-    /// Returns the vocabulary for a call with a goal. Only the payload `answer` ends such a call.
-    /// If `delegate` is given, the agent can delegate the goal with that payload.
+    /// Returns the vocabulary for a call with a goal, which is a task from a workflow. Only the
+    /// payload `answer` ends such a call. If `delegate` is given, the agent can delegate tasks of
+    /// the goal with that payload.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -117,8 +120,8 @@ impl AgentVocabulary {
         Self { words: names.into_iter().filter_map(word).collect() }
     }
 
-    /// Returns the vocabulary as the given renderer version shows it: without payload names that
-    /// the version does not mention, and with the descriptions and examples of that version.
+    /// Returns the vocabulary as it was in the given renderer version. Leaves out payload names
+    /// that this version does not mention, and has the descriptions and examples of this version.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -140,13 +143,14 @@ impl AgentVocabulary {
         self.words.iter().find(|word| word.name == *name)
     }
 
-    /// Returns the payload names that open calls: those that the agent's peers accept, and the name
-    /// that delegates the goal.
+    /// Returns the payload names that open a call: the names that the agent's peers accept, and the
+    /// name that delegates tasks of a goal.
     pub fn tools(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.opens_call())
     }
 
-    /// Returns the names of payloads that the agent sends to itself to continue its own call.
+    /// Returns the names of the payloads that an agent sends to itself in order to continue its
+    /// call.
     pub fn own(&self) -> impl Iterator<Item = &VocabularyEntry> {
         self.words.iter().filter(|word| word.meaning == Meaning::Own)
     }
@@ -156,20 +160,20 @@ impl AgentVocabulary {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
-    /// Whether the payload goes to a peer or to the agent itself. Only such a payload may open a
-    /// thread.
+    /// Whether the payload goes to a peer or to the agent itself. Payloads with other recipients
+    /// cannot open a thread.
     pub fn is_addressable(&self, word: &VocabularyEntry) -> bool {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the first addressable payload that has an example. In the prompt, this payload is
-    /// the example of a payload for another thread.
+    /// Returns the first payload name that is addressable and has an example. Prompts use this
+    /// example wherever a payload for another thread is shown.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
     }
 
-    /// Returns the peers that answer the agent's calls, each once.
+    /// Returns the peers that accept calls of the agent. No peer occurs twice.
     pub fn peers(&self) -> Vec<&AnsweringPeer> {
         let mut peers: Vec<&AnsweringPeer> = Vec::new();
         for peer in self.tools().flat_map(|word| &word.peers) {
@@ -213,9 +217,9 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example }
 }
 
-/// Removes the declaration of the default namespace from the root of an example. Returns the
-/// example unchanged if it declares further namespaces, or if its root declares no default
-/// namespace.
+/// Removes the declaration of the default namespace from the root element of an example. If the
+/// root declares no default namespace, or if the example declares other namespaces, returns it
+/// unchanged.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

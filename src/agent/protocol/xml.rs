@@ -1,4 +1,5 @@
-//! `transport = "xml"`: tool calls, notes and the final payload are XML in the model's text.
+//! The protocol `transport = "xml"`. The model writes actions, notes and the final payload as XML
+//! in its text.
 
 use super::feedback::NATIVE_CALL;
 use super::finals::AgentFinals;
@@ -9,7 +10,7 @@ use crate::model::ToolCall;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Rules of the protocol `xml`: every known element is an action, and the report in a final payload
+/// Rules of the protocol `xml`. Every known element is an action. The report in a final payload
 /// must have the configured format.
 pub(super) struct XmlPolicy<'a> {
     pub raw: &'a str,
@@ -27,7 +28,7 @@ impl ElementPolicy for XmlPolicy<'_> {
     }
 }
 
-/// Refuses the native calls of a model that was offered no tools.
+/// Refuses all native calls, because the model was offered no native tools.
 pub(super) fn refuse(sorted: &mut ParsedItems, calls: &[ToolCall]) {
     for call in calls {
         let message = format!(

@@ -1,5 +1,6 @@
-//! The system prompt: sections as tags in a fixed order, generated from the config and the schemas.
-//! With the same options, the prompt is byte for byte the same on the same day.
+//! The system prompt, which is generated from the config and the schemas. It consists of sections
+//! in a fixed order, each inside a tag. With the same options, prompts of the same day are equal,
+//! byte for byte.
 
 pub mod native_prompt_sections;
 pub mod prompt_sections;
@@ -8,14 +9,15 @@ pub use prompt_sections::PromptInput;
 
 use super::protocol::AgentProtocol;
 
-/// The platform that an agent's prompt describes. The config sets the platform, and every turn
-/// records the platform of its prompt.
+/// The platform as an agent's prompt describes it. The config names the platform, and every turn
+/// records it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
     pub os: String,
     pub shell: String,
     pub runtime: String,
-    /// Date in the prompt. If `None`, the prompt shows the day on which the thread began.
+    /// Date that the prompt shows as today's. If `None`, the prompt shows the day on which the
+    /// thread began.
     pub date: Option<String>,
 }
 
@@ -61,13 +63,14 @@ impl AgentEnvironment {
     }
 }
 
-/// Names of the sections that are generated or have a default text, in the order of the prompt.
+/// Names of the standard sections, in the order of the prompt. Their text is generated, or has a
+/// default.
 pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// Writes the system prompt of one turn. `sections` come from the config. A section with the name
-/// of a standard section replaces the default text or follows the generated text; sections with
-/// other names come last.
+/// Writes the system prompt of one turn. `sections` come from the config. If a standard section has
+/// a default text, the config's section with its name replaces the text. If its text is generated,
+/// the config's section follows the text. Sections with other names come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

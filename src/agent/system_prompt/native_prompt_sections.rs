@@ -1,5 +1,5 @@
-//! Prompt sections for an agent with native calls. The tool definitions are sent beside the prompt,
-//! not in it.
+//! Sections of the system prompt for an agent with native calls. The definitions of its tools are
+//! not in the prompt, but are sent beside it.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ use crate::agent::{ActionTransport, FinalFormat, FinalMode, RendererVersion};
 use crate::limits;
 use crate::schema::Schemas;
 
-/// Explains how tools are called. From the eighth renderer version on, the text does not list the
-/// tools, because the tool definitions describe them.
+/// Explains how tools are called. Renderer versions before the eighth also list the tools. Later
+/// versions do not, because the tool definitions already describe them.
 pub fn tool_calling(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas) -> String {
     if prompt.version == RendererVersion::V3 {
         return tool_calling_v3(prompt, tools, schemas);
@@ -103,7 +103,8 @@ fn tool_calling_v3(prompt: &PromptInput, tools: &NativeTools, schemas: &Schemas)
     if has_tools { out } else { "There are no tools.\n".to_owned() }
 }
 
-/// Returns example arguments of a tool as JSON text that passes the schema.
+/// Returns example arguments of a tool as JSON text. They are valid by the payload's schema.
+/// Returns `None` if there is no short example.
 pub fn example(
     word: &VocabularyEntry,
     schemas: &Schemas,
@@ -166,7 +167,7 @@ fn reaches_the_asker(prompt: &PromptInput, tools: &NativeTools) -> String {
     }
 }
 
-/// Returns the beginning of the paragraph on how to end the call.
+/// Returns the first words of the paragraph that explains how to end the call.
 fn when_done(prompt: &PromptInput) -> &'static str {
     match prompt.version {
         _ if prompt.finals.by == FinalMode::Text => "Instead of answering in text, you may",
@@ -187,8 +188,8 @@ fn finals(out: &mut String, prompt: &PromptInput, tools: &NativeTools) {
     ends(out, prompt);
 }
 
-/// Writes the section about the final report of `xml-final`. The notice of each turn contains the
-/// nonce; this section does not.
+/// Writes the section that explains the slot for the final report. The nonce is not in this section
+/// but in the notice of each turn.
 fn slot(out: &mut String, prompt: &PromptInput) {
     let format = prompt.finals.format.as_str();
     let opening = when_done(prompt);
@@ -207,7 +208,7 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// Writes the section about a final report that is one XML element in the slot.
+/// Writes the section about the slot for the case that the final report is one XML element.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

@@ -1,6 +1,6 @@
-//! Prompt sections that explain the protocol: the tools, the form of answers, and the form of
-//! results. Tools and examples are generated from the peers' schemas. A test passes every example
-//! through the extractor and through its schema.
+//! Sections of the system prompt that explain the protocol: the tools, the form of answers, and the
+//! form of results. Tools and examples are generated from the peers' schemas. A test sends every
+//! example through the extractor and validates it by its schema.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::agent::protocol::{AgentFinals, AgentVocabulary, VocabularyEntry, in_f
 use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 use crate::schema::{PayloadParameter, TextContent};
 
-/// Input from which the prompt sections are generated.
+/// The settings and the vocabulary from which the prompt sections are generated.
 #[derive(Debug, Clone)]
 pub struct PromptInput {
     pub name: String,
@@ -24,7 +24,7 @@ pub struct PromptInput {
     pub finals: AgentFinals,
 }
 
-/// Default rules, for an agent whose config has none.
+/// Default text of the section `rules`, for an agent whose config has no such section.
 pub const RULES: &str = "\
 - Reach the goal of the request by reasoning and by using the tools.
 - Say only what the results you were given support; where they do not, say so.";
@@ -88,9 +88,9 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
     out
 }
 
-/// Lists the peers that answer the tools, with their descriptions. Returns an empty text if no peer
-/// has a description. Renderer versions before the eighth always get an empty text, because their
-/// texts describe the peers beside each tool.
+/// Lists the peers that accept calls of the agent, with their descriptions. The list is empty if no
+/// peer has a description. It is also empty in renderer versions before the eighth, which describe
+/// the peers beside each tool.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());
@@ -143,8 +143,8 @@ fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
     }
 }
 
-/// Returns the text that describes a payload: the description of a tool, or the example of any
-/// other payload.
+/// Returns the text that describes a payload. For a payload that opens a call, this is the
+/// description of a tool; for any other payload, an example.
 pub fn described(word: &VocabularyEntry, version: RendererVersion) -> String {
     if !word.opens_call() {
         return example_or_outline(word);
@@ -158,7 +158,8 @@ pub fn described(word: &VocabularyEntry, version: RendererVersion) -> String {
 const NO_EXAMPLE: &str = "No short example of it could be generated: one can be given in the schema, in \
     <xs:appinfo><example>.";
 
-/// Returns the example of a payload, or its parameters if it has no example.
+/// Returns the example of a payload. If there is no example, returns an outline with the payload's
+/// parameters.
 pub fn example_or_outline(word: &VocabularyEntry) -> String {
     if !word.example.is_empty() {
         return word.example.clone();
@@ -205,7 +206,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
     }
 }
 
-/// Describes the values that a text may have.
+/// Describes which values a text may have.
 fn kind(content: &TextContent) -> String {
     let mut out = content.kind.clone();
     if !content.choices.is_empty() {
@@ -269,7 +270,7 @@ fn form(out: &mut String, prompt: &PromptInput) {
     );
 }
 
-/// Returns the rule for agents whose text is the answer.
+/// Returns the rule that the text of a turn without actions is the answer.
 pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
@@ -285,7 +286,7 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// States a maximum number of `word`s. A maximum of one is emphasised.
+/// States a maximum number of things, which `word` names. A maximum of one is written in capitals.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -330,7 +331,7 @@ fn finish(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// States how many actions a turn may contain.
+/// States how many actions one turn may contain.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),
@@ -343,7 +344,7 @@ pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the JSON Schema of the final report, if the config has such a schema.
+/// Writes the JSON Schema of the final report. Writes nothing if the config names no schema.
 pub fn ends(out: &mut String, prompt: &PromptInput) {
     if let Some(schema) = prompt.finals.format.schema() {
         let _ = writeln!(
@@ -366,8 +367,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Fills the template of an example for a core payload. Where the template needs a payload inside
-/// the core payload, inserts an example from the agent's vocabulary.
+/// Fills the template of an example for a core payload. Where the template needs another payload,
+/// the example of that payload comes from the agent's vocabulary.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

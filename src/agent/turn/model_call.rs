@@ -1,4 +1,5 @@
-//! The model call of one turn: the requests, their reservations, and the cancellation.
+//! The model call of one turn. Sends its requests, reserves their cost, and handles the
+//! cancellation of the attempt.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,10 +22,10 @@ use crate::mutant::mutant;
 
 use super::{ModelAgent, RenderedTurn};
 
-/// Services that a turn needs from its host.
+/// Services that the turn of an agent needs from the host of the agent.
 pub trait TurnServices: Sync {
-    /// Reserves the maximum cost of the next request of the model call. Returns `None` if the pump
-    /// has stopped.
+    /// Reserves the maximum cost of the model call's next request. Returns `None` if the pump has
+    /// stopped.
     fn reserve(
         &self,
         reservation: Reservation,
@@ -33,7 +34,7 @@ pub trait TurnServices: Sync {
     /// Completes when the attempt is cancelled.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
 
-    /// Reports progress of the model's answer, which restarts the time-out of the attempt.
+    /// Reports progress of the model's answer. The time-out of the attempt then starts anew.
     fn progress(&self);
 
     /// Reports that the model call has entered a new state.
@@ -69,18 +70,18 @@ impl TurnServices for HandlerContext {
     }
 }
 
-/// A model's complete answer: its text, the parsed turn, the summary of the stream, and the cost of
-/// all requests.
+/// The complete answer to a model call: its text, the parsed turn, the summary of the stream, and
+/// the cost of all requests of the call.
 pub(super) struct ModelAnswer {
     pub raw: String,
     pub reading: ParsedTurn,
     pub end: StreamEnd,
     pub money: Money,
-    /// Requests that failed before the answer.
+    /// Earlier requests of the model call, which failed before this answer arrived.
     pub tries: Vec<RouteTry>,
 }
 
-/// A model call that got no answer, with the cost of its requests.
+/// A model call without an answer, and the cost of its requests.
 struct FailedModelCall {
     /// The error, or `None` if the call was cancelled.
     error: Option<Error>,
@@ -89,17 +90,18 @@ struct FailedModelCall {
     tries: Vec<RouteTry>,
 }
 
-/// Reserves the cost of each request of one model call before the request is sent.
+/// Admits the requests of one model call. The cost of each request is reserved before the request
+/// is sent.
 struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
     buffer: Mutex<AnswerBuffer>,
-    /// Number of requests so far.
+    /// Number of requests for which a reservation was made.
     count: AtomicU32,
 }
 
-/// Limits the rate of progress reports.
+/// Reports progress of an answer, but not more often than once per interval.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -123,22 +125,21 @@ impl ProgressReporter {
 }
 
 impl<C: TurnServices> AdmittedRequests<'_, C> {
-    /// Locks the buffer. Hold the lock only to keep one chunk, and never across an await. The task
-    /// that admits requests also receives chunks, so a lock held across an await would block this
-    /// task forever.
+    /// Locks the buffer. Hold the lock only while one chunk is added, and never across an await:
+    /// the task that admits requests also receives chunks, so it would block itself forever.
     fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns usage and cost of the failed requests.
+    /// Returns usage and cost of the requests that failed so far.
     fn lost(&self) -> Spending {
         let lost = self.buffer().lost(self.terms, self.request);
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. Counting tokens takes longer than a reservation, so the
-    /// first attempt reserves an upper bound. Tokens are counted only if the upper bound exceeds
-    /// the budget.
+    /// Reserves the cost of a request. The first attempt reserves an upper bound, because this is
+    /// faster than counting the tokens. If the upper bound exceeds the budget, the tokens are
+    /// counted, and the second attempt reserves the counted cost.
     async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
         let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let lost = self.lost();
@@ -246,7 +247,7 @@ impl ModelAgent {
         Err(FailedModelCall { error, usage, money, tries })
     }
 
-    /// Completes an answer. Adds the usage and cost of the failed requests before the answer.
+    /// Completes an answer, and adds usage and cost of the requests that failed before it.
     fn answered(
         &self,
         rendered: &RenderedTurn,
@@ -274,8 +275,8 @@ impl ModelAgent {
         Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
     }
 
-    /// Calls the model. If the provider rejects the request, the call may still give a turn that
-    /// contains only feedback.
+    /// Calls the model and returns its answer. If the provider rejects the request, the answer may
+    /// be a turn that contains only feedback.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,
@@ -288,9 +289,9 @@ impl ModelAgent {
         }
     }
 
-    /// Handles a request that no provider accepted. If the request contains text that the agent
-    /// wrote in this call, returns a turn without actions that gives the agent feedback, because
-    /// the agent's next request can differ. Otherwise the attempt fails.
+    /// Handles a request that the providers rejected. Usually, the attempt fails. If the request
+    /// contains text that the agent wrote in this call, returns a turn without actions instead. The
+    /// turn gives the agent feedback, so that its next request can differ.
     fn rejected(
         &self,
         rendered: &RenderedTurn,

@@ -1,9 +1,9 @@
-//! Recorded answers: if a turn of a fork has the same prompt as a turn in the source, the turn of
-//! the fork gets the answer on record, and no model is called.
+//! Recorded answers for the turns of a fork. If a turn of the fork has the same prompt as a turn of
+//! its source, the fork's turn gets the recorded answer, and no model is called.
 //!
-//! The digests of the two prompts are compared. Before the comparison, every text that only
-//! identifies one of the two threads is replaced: the root's id, the nonces of slots, the ids and
-//! times of timers, and the environment with its date.
+//! The digests of the two prompts are compared. Before this, texts that only identify one of the
+//! two threads are replaced: the root's id, the nonces of slots, the ids and times of timers, and
+//! the environment with its date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// A turn in the source of a fork. The recorded answer of this turn is used for a turn of the fork.
+/// A turn of a fork's source whose recorded answer is used for a turn of the fork.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
-    /// The message with the turn's note.
+    /// Id of the message that contains the turn's note.
     pub note: MessageId,
     /// Position of the turn's record.
     pub position: Position,
 }
 
-/// Texts that occur only in the thread of a fork, not in its source.
+/// Texts that occur in the thread of a fork but not in the thread of its source.
 #[derive(Default)]
 pub(super) struct OwnNames {
-    /// Nonces of the earlier turns.
+    /// Nonces of the agent's earlier turns in the fork.
     pub nonces: Vec<String>,
     /// The timers that the agent set in the fork.
     pub timers: Vec<TimerNames>,
 }
 
-/// Pairs of texts that identify the same thing in a fork and in its source, such as the ids of the
-/// root threads.
+/// Pairs of texts: one from a fork, and one from its source. Both texts of a pair identify the same
+/// thing, such as the root thread.
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
-    /// Pairs of a text in the fork and its counterpart in the source: nonces, and ids and times of
-    /// timers.
+    /// Other pairs of a fork's text and its counterpart in the source: the nonces, and the ids and
+    /// times of timers.
     others: Vec<(String, String)>,
 }
 
@@ -68,9 +68,9 @@ impl ForkedNames {
         text
     }
 
-    /// Returns the message with the texts of the source in place of the fork's texts. Opaque blocks
-    /// are not changed: their provider has signed them, so they are the same in the prompt of the
-    /// source and in the prompt of the fork.
+    /// Returns the message with each text of the fork replaced by its counterpart in the source.
+    /// Opaque blocks are not changed: their provider has signed them, so they are the same in both
+    /// prompts.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -88,9 +88,9 @@ impl ForkedNames {
 }
 
 impl ModelAgent {
-    /// Returns the answer that the fork's source recorded for this prompt, and the note of the
-    /// source's turn. Returns `None` if the thread is no fork, or if the source has no turn with
-    /// this prompt.
+    /// Returns the answer that the fork's source recorded for this prompt, with the source turn
+    /// that got the answer. Returns `None` if the thread belongs to no fork, or if no turn of the
+    /// source has this prompt.
     pub(super) async fn recorded_answer(
         &self,
         rendered: &RenderedTurn,
@@ -130,8 +130,8 @@ impl ModelAgent {
         }))
     }
 
-    /// Returns the texts that occur only in the delivery's thread, not in its source. Returns no
-    /// texts if the thread belongs to no fork.
+    /// Returns the texts that occur in the delivery's thread but not in the thread of its source.
+    /// Returns no texts if the thread belongs to no fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -141,8 +141,8 @@ impl ModelAgent {
         OwnNames { nonces, timers: fold.timers_set(source.history) }
     }
 
-    /// Pairs the nonces and timers of a fork with the nonces and timers of its source: nonces by
-    /// the number of the turn, timers by their order.
+    /// Pairs each nonce and timer of a fork with its counterpart in the source. Nonces are paired
+    /// by the number of their turn, timers by the order in which they were set.
     fn same_names(&self, rendered: &RenderedTurn, turns: &SourceTurns) -> Vec<(String, String)> {
         let OwnNames { nonces, timers } = &rendered.own_names;
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -159,8 +159,8 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digest that this turn's request would have in the source. Returns `None` if the
-    /// agent's model lacks the route that answered the source's turn.
+    /// Computes the digest that this turn's request would have had in the source. Returns `None` if
+    /// the agent's model lacks the route that answered the source's turn.
     fn digest_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -192,8 +192,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of the source's turn. In the answer, the ids and nonces of the fork
-/// replace the ids and nonces of the source. A recorded answer costs nothing.
+/// Returns the recorded answer of a source's turn, at no cost. Each id and nonce of the source in
+/// the answer is replaced by its counterpart in the fork.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

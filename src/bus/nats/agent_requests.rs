@@ -1,5 +1,5 @@
-//! Codec of requests that an agent host sends to the pump during a delivery, and of their
-//! responses. Each request and each response is one message. The host and the pump use this same
+//! Codec of the requests that an agent host sends to the pump during a delivery, and of the pump's
+//! responses. Each request and each response is one message. The host and the pump both use this
 //! codec.
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub(super) enum AgentRequest {
     Answer { offset: usize, size: usize },
 }
 
-/// The part of a thread that an agent host has: everything up to `position`. The pump sent the
+/// States which part of a thread an agent host has: everything up to `position`. The pump sent the
 /// digest `mark` with that part, and only the pump can interpret the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
@@ -62,7 +62,7 @@ impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
     /// A budget has no room for the reservation.
     pub const SPENT: u16 = 402;
-    /// The model call has used up its attempts on this route.
+    /// The model call has used up the requests that it may send on its route.
     pub const EXHAUSTED: u16 = 429;
     /// The part of an answer does not directly follow the previous part.
     pub const OUT_OF_ORDER: u16 = 409;
@@ -136,8 +136,8 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     Ok(Some(ThreadMark { position, mark }))
 }
 
-/// Returns the position and the mark from the headers of a thread request or of its response;
-/// `None` if one of the two is missing.
+/// Returns the journal position and the digest of a [`ThreadMark`] from the headers of a thread
+/// request, or of the response to such a request. Returns `None` if one of the two is missing.
 pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
     let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;

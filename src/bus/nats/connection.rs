@@ -33,8 +33,8 @@ struct SendQueue {
 }
 
 impl SendQueue {
-    /// Takes the messages to send next. If there are none, marks the sending task as ended, ends
-    /// all waits in `waits`, and returns `None`.
+    /// Takes the messages to send next. If there are none, marks the sending task as ended, drops
+    /// the senders in `waits` to end the waits of their receivers, and returns `None`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;

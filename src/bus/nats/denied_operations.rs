@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::host::NatsShared;
 use crate::limits;
 
-/// Reports of denied operations that are not recorded yet.
+/// Reports about denied operations. The reports are not recorded yet.
 #[derive(Debug, Default)]
 pub(super) struct DeniedOperations {
     /// Time of the first unrecorded report.
@@ -19,7 +19,7 @@ pub(super) struct DeniedOperations {
     count: u64,
 }
 
-/// The reports of denied operations in one interval.
+/// The reports about denied operations that arrived in one interval.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DenialReport {
     pub operations: String,

@@ -11,8 +11,8 @@ pub(super) struct EncodedDelivery {
     pub body: Vec<u8>,
 }
 
-/// Returns the headers that are the same for every kind of listener: call, attempt, thread and
-/// time-out of the delivery, and its trace context if it has one.
+/// Returns the headers that a delivery has for any kind of listener: its call, attempt, thread and
+/// time-out, and its trace context if it has one.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {
@@ -63,9 +63,9 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
     EncodedDelivery { headers, body }
 }
 
-/// Whether the body of the NATS message is the payload without a frame. True for the request of a
-/// call that has not been delivered before. False for a request for a preview, because the receiver
-/// recognizes such a request by the name of its frame.
+/// Whether the body of the NATS message is the payload alone, without a frame. This is the case for
+/// a delivery that contains only the request of its call. A request for a preview always has a
+/// frame, because the receiver recognizes it by the name of the frame.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -28,17 +28,18 @@ pub const APPROVED_PREVIEW: &str = "Organism-Approved-Preview";
 /// Header of a delivery: number of messages in the body, if the body is a `<delivery>` frame.
 pub const MESSAGES: &str = "Organism-Messages";
 
-/// Header of an agent delivery: last journal position that the agent may read.
+/// Header of a delivery to an agent: last journal position that the agent may read.
 pub const POSITION: &str = "Organism-Position";
-/// Header of an agent delivery: digest of the config that renders the agent's prompt.
+/// Header of a delivery to an agent: digest of the config with which the agent's prompt is
+/// rendered.
 pub const CONFIG: &str = "Organism-Config";
 
 /// Header of a request from an agent host: kind of the request.
 pub const ASK: &str = "Organism-Ask";
-/// Header: offset in bytes at which the part in the body begins in the whole text.
+/// Header of a part of a long text: offset in bytes at which this part begins in the whole text.
 pub const OFFSET: &str = "Organism-Offset";
-/// Header of a request for a thread: journal position up to which the host has the thread. Header
-/// of the response: position after which the transferred part begins.
+/// In a request for a thread: header with the journal position up to which the agent host has the
+/// thread. In the response: header with the position after which the transferred part begins.
 pub const AFTER: &str = "Organism-After";
 /// Header of the response to a request for a thread: digest that identifies the transferred part of
 /// the thread. The host sends the digest, together with [`AFTER`], in its next request for the
@@ -53,20 +54,23 @@ pub const HEARTBEAT: &str = "Organism-Heartbeat";
 pub const LEASE: &str = "Organism-Lease";
 /// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
-/// Header of a model state: states that the host sends texts to a pump that requests them.
+/// Header of a message with the state of a model call. Its presence shows that the agent host also
+/// sends the texts of models to each pump that requests them.
 pub const STREAMS: &str = "Organism-Streams";
-/// Header of a text that a model has written: part of the answer, `answer` or `reasoning`.
+/// Header of a message with text of a model. Names the part of the answer to which the text
+/// belongs: `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Header of a text: number of lost texts before this text.
+/// Header of a message with text of a model: number of events that were lost before this text.
 pub const LOST: &str = "Organism-Lost";
-/// Header of a request for texts: the token that identifies the requesting pump in its reply
-/// subjects.
+/// Header of a request for the texts of models: token of the requesting pump. The pump's reply
+/// subjects contain the same token.
 pub const LIVE: &str = "Organism-Live";
 
-/// Header of an answer: subject for the next delivery of the call. The replica that answered
-/// listens on this subject, because it remembers the messages of the call.
+/// Header of an answer: the NATS subject to which the pump publishes the next delivery of the call.
+/// The replica that answered listens on this subject, and remembers the messages of the call.
 pub const REMEMBERS: &str = "Organism-Remembers";
 
-/// Header: error of a NATS service.
+/// Header of an error response: description of the error. The name of the header comes from the
+/// protocol of NATS services.
 pub const ERROR: &str = "Nats-Service-Error";
 pub const ERROR_CODE: &str = "Nats-Service-Error-Code";

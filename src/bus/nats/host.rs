@@ -33,7 +33,8 @@ use super::{Error, Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// Token in reply subjects that separates this pump's attempts from other pumps' attempts.
+    /// Token in the reply subjects of this pump's attempts. It separates them from the attempts of
+    /// other pumps.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
@@ -62,14 +63,14 @@ pub(super) struct NatsShared {
     /// Number of requests whose reply subject is no inbox of the agent. Used to limit the log lines
     /// about such requests.
     refused_requests: AtomicU64,
-    /// State of remote attempts, if the listener is an agent.
+    /// Attempts of an agent on another machine, with their state; `None` for other listeners.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
-    /// Calls that replicas remember.
+    /// Calls whose messages replicas remember.
     pub memory: ReplicaMemory,
 }
 
-/// Counts an attempt that was removed from the in-flight table and whose result the sink does not
-/// have yet. Meanwhile, the host does not count as idle.
+/// Guard for an attempt that was removed from the in-flight table, and whose result the sink does
+/// not have yet. While the guard exists, the host does not count as idle.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -222,9 +223,10 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the call,
-    /// the delivery goes to this replica. Otherwise a request for a preview goes to the queue group
-    /// of replicas with previews, and any other delivery to the queue group of all replicas.
+    /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the
+    /// messages of the call, publishes the delivery to that replica. Otherwise, publishes a request
+    /// for a preview to the queue group of replicas with previews, and any other delivery to the
+    /// queue group of all replicas.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -447,8 +449,8 @@ impl NatsShared {
         self.handle_response(token, response, message);
     }
 
-    /// Handles an answer that names an attempt. If the subject of the answer does not belong to the
-    /// named attempt, only records the answer.
+    /// Handles an answer that names an attempt. If the answer did not arrive on the subject of that
+    /// attempt, reports the answer to the sink as a stray answer and returns `None`.
     fn named(
         &self,
         token: AttemptToken,
@@ -583,8 +585,8 @@ impl NatsShared {
         }
     }
 
-    /// Counts an answer that matches no attempt or repeats an earlier answer. Limits the log lines
-    /// about such answers.
+    /// Counts an answer that matches no attempt or repeats an earlier answer. There may be many
+    /// such answers, so the answer is logged only if the new count is a power of two.
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

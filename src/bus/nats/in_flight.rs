@@ -1,9 +1,10 @@
-//! The in-flight table of one listener: each attempt by its token, until the attempt ends. The
-//! caller passes the current time to each method, so that the table does not depend on the clock.
+//! The in-flight table of one listener. The table contains each attempt under its token, until the
+//! attempt ends. The caller passes the current time to each method, so that the table does not
+//! depend on the clock.
 //!
 //! Replicas that announce a lease renew this lease while they handle a delivery. After the first
-//! renewal, a silent replica counts as gone. Before the first renewal, only the call's time-out
-//! ends the attempt.
+//! renewal, a replica that stops renewing its lease counts as gone. Before the first renewal, only
+//! the call's time-out ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -61,7 +62,8 @@ pub(super) struct SentDelivery {
     /// Memory mark of the attempt. The replica that answers the attempt remembers the messages of
     /// the call up to this mark.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only its new messages were published.
+    /// The delivery with all its messages, if only its new messages were published. Otherwise
+    /// `None`.
     pub partial: Option<Box<Delivery>>,
 }
 
@@ -74,7 +76,7 @@ pub(super) enum PartialDelivery {
     Cancelled(AttemptKey),
 }
 
-/// The attempt to which an answer belongs.
+/// The attempt to which an answer belongs, and whether the answer arrived in time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EndedAttempt {
     InTime(AttemptKey),
@@ -164,8 +166,8 @@ impl InFlightTable {
         }
     }
 
-    /// Records a heartbeat, which is also a sign of life of the replica. Returns the heartbeat's
-    /// attempt.
+    /// Records a heartbeat, which is also a sign of life of the replica. Returns the attempt to
+    /// which the heartbeat belongs.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let attempt = self.attempts.get_mut(&token)?;
         attempt.is_acknowledged = true;
@@ -185,7 +187,8 @@ impl InFlightTable {
         }
     }
 
-    /// Sets the lease that the replicas announced. The lease applies to all attempts from now on.
+    /// Records the lease that the replicas announced, and grants it to every attempt that has no
+    /// lease yet. Does nothing if `lease` is `None`.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
@@ -272,9 +275,9 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt that was published with only its new messages and
-    /// that no handler has begun. The caller must publish the complete delivery on `connection`.
-    /// Returns `None` if the attempt was published completely.
+    /// Takes the complete delivery of an attempt. The caller must publish this delivery on
+    /// `connection`, because the attempt was published with only its new messages and no handler
+    /// has begun it. Returns `None` if the attempt was published completely.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -351,7 +354,8 @@ impl InFlightTable {
 }
 
 impl InFlightTable {
-    /// Returns the cancelled attempts that still run after their deadline, each only once.
+    /// Returns the cancelled attempts that still run after their deadline. Returns each attempt
+    /// only once, so that it is reported only once.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self
             .attempts

@@ -19,7 +19,8 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
-/// Values of the header that states the part of an answer.
+/// Values of the header [`header_names::MODEL_TEXT`], each with the part of an answer that it
+/// names.
 const PARTS: [(&str, AnswerPart); 2] =
     [("answer", AnswerPart::Answer), ("reasoning", AnswerPart::Reasoning)];
 
@@ -28,7 +29,8 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Asks every host of the agent for texts as long as this pump has readers.
+    /// Requests the texts of models from every host of the agent, for as long as this pump has
+    /// readers of texts.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
         while watched.wait_for(|is_watched| *is_watched).await.is_ok() {
@@ -48,8 +50,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes a state of a model call to the live channel. The agent host reported the state for
-    /// this attempt.
+    /// Passes a state of a model call to the live channel and to the sink. The agent host reported
+    /// the state for the attempt of this token.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -65,8 +67,8 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Passes a text to the live channel. Drops the text if its attempt is not in flight. Returns
-    /// whether the message is a text.
+    /// Passes text of a model to the live channel. Drops the text if its attempt is not in flight.
+    /// Returns whether the message contains text of a model.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -101,11 +103,12 @@ pub(super) struct HostTexts {
     /// Pumps that requested texts, with the relay that sends texts to these pumps. Never locked
     /// across an await.
     watchers: Mutex<TextWatchers>,
-    /// For each running model call, the last reported state, and the reply subject to which the
-    /// state was sent. Never locked across an await.
+    /// For each running model call: the state that was reported last, and the reply subject to
+    /// which it was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of lost events that were not reported to any pump yet. The lock is held while events
-    /// are taken from the queue and published, so that the events keep their order.
+    /// Number of events that were lost, and whose loss was not reported to any pump yet. The lock
+    /// is held while events are taken from the queue and published, so that the events keep their
+    /// order.
     lost: tokio::sync::Mutex<u64>,
 }
 
@@ -130,7 +133,8 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Start of the relay. Older states may have been reported to the pump without this relay.
+    /// Time at which the relay started. States from before this time may already have been reported
+    /// to a pump directly.
     opened: Time,
 }
 
@@ -143,7 +147,8 @@ impl HostTexts {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a relay runs. A relay sends all events to the pumps, including states.
+    /// Whether a relay runs. A running relay sends all events to the pumps, so states of model
+    /// calls need not be sent directly.
     pub fn is_relaying(&self) -> bool {
         self.watchers().relay.is_some()
     }
@@ -193,15 +198,16 @@ impl HostTexts {
         Some(Time::now())
     }
 
-    /// Whether this state is the last one that was reported to the reply subject for the attempt.
+    /// Whether `state` is equal to the state of this attempt that was last sent to the subject
+    /// `reply`.
     fn was_reported(&self, source: &LiveSource, reply: &str, state: &ModelState) -> bool {
         let reported = self.reported();
         let last = reported.get(&(source.call, source.attempt));
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
 
-    /// Records that a state of an attempt was reported. `is_held` returns whether an attempt still
-    /// runs.
+    /// Records that a state of an attempt was reported. Also removes the records of attempts that
+    /// no longer run: those for which `is_held` returns false.
     fn note_report(
         &self,
         source: &LiveSource,
@@ -284,8 +290,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state to the pump of its attempt. Skips the report if the state is from before the
-    /// relay and was already reported to that pump.
+    /// Reports a state of a model call to the pump of its attempt. Skips a state from before the
+    /// start of the relay if the state was already reported to that pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,

@@ -1,5 +1,6 @@
-//! Calls that a replica remembers. The next delivery of such a call contains only the new messages,
-//! and goes to the replica that remembers the earlier messages (docs/PROTOCOL.md, section 12).
+//! Calls whose messages a replica remembers. The next delivery of such a call goes to the replica
+//! that remembers the earlier messages, and contains only the new messages (docs/PROTOCOL.md,
+//! section 12).
 //!
 //! Such a delivery is published on the replica's own subject. On the subject of the queue group, a
 //! replica without the earlier messages could take the delivery.
@@ -20,14 +21,15 @@ use super::in_flight::{PartialDelivery, SentDelivery};
 use super::subjects::ListenerSubjects;
 use super::tokens::AttemptToken;
 
-/// Calls of one listener that replicas remember.
+/// For one listener, the calls whose messages replicas remember.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
-    /// Remembered calls. An answer adds an entry for its call, and the next delivery of the call
-    /// removes the entry. Answers and deliveries run on different threads.
+    /// Calls whose messages replicas remember. An answer adds an entry for its call, and the next
+    /// delivery of the call removes the entry. Locked, because one thread handles answers and
+    /// another thread publishes deliveries.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// The last permission error. The error has its own lock, so that reading permission errors
-    /// does not delay answers.
+    /// The last permission error for a delivery to a replica. It has its own lock, so that reading
+    /// permission errors does not delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
@@ -41,8 +43,8 @@ struct ReplicaDenial {
 }
 
 impl ReplicaDenial {
-    /// Whether this pump must still assume that it lacks the permission to publish to the subjects
-    /// of replicas on `connection`.
+    /// Whether this pump must still assume that it may not publish to the subjects of replicas on
+    /// the connection with the generation `connection`.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
@@ -70,9 +72,9 @@ impl ReplicaMemory {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the memory of the delivery's call, and returns the subject of the replica that
-    /// remembers the call. A retry of the delivery finds no memory, so the retry is sent with all
-    /// messages.
+    /// Removes the entry for the delivery's call, and returns the subject of the replica that
+    /// remembers the call's messages. A retry of the delivery finds no entry, so the retry is sent
+    /// with all messages.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -102,7 +104,8 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// Returns the published form of a delivery, for the in-flight table.
+    /// Describes, for the in-flight table, how a delivery is published: with all its messages, or
+    /// with only the new ones.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.
@@ -111,9 +114,9 @@ impl NatsShared {
         SentDelivery { mark, partial }
     }
 
-    /// Records that a replica remembers a call, because the replica's answer to this attempt states
-    /// so. Does nothing for agents: instead of remembering calls, their hosts read the whole
-    /// thread.
+    /// Records that a replica remembers the messages of a call, if the replica's answer to this
+    /// attempt says so. Does nothing for agents: instead of remembering calls, their hosts read the
+    /// whole thread.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.remote_agents.is_some() {
             return;
@@ -131,10 +134,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes a delivery again with all its messages, because no replica with the earlier
-    /// messages got the partial delivery. The attempt stays the same, because no handler has begun
-    /// it. A cancelled attempt ends instead. Returns false if the delivery was already published
-    /// with all its messages.
+    /// Publishes all messages of a delivery. Called if a delivery with only the new messages
+    /// reached no replica that has the earlier messages. The attempt stays the same, because no
+    /// handler has begun it. If the attempt was cancelled, ends it instead. Returns false if the
+    /// delivery was already published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -155,16 +158,17 @@ impl NatsShared {
         }
     }
 
-    /// Handles the report of a replica that it lacks messages of a delivery: publishes the delivery
-    /// again with all its messages, and returns `None`. If the delivery was already published with
-    /// all its messages, the report is wrong, and the returned failure states so.
+    /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
+    /// again with all its messages, and returns `None`. If the delivery already had all its
+    /// messages, the report is wrong. In this case, returns a failure of the attempt.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes deliveries again with all their messages, if the servers denied publishing them to
-    /// the subject of a replica. No reply reports such a denial.
+    /// Publishes deliveries again with all their messages, if the servers did not permit this pump
+    /// to publish them on the subject of a replica. No reply reports such a denial, so this
+    /// function reads the permission errors of the connection.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

@@ -104,7 +104,8 @@ pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
-    /// Task that requests texts from the hosts of an agent.
+    /// Task that requests the texts of models from the hosts of an agent; `None` for other
+    /// listeners.
     asking: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -117,7 +118,7 @@ impl std::fmt::Debug for NatsHost {
 impl NatsHost {
     /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
     /// if the listener has no replica, because replicas may start later. While there is no replica,
-    /// the host reports this by [`Sink::left`] and at the end of each delivery.
+    /// the host reports its absence by [`Sink::left`] and in the result of each delivery.
     ///
     /// # Errors
     ///

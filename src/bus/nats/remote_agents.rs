@@ -1,8 +1,8 @@
-//! The pump's side of an agent on another machine: answers the requests that the agent host sends
-//! during a delivery. Responses go to the agent host's own inbox.
+//! The pump's side of an agent on another machine. This module answers the requests that the agent
+//! host sends during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request names no thread. With the token of an open attempt, a request can read the attempt's
-//! thread up to the position of the delivery, and nothing else.
+//! A request names an open attempt by its token, and names no thread. So a request can only read
+//! the thread of its attempt, and only up to the position of the delivery.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,12 +58,12 @@ pub struct ThreadTransfer {
 #[derive(Clone)]
 pub struct RemoteAgentOptions {
     pub memory: Arc<dyn ThreadSource>,
-    /// The config that renders the agent's prompts.
+    /// The config with which the agent's prompts are rendered.
     pub config: PromptConfig,
 }
 
-/// Digest of the config that renders the prompts of remote agents from now on. All clones change
-/// together.
+/// Digest of the config with which the prompts of remote agents are rendered from now on. All
+/// clones share the digest.
 #[derive(Debug, Clone)]
 pub struct PromptConfig(Arc<Mutex<Digest>>);
 
@@ -72,7 +72,7 @@ impl PromptConfig {
         Self(Arc::new(Mutex::new(config)))
     }
 
-    /// Sets the config that renders later deliveries.
+    /// Sets the config with which the prompts of later deliveries are rendered.
     pub fn set(&self, config: Digest) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
     }
@@ -88,7 +88,8 @@ impl std::fmt::Debug for RemoteAgentOptions {
     }
 }
 
-/// Attempts of the agent, each with the state of its transfers.
+/// Attempts of a remote agent, each with the state of its transfers: the thread that the pump
+/// sends, and the answer that it receives.
 pub(super) struct RemoteAgentAttempts {
     options: RemoteAgentOptions,
     /// Open attempts. Never locked while a thread is read or an answer is parsed, because both take
@@ -146,8 +147,9 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
-    /// Removes attempts that are no longer known. If an attempt was given up, drops its encoded
-    /// thread. If the next part of its answer is also overdue, drops the partial answer, too.
+    /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. If an attempt
+    /// was given up, drops its encoded thread. Also drops the received parts of its answer, if the
+    /// next part is overdue.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         self.open().retain(|token, open| {
             let status = status(*token);

@@ -54,8 +54,8 @@ impl Service {
         }
     }
 
-    /// Returns the subjects of each verb of discovery: for all services, for services with this
-    /// name, and for this instance.
+    /// Returns the subjects of each verb of discovery: one for all services, one for the services
+    /// with this name, and one for this instance.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
         let forms = ServiceVerb::ALL.map(|(verb, word)| {

@@ -12,11 +12,11 @@ pub struct ListenerSubjects {
     answers: String,
 }
 
-/// Last token of the subject on which the listener announces itself. A subject of answers ends with
-/// the token of an attempt instead.
+/// Last token of the subject on which the listener announces itself. In the subject of an answer,
+/// the token of an attempt stands in its place.
 const HERE: &str = "here";
-/// Last token of the subject for reports of denied operations. A subject of answers ends with the
-/// token of an attempt instead.
+/// Last token of the subject for reports of denied operations. In the subject of an answer, the
+/// token of an attempt stands in its place.
 const DENIED: &str = "denied";
 
 impl ListenerSubjects {
@@ -73,8 +73,9 @@ impl ListenerSubjects {
     }
 
     /// Returns the subject of requests for previews. Replicas with previews subscribe to this
-    /// subject as a queue group with the listener's name. Deliveries have another subject, so that
-    /// a program without previews never takes a request for a preview for a call.
+    /// subject as a queue group with the listener's name. Other deliveries have another subject. So
+    /// a program without previews never gets a request for a preview, which it would handle as a
+    /// call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -101,7 +102,8 @@ impl ListenerSubjects {
     }
 }
 
-/// Scope of a message's subject: the whole listener, its denied operations, or one attempt.
+/// Meaning of the subject of a message: the message concerns the whole listener, its denied
+/// operations, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

@@ -21,15 +21,15 @@ use crate::trace::TraceParent;
 use super::leftover_processes::PUMP_VARIABLE;
 use super::{Options, launch, program};
 
-/// How long to wait for the last lines of an ended child. Bounded, because a descendant of the
-/// child may keep the standard error open.
+/// How long to wait for the last lines that an ended child has written to its standard error. The
+/// time is limited, because a descendant of the child may keep the standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
     /// Registration of the child as a process that this program started. Declared after `process`,
-    /// because fields drop in the order of their declaration.
+    /// because fields drop in the order of their declaration, and the registration must end last.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -208,9 +208,9 @@ impl Child {
         }
     }
 
-    /// Kills the process group. The group's id is valid while the group has members. Call this
-    /// function soon after the leader has exited: if the leader was the last member, the system may
-    /// reuse the id for another group.
+    /// Kills the child's process group. Call this function soon after the child has exited. If the
+    /// child was the last member of the group, the system may reuse the group's id for another
+    /// group.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

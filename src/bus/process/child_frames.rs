@@ -20,7 +20,7 @@ use super::child::{Child, Pipes};
 use super::dispatch::{InstanceCommand, InstanceHandle};
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
-/// Reason why the exchange ended. The child has exited in every case.
+/// Reason why the exchange of frames with the child ended. The child has exited in every case.
 #[derive(Debug)]
 pub(super) enum ChildExit {
     Drained,
@@ -43,7 +43,7 @@ pub(super) struct ChildIo<'a> {
     /// Memory mark of the child after its answer to the current delivery. From the answer on, the
     /// child remembers the call up to this mark.
     mark: Option<MemoryMark>,
-    /// The complete current delivery, if the child was sent only the new messages.
+    /// The current delivery with all its messages, if the child was sent only the new messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -56,7 +56,8 @@ pub(super) struct ChildIo<'a> {
     has_exited: bool,
     /// Number of answers of this child that named another attempt instead of the current one.
     strays: u32,
-    /// Deadline of the current call's answer, set by a cancellation or a drain.
+    /// Deadline for the answer to the current call. Set when the call is cancelled or when the host
+    /// drains.
     patience: Option<Instant>,
 }
 
@@ -124,8 +125,9 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. Output of the child comes before commands for the child, so that
-    /// unsolicited output does not count as the answer to the next delivery.
+    /// Waits for the next event. If the child has written output and a command is also ready,
+    /// returns the output first. Otherwise, unsolicited output could count as the answer to the
+    /// next delivery.
     async fn event(&mut self) -> ChildEvent {
         let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
@@ -261,7 +263,7 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output between an answer and the next delivery.
+    /// Handles output that the child wrote after an answer and before the next delivery.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
@@ -280,8 +282,8 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Handles an answer that names an attempt other than the current one. Replaces the process at
-    /// the third such answer.
+    /// Handles an answer that names an attempt other than the current one. At the third such
+    /// answer, kills the child, so that its process is replaced.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;
@@ -411,8 +413,8 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Warns once for each delivery that its answer is unfinished. Without the warning, only a
-    /// time-out would be visible.
+    /// Warns, once for each delivery, that the child has written only the beginning of an answer.
+    /// Without the warning, an operator would see only a time-out.
     fn warn_of_unfinished_frame(&mut self) {
         let bytes = self.frames.unfinished();
         if bytes > 0 && !self.is_warned_of_frame {

@@ -73,8 +73,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` has the hidden verb [`VERB`]; false if `program` is the running program. As a
-/// test, runs `program` with the verb, so that `program` launches itself with `--version`.
+/// Whether `program` has the hidden verb [`VERB`]. To find out, runs `program` with the verb, so
+/// that `program` launches itself with `--version`. Returns false without a test if `program` is
+/// the running program.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {

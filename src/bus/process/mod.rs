@@ -100,8 +100,8 @@ pub struct ProcessHost {
 
 impl ProcessHost {
     /// Starts every instance on `runtime`. Succeeds even if the program is missing, because the
-    /// program may appear later. [`Sink::left`] reports a missing program, and so does the end of
-    /// each delivery.
+    /// program may appear later. The host reports a missing program by [`Sink::left`], and in the
+    /// result of each delivery.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let options = Arc::new(options);

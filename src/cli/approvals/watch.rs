@@ -24,12 +24,12 @@ use super::super::startup::ConfigArg;
 /// A person's choice about one call.
 enum WatchChoice {
     Decide(Decision<SubmittedAnswer>),
-    /// Makes no decision, so that the call still waits. The command does not show the call again.
+    /// Makes no decision. The call still waits, but the command does not show it again.
     Skip,
     Quit,
 }
 
-/// Calls that the command has shown and does not show again.
+/// Calls that the command has shown. It shows none of them again.
 #[derive(Debug, Default)]
 struct ShownCalls(BTreeSet<MessageId>);
 
@@ -40,8 +40,8 @@ impl ShownCalls {
         self.0.insert(call)
     }
 
-    /// Handles the result of a decision on a call. Returns true if the refusal of the decision is
-    /// temporary: the call still waits and must be shown again.
+    /// Handles the result of a decision on a call. If the decision was refused for a temporary
+    /// reason, the call still waits: returns true, and lets the command show the call again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)

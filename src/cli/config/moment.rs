@@ -12,7 +12,7 @@ use crate::audit::past_time;
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;
 
-/// A boot, and the partition whose journal contains the boot.
+/// A boot on record, with the partition whose journal contains it.
 pub struct BootOnRecord {
     pub boot: BootConfig,
     pub reader: JournalReader,

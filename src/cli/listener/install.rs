@@ -76,8 +76,8 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the failure for a directory that already has files of the listener. Advises an update only
-/// if the directory contains an installed version of the same listener.
+/// Makes the failure for a directory that already has files of the listener. Advises an update if
+/// an installed version of this listener is there. Otherwise advises another directory.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();
@@ -95,8 +95,8 @@ fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> C
     CommandFailure::new(CommandExit::Usage, text)
 }
 
-/// Prints whether a config in the current directory would find `program`, which the listener needs
-/// in addition to its own files.
+/// Prints whether `program` is installed where a config in the current directory would find it. The
+/// listener needs this program in addition to its own files.
 fn note_program(program: &str) {
     let around = ConfigEnvironment::of_process();
     if config::is_program_installed(program, Path::new("."), &around) {
@@ -109,8 +109,8 @@ fn note_program(program: &str) {
     }
 }
 
-/// Returns the lines that a config needs for the listener. The directory in these lines is escaped
-/// for a TOML string, with `${` escaped as well.
+/// Returns the lines that a config needs for the listener. The lines contain the directory as a
+/// TOML string, in which `${` is also escaped.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     if !listener.config.contains("DIR") {
         return Ok(listener.config.to_owned());

@@ -129,13 +129,14 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>, String> {
     std::fs::read(path).map(Some).map_err(|error| error.to_string())
 }
 
-/// Whether a program of the listener is installed without the permission to be executed.
+/// Whether a file of the listener is installed without the permission to execute it, although the
+/// file is a program.
 fn is_executable_lost(file: &WrittenFile, path: &Path) -> bool {
     let mode = std::fs::metadata(path).map(|about| about.permissions().mode());
     file.is_executable && mode.is_ok_and(|mode| mode & 0o111 == 0)
 }
 
-/// Prints the difference of one file.
+/// Prints how an installed file differs from the shipped file.
 fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()> {
     let file = &change.file;
     let path = &file.path;
@@ -163,8 +164,8 @@ fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()
     put(&visible(&diff.unified_diff().context_radius(3).header(&from, &to).to_string()))
 }
 
-/// Lists installed files that the listener no longer has, so that the user can decide whether to
-/// remove them.
+/// Lists the installed files that this version of the listener no longer contains. The user can
+/// then decide whether to remove them.
 fn show_left_over(
     listener: &ShippedListener,
     directory: &Path,

@@ -17,8 +17,8 @@ pub struct ConfigFile {
     path: PathBuf,
     text: String,
     metadata: Metadata,
-    /// Directory of the file. The lock is on the directory, because commands replace the file
-    /// itself.
+    /// The open directory of the file. The lock is on this directory, because a command replaces
+    /// the file itself.
     directory: File,
 }
 

@@ -88,8 +88,8 @@ fn key_of(text: &str) -> Result<OperatorPublicKey, String> {
     Err(format!("`{text}` is no public key of Ed25519; {copy}"))
 }
 
-/// Refuses a key that the config already contains as a key of another operator, because a key must
-/// identify one operator.
+/// Refuses a key that belongs to another operator of the config, because a key must identify one
+/// operator.
 fn refuse_known_key(config: &Config, name: &str, key: &OperatorPublicKey) -> Result<(), String> {
     match config.operators.owner(key) {
         Some(owner) if owner.as_str() != name => Err(format!(

@@ -24,7 +24,8 @@ impl DemoView {
         Self { output, began: None, explained: HashSet::new() }
     }
 
-    /// Draws the lines that show one record; empty for a record that belongs to no thread.
+    /// Draws the lines that show one record. Returns an empty text for a record of the organism's
+    /// own thread.
     pub fn record(&mut self, record: &Record) -> String {
         if record.tree.as_str() == ThreadId::ORGANISM {
             return String::new();
@@ -112,7 +113,8 @@ impl DemoView {
     }
 }
 
-/// Returns the left margin of a message: one bar for each level of its thread beneath the root.
+/// Returns the left margin of a message: one bar for each level between the root thread and the
+/// message's thread.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }
@@ -136,7 +138,8 @@ fn gist(message: &Message) -> String {
     head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the explanation of a kind of event, shown at its first occurrence.
+/// Returns the explanation of the event that a message stands for, if it needs one. The view shows
+/// each explanation only once.
 fn explanation(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),

@@ -1,4 +1,4 @@
-//! Shows a held call with the exact bytes about which a person decides.
+//! Shows a held call with the exact bytes of its payload, about which a person decides.
 
 use crate::audit::{CallPreviewView, HeldCall};
 use crate::xml::invisible_characters::{hidden, visible};
@@ -9,7 +9,8 @@ use super::{RenderOutput, count};
 
 /// Number of columns between the tab stops of a terminal.
 const TAB_COLUMNS: usize = 8;
-/// Number of columns before a text from another party: an indentation, a bar and a space.
+/// Number of columns before each line of a text from another party: an indentation, a bar and a
+/// space.
 const BAR_COLUMNS: usize = 4;
 
 /// Draws a held call. Each line of the payload begins with a bar, so that no payload can imitate a
@@ -65,8 +66,8 @@ fn show_preview(
     }
 }
 
-/// Writes a text from another party, each line behind a bar, with hidden characters made visible. A
-/// line that is wider than the terminal continues behind a broken bar.
+/// Writes a text from another party, with a bar before each line. Hidden characters are made
+/// visible. A line that is wider than the terminal continues on further rows behind a broken bar.
 pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     // `split` instead of `lines`, which would drop line ends and so hide bytes from the person.
     for shown in visible(text).split('\n') {
@@ -83,7 +84,8 @@ pub(super) fn barred(output: &RenderOutput, text: &str, out: &mut String) {
     }
 }
 
-/// Cuts a line into rows that fit into a terminal together with their bar. Keeps every byte.
+/// Cuts a line into rows. Each row fits into a terminal of `columns` columns together with its bar.
+/// The rows contain every byte of the line.
 fn rows(line: &str, columns: usize) -> Vec<&str> {
     let mut rows = Vec::new();
     let mut begin = 0;

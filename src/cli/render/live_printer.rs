@@ -1,16 +1,16 @@
-//! Prints events of the live channel, one beneath another. Text of a model appears as it streams.
-//! No control character of a model reaches the terminal.
+//! Prints events of the live channel, one beneath another. The text of a model appears as it
+//! streams. Control characters that a model writes never reach the terminal.
 
 use crate::bus::ModelState;
 use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 
 use super::{RenderOutput, clean, columns};
 
-/// Prints the texts that models stream and the states of their calls. Keeps the texts of different
-/// answers apart.
+/// Prints the texts that models stream, and the states of model calls. Text of another answer
+/// begins on a new line, beneath a heading.
 pub struct LivePrinter {
     output: RenderOutput,
-    /// The answer whose text was printed last.
+    /// The answer whose text is being printed; `None` after other output.
     open: Option<(LiveSource, AnswerPart)>,
     /// Text in the unfinished row of the terminal, without its margin.
     row: Option<String>,
@@ -33,7 +33,7 @@ impl LivePrinter {
         self.row.take().map(|_| "\n".to_owned()).unwrap_or_default()
     }
 
-    /// Sets the width of the terminal, which may change.
+    /// Sets the width of the terminal. Called again when the width changes.
     pub fn fit(&mut self, columns: usize) {
         self.output.columns = columns;
     }
@@ -85,8 +85,9 @@ impl LivePrinter {
         out
     }
 
-    /// Appends a word with the white space after it. A new word that does not fit into the rest of
-    /// the row begins the next row. A word whose beginning is already printed continues in its row.
+    /// Appends a word with the white space after it. A new word begins the next row if it does not
+    /// fit into the rest of the present row. If the beginning of the word is already printed, the
+    /// rest follows it in the same row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);

@@ -15,10 +15,11 @@ use super::{RenderOutput, clean, columns, count, duration, wrap};
 
 /// Maximum lines shown of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
-/// Maximum number of indented levels. Subthreads at deeper levels are not indented further.
+/// Maximum number of levels of subthreads that are indented. Subthreads at deeper levels are drawn
+/// with the same indentation as the last of these levels.
 const INDENTED_MAX: usize = 8;
 
-/// Columns of a timeline that are shown on request.
+/// Options that add columns to a timeline or change them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TimelineColumns {
     /// Whether to show the position of each event, and the sequence number and id of each message.
@@ -56,7 +57,7 @@ pub fn refused(output: &RenderOutput, refused: &RefusalView) -> String {
     page.text
 }
 
-/// Draws a single count of `busy` refusals.
+/// Draws how many requests of one client were refused with `busy`, for `tail` and `search`.
 pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     let mut page = TimelinePage::new(output, "10:00:00".len(), Time(0));
     page.busy(busy, &clock(&busy.time));
@@ -75,7 +76,7 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Line to write beneath the next heading of an event.
+    /// Line to write beneath the heading of the next event.
     under_head: Option<String>,
     text: String,
 }
@@ -350,8 +351,8 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Describes each request of a failed model call with its cost; empty if there was only one
-/// request.
+/// Describes the failed requests of a model call, if there were several, and the tokens that were
+/// charged for them, if any.
 fn tried(failure: &AttemptFailure) -> Vec<String> {
     let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -363,14 +364,15 @@ fn tried(failure: &AttemptFailure) -> Vec<String> {
     lines
 }
 
-/// Returns the text for a model call whose pump or host died before the cost was recorded.
+/// Returns the text for a model call whose cost is unknown, because its pump or host died before
+/// the cost was recorded.
 fn lost(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// Writes the position of an event, and the sequence number and id of a message.
+/// Formats the position of an event. For a message, adds its sequence number and id.
 fn ids(item: &TimelineEntry) -> String {
     match &item.what {
         TimelineEvent::Message(message) => {
@@ -394,8 +396,8 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message; `None` for the usual states `handled` and `recorded`. If
-/// `unknown` is set, also returns `None` for a message without a disposition.
+/// Returns the state of a message, if it is unusual. The usual states are `handled` and `recorded`.
+/// If `unknown` is set, a message without a disposition also counts as usual.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

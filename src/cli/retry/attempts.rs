@@ -1,4 +1,5 @@
-//! Shows the earlier attempts of a message before its retry, as a table.
+//! Draws a table of the earlier attempts to handle a message. The command shows this table before
+//! it asks whether to retry the message.
 
 use crate::audit::EarlierAttempt;
 

@@ -1,4 +1,5 @@
-//! Finds the messages to retry: by ids from the command line, or by the reason of their failure.
+//! Finds the messages to retry. The command line contains the ids of messages, or a filter such as
+//! the reason of the failure.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use super::super::indexed;
 use super::super::journal_target::JournalTarget;
 use super::super::render::{RenderOutput, clean, table};
 
-/// A message that a command retries or lists.
+/// A message that the command retries or lists, with its partition and its earlier attempts.
 #[derive(Debug, Clone)]
 pub struct NamedMessage {
     pub message: RetryMessage,

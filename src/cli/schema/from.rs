@@ -69,8 +69,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Describes how the command has read the file: as a JSON Schema or as an example. Names the option
-/// that selects the other reading, if there is one.
+/// Describes whether the command has read the file as a JSON Schema or as an example. For JSON,
+/// names the option with which the command reads the file the other way.
 fn description(origin: SchemaOrigin) -> &'static str {
     match origin {
         SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",

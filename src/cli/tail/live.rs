@@ -89,8 +89,8 @@ pub fn follow(
     followed
 }
 
-/// Waits until the followed journals end. After an error, such as a missing permission, prints a
-/// note and never returns.
+/// Waits for the end of the journals that the command follows. After an error, such as a missing
+/// permission, prints a note and never returns, so that the command still shows live events.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
         // An operator on another host has no journal to read, and still watches the live events.
@@ -123,8 +123,8 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Replaces the `Opened` event of a repeated subscription by `Lost`, because the events between the
-/// two subscriptions are missing.
+/// Returns the event to show. If the live channel was subscribed to again, returns `Lost` in place
+/// of `Opened`, because the events between the two subscriptions are missing.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

@@ -14,14 +14,15 @@ use super::super::exit::CommandExit;
 use super::super::journal_target::JournalTarget;
 use super::super::render::{RenderOutput, count, duration, put, put_visible_json, table};
 
-/// Maximum number of changed threads whose first difference the report shows without `--full`.
+/// Maximum number of changed threads for which the report shows the first difference. With
+/// `--full`, the report shows it for all changed threads.
 const DIFFERENCES_SHOWN: usize = 5;
 
 const EQUAL: &str = "equal";
 const DIFFERENT: &str = "different";
 const NONE: &str = "none";
 
-/// How much a thread changed.
+/// Kind of difference between a recorded thread and its run in the trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 enum TrialChange {
     /// The final payloads, the events before them and the prompts are equal.
@@ -101,7 +102,8 @@ pub struct TrialReport {
     untried: Vec<UntriedThread>,
 }
 
-/// Sums over all threads: either over their original records, or over their runs in the trial.
+/// Sums over all threads of the trial. One value has the sums over the recorded threads, and
+/// another value has the sums over their runs.
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
     #[serde(rename = "spent")]
@@ -223,7 +225,7 @@ impl TrialReport {
     }
 
     /// Draws the first difference of each changed thread. Threads whose final payloads differ come
-    /// first, unless the judge decided that they mean the same.
+    /// first, unless the judge decided that the payloads mean the same.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();

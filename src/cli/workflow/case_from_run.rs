@@ -77,7 +77,7 @@ fn config_of(file: &Path) -> Option<PathBuf> {
     cases.config
 }
 
-/// Fails if the case file tests a config other than `ours`, which is the config of the run.
+/// Fails if the case file tests another config than `ours`, the config of the recorded run.
 fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyhow::Result<()> {
     let located = config::locate(tested, &ConfigEnvironment::of_process()).ok();
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();

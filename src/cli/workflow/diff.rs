@@ -33,7 +33,7 @@ pub struct DiffArgs {
     json: bool,
 }
 
-/// The definitions that one argument names.
+/// The definitions of workflows that one argument of the command names.
 struct DiffSide {
     definitions: BTreeMap<ListenerName, WorkflowDefinition>,
     /// Config of this side; `None` if the side is a run.
@@ -92,8 +92,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls that the gate will refuse in open runs once the second config is in force: the goal
-    /// and the listener of each call.
+    /// Calls of open runs that the gate will refuse when the second config is in force. Each call
+    /// is given by its goal and its listener.
     refused: Vec<(String, ListenerName)>,
 }
 

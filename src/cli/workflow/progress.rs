@@ -18,7 +18,7 @@ use super::super::render::{RenderOutput, duration, put_visible_json};
 use super::run_drawing::RunDrawing;
 use super::terminal::{RedrawnBlock, terminal_size};
 
-/// How a run is shown on standard error.
+/// How the command shows the progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressForm {
     /// A tree of the run's goals, which is drawn again with each change.
@@ -41,7 +41,7 @@ pub struct RunProgress<'a> {
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    /// The rows as they were at the last change.
+    /// The rows of the run as they were when the command last showed changes.
     rows: Vec<RunRow>,
     block: RedrawnBlock,
     is_changed: bool,
@@ -50,8 +50,9 @@ pub struct RunProgress<'a> {
 }
 
 impl<'a> RunProgress<'a> {
-    /// Records the last positions of the journals. The caller must call this function before it
-    /// submits the run, so that no record is missed.
+    /// Makes the progress of a run that is not submitted yet. Reads the last positions of the
+    /// journals, so the caller must call this function before it submits the run. Otherwise, the
+    /// first records of the run would be missed.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -89,8 +90,8 @@ impl<'a> RunProgress<'a> {
         self.show_new();
     }
 
-    /// Whether the progress is shown as a tree. A tree also shows everything that the goals wait
-    /// for.
+    /// Whether a tree is shown now. The caller then prints no waits of its own, because the tree
+    /// also shows everything that the goals wait for.
     pub fn has_tree(&self) -> bool {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
@@ -204,8 +205,9 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its earlier version, if there was one. Ended
-/// rows come before running rows. An ended row comes before the row that contains it.
+/// Returns the rows whose state has changed, each with its earlier version, if there was one. Rows
+/// that have ended come first, deeper rows before the rows that contain them. Running rows come
+/// last.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -227,14 +229,14 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a changed row gets a line of its own. A waiting goal gets a line only if the goal has
-/// run before and a loop will run it again.
+/// Whether a changed row gets a line of its own. A row that waits gets a line only if it was
+/// running before: a loop will then run its goal again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
 }
 
-/// Returns the key of a row, unique among the rows of a run.
+/// Returns the key that identifies a row among the rows of its run.
 fn key(row: &RunRow) -> String {
     match &row.kind {
         RowKind::Goal(goal) => goal.goal.to_string(),
@@ -242,7 +244,7 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row, without the time if the row is still running.
+/// Returns a copy of the row. If the row is still running, the copy lacks the time.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

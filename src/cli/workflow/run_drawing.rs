@@ -13,12 +13,12 @@ use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow, is_
 use super::super::named_config;
 use super::super::render::{RenderOutput, clean, cut, duration};
 
-/// Maximum lines of a model's text that are shown for one call.
+/// Maximum number of lines of a model's text that are shown for each call.
 const TEXT_LINES_MAX: usize = 3;
 /// Maximum number of calls whose activity is shown for one goal.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line of a run. Active lines are kept if the terminal is too small for all lines.
+/// A drawn line of a run. If the terminal is too small for all lines, the active lines are kept.
 struct DrawnLine {
     text: String,
     is_active: bool,
@@ -139,8 +139,8 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines that fit into the height of the terminal: the active lines, with the lines
-    /// around them.
+    /// Chooses the lines to show if the terminal is too low for all lines: the active lines, and
+    /// lines around them. Adds the numbers of omitted lines.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);
         let all = drawn.len();

@@ -21,9 +21,8 @@ use super::super::decision;
 use super::super::exit::CommandExit;
 use super::progress::{ProgressForm, RunProgress};
 
-/// Submits a request to a workflow, and shows the run that the request opens. If the request
-/// retries a run, `earlier` contains the messages of the thread before the retry. Otherwise
-/// `earlier` is empty.
+/// Submits a request to a workflow, and shows the run that this request opens. `earlier` is empty
+/// for a first run. For a retry of a run, `earlier` contains the earlier messages of the thread.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
@@ -104,7 +103,7 @@ pub async fn show_run(
     Ok(exit.into())
 }
 
-/// Makes a subscription to the live channel in the name of the client that submits the run.
+/// Makes a subscription to the live channel, in the name of the client that also submits the run.
 fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
     let client = Some(submission.client.clone());
     let secret = submission.secret.clone();
@@ -129,8 +128,8 @@ async fn follow_records<'p>(
     followed.await.ok();
 }
 
-/// Follows the live channel of the run as the client that opened the run. Without the right to
-/// watch, the client sees only recorded states.
+/// Follows the live channel of the run in the name of the client that opened the run. If this
+/// client has no right to watch, the command shows only recorded states.
 async fn follow_live<'p>(
     organism: &OrganismClient,
     own: LiveRequest,
@@ -174,9 +173,9 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether to print a note that the run is shown without the states of its model calls. Returns
-/// false if the output is not for people. Also returns false if the organism has ended or cannot be
-/// reached, because the submission reports this error.
+/// Whether to print a note that the states of model calls are not shown. Returns false if the
+/// output is not for people. Also returns false if the organism has ended or cannot be reached,
+/// because the submission already reports that.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })
@@ -194,7 +193,7 @@ async fn redraw<'p>(form: ProgressForm, shown: &impl Fn() -> MutexGuard<'p, RunP
     }
 }
 
-/// How updates of a submission to a workflow are printed.
+/// How the command prints the updates of a submission to a workflow.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOutputForm {
     pub quiet: bool,
@@ -203,7 +202,7 @@ pub struct RunOutputForm {
 }
 
 impl RunOutputForm {
-    /// Prints an update, and returns the exit code after it.
+    /// Prints an update, and returns the exit code that the update stands for.
     fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
         if self.json {
             put_line!("{}", serde_json::json!(update));

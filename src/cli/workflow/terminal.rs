@@ -16,7 +16,7 @@ pub fn terminal_size() -> (usize, usize) {
     (side(columns, 80), side(rows, 24))
 }
 
-/// Lines on the screen that the next drawing replaces.
+/// Lines on the screen in whose place the next drawing appears.
 #[derive(Debug, Default)]
 pub struct RedrawnBlock {
     /// Width of each line in columns.
@@ -46,8 +46,8 @@ impl RedrawnBlock {
         up + "\x1b[J"
     }
 
-    /// Returns the text that moves the cursor up to the first line. Counts the rows anew, because a
-    /// terminal that has become narrower has wrapped long lines.
+    /// Returns the text that moves the cursor up to the first of the lines. Counts the rows again
+    /// each time: if the terminal has become narrower, it has wrapped long lines into several rows.
     fn up(&self, columns_now: usize) -> String {
         let rows: usize =
             self.widths.iter().map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();

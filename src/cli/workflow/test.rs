@@ -81,8 +81,8 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file or its config, which prevent all cases from running, and the exit code
-/// of the command.
+/// Problems of a case file or of its config, because of which none of the cases can run. Contains
+/// the exit code of the command.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,
@@ -170,8 +170,8 @@ fn show(case: &WorkflowCase, problems: ConfigProblems, took: Duration, args: &Ca
     }
 }
 
-/// Shortens a text to [`SHOWN_LINES`] lines of [`SHOWN_CHARS`], and appends the number of omitted
-/// characters.
+/// Shortens a text to at most [`SHOWN_LINES`] lines of at most [`SHOWN_CHARS`] characters. Appends
+/// the number of omitted characters.
 fn shortened(text: &str) -> String {
     let cut = |line: &str| line.chars().take(SHOWN_CHARS).collect::<String>();
     let beginning: Vec<_> = text.lines().take(SHOWN_LINES).map(cut).collect();

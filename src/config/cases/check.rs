@@ -1,4 +1,5 @@
-//! Checks cases against the config that they test, before anything runs.
+//! Checks the cases of a case file against the config that they test. The check is made before any
+//! case runs.
 
 use crate::contract::Role;
 use crate::ids::ListenerName;
@@ -12,8 +13,8 @@ use super::super::source_text::SourceRange;
 use super::never_paths::can_be_called;
 use super::{CaseInput, CaseText, WorkflowCase};
 
-/// Reports three kinds of problems: names in the cases that the config does not define, calls that
-/// the config does not permit, and claims that cannot fail.
+/// Reports the problems of the cases: names that the config does not define, calls that the config
+/// does not permit, and claims that always hold, whatever a run does.
 pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
     let mut problems = ConfigProblems::default();
     for case in cases {
@@ -72,8 +73,8 @@ fn check_members(case: &WorkflowCase, config: &Config, problems: &mut ConfigProb
     }
 }
 
-/// Reports a client that may not call the workflow. Skips an unknown client, because
-/// `check_members` reports it.
+/// Reports the client of the case if it may not call the workflow. Skips a client that the config
+/// does not define, because `check_members` reports such a client.
 fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProblems) {
     let workflow = &case.workflow.text;
     let clients = || config.contracts.iter().filter(|one| one.role == Role::Client);
@@ -134,7 +135,8 @@ fn goals_of(definition: &WorkflowDefinition) -> Vec<&str> {
     definition.goals.iter().map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Reports paths of `never` at which no call is possible, because such a claim cannot fail.
+/// Reports each path of `never` that no call can have. A claim that no call has this path would
+/// always hold, and so test nothing.
 fn check_never(
     case: &WorkflowCase,
     definition: &WorkflowDefinition,
@@ -172,8 +174,9 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input, and the first problem of another kind. If an input is unknown,
-/// reports no missing input, because the author probably misspelled its name.
+/// Reports every unknown input, and the first problem of another kind. Does not report a missing
+/// input together with an unknown input, because the author has probably misspelled the name of one
+/// input.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

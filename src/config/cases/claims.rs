@@ -1,4 +1,4 @@
-//! Expectations: everything that a case claims of a run.
+//! Expectations of a case: everything that the case claims of a run.
 
 use crate::workflow::GoalPhase;
 
@@ -39,29 +39,31 @@ const FAILED: KnownSection = KnownSection {
 pub struct CaseExpectations {
     pub output: Option<TextClaim>,
     pub failed: Option<FailureClaim>,
-    /// Pairs of a goal and the last state that the goal must have.
+    /// Goals, each with the state that the goal must have at the end of the run.
     pub goals: Vec<(CaseText, CaseText)>,
-    /// Claims about the documents that agents get, grouped by the path of the call.
+    /// Claims about the documents that agents get in calls. Claims are grouped by the path of their
+    /// call.
     pub documents: Vec<PathClaims>,
-    /// Claims about the payloads that are sent, grouped by the path of the call.
+    /// Claims about the payloads of calls. Claims are grouped by the path of their call.
     pub payloads: Vec<PathClaims>,
-    /// Paths at which no call may be made. The path of a goal covers the goal's parts. A path that
-    /// ends with `*` covers every path that begins with the text before `*`.
+    /// Paths that no call may have. The path of a goal stands also for the parts of the goal. A
+    /// path that ends with `*` stands for every path that begins with the text before `*`.
     pub never: Vec<CaseText>,
 }
 
-/// Claims about the texts at one path: one claim for each call, in the order of the calls.
+/// Claims about the texts of all calls that have the same path. There is one claim for each call,
+/// in the order of the calls.
 #[derive(Debug, Clone)]
 pub struct PathClaims {
     pub path: CaseText,
     pub claims: Vec<TextClaim>,
 }
 
-/// A claim about one text.
+/// A claim about one text, such as a document or a payload.
 #[derive(Debug, Clone)]
 pub struct TextClaim {
     pub place: SourceRange,
-    /// The expected text, which must match completely.
+    /// The exact text that is expected.
     pub is: Option<String>,
     pub contains: Vec<CaseText>,
     pub lacks: Vec<CaseText>,
@@ -135,7 +137,7 @@ fn goal_states(read: &mut TableReader<'_>) -> Vec<(CaseText, CaseText)> {
     goals
 }
 
-/// Reports a table without entries, because an empty table claims nothing.
+/// Reports a table that has no entries, because such a table claims nothing.
 fn report_if_empty(key: &str, read: &mut TableReader<'_>) {
     if let Some(TomlNode { value: TomlValue::Table(table), place, .. }) = read.node(key)
         && table.entries.is_empty()

@@ -1,6 +1,6 @@
 //! Decides whether a call can have a path that a case lists in `never`.
 //!
-//! A path that no call can have is a mistake of the author, because the claim cannot fail.
+//! If no call can have the path, the author has made a mistake, because the claim always holds.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,8 @@ use crate::workflow::{
 
 use super::super::Config;
 
-/// A part of a thread label after the name of the goal with which the label begins.
+/// A part of the label of a goal's thread. The label begins with the name of the goal, and its
+/// parts follow.
 #[derive(Clone)]
 enum LabelPart {
     Text(String),
@@ -22,8 +23,8 @@ enum LabelPart {
 }
 
 /// Whether a call can have this path. A path that ends with `*` stands for every path that begins
-/// with the text before `*`. If the path leads into a nested workflow or a role, only its beginning
-/// up to the goal is checked.
+/// with the text before `*`. A path may lead further, into a nested workflow or a role. In this
+/// case, only its beginning up to the goal is checked.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -52,8 +53,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns the forms that the labels of a goal's threads can have, without the goal's name at the
-/// beginning. Returns no forms for a goal that makes no calls itself.
+/// Returns the forms that the label of a thread of `goal` can have. The forms lack the name of the
+/// goal, with which each label begins. A goal that makes no calls itself has no forms.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -92,8 +93,9 @@ fn labels_of(
     labels
 }
 
-/// Returns the possible labels of the threads in which the parts of a goal run, without the goal's
-/// name at the beginning. A goal has a part for each item of a list, for example.
+/// Returns the forms that the label of a thread can have if a part of `goal` runs in the thread.
+/// The forms lack the name of the goal, with which each label begins. A goal has, for example, one
+/// part for each item of a list.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -129,8 +131,8 @@ fn has_judge(goal: &GoalDefinition) -> bool {
     }
 }
 
-/// Returns the goals that may run in passes of a loop: each loop itself, and each goal that a loop
-/// may start directly or through another goal.
+/// Returns all loops, and all goals that may run in the passes of a loop. A loop may start such a
+/// goal directly, or through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let mut found = HashSet::new();
@@ -166,8 +168,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` is a text of the form `label`, followed by a valid end. With `is_beginning`, it
-/// is enough that `rest` is the beginning of such a text.
+/// Whether `rest` consists of a text that has the form `label`, and a valid end. If `is_beginning`
+/// is set, `rest` may also be just the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {
@@ -197,8 +199,8 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` is a valid end of a path after the label of a thread. A valid end is empty, or
-/// names a thread beneath that thread or a call made in that thread.
+/// Whether `rest` can follow the label of a thread at the end of a path. It may be empty. Otherwise
+/// it must name a thread beneath that thread, or a call that is made in that thread.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

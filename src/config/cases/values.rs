@@ -1,4 +1,4 @@
-//! Input, answers and faults that a case gives to a run.
+//! Input, answers and faults that a case supplies to a run.
 
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::keys::{KeyKind, KnownSection, nearest};
@@ -16,14 +16,15 @@ const FAULT: KnownSection = KnownSection {
 /// The input of a run.
 #[derive(Debug, Clone)]
 pub enum CaseInput {
-    /// Values of the named inputs, as pairs of name and value. An input that is a list has one pair
-    /// for each value. `names` contains the name of each input once, with its location.
+    /// Values of the inputs, each as a pair of the input's name and the value. An input that is a
+    /// list has one pair for each of its values. `names` contains the name of each input once, with
+    /// its location in the file.
     Values { values: Vec<(String, String)>, names: Vec<CaseText>, place: SourceRange },
     /// The whole payload.
     Payload(CaseText),
 }
 
-/// The answers and faults at one path, one for each turn.
+/// The answers and faults for all calls that have the same path. There is one for each turn.
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     pub path: CaseText,
@@ -45,8 +46,8 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case injects. Each variant has the name of the failure code with which the goal
-/// then fails.
+/// A fault that a case causes in place of an answer. The goal then fails with a failure code, and
+/// the variant has the name of this code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseFault {
     /// The deadline passes without an answer. The clock of the case moves to the deadline at once.

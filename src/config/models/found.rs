@@ -149,8 +149,8 @@ fn provider(
     Some(ProviderConfig::Remote { options: Box::new(options), pace, attempts })
 }
 
-/// Reads the key of a provider from the configured source or, if none is configured, from the
-/// provider's usual variable.
+/// Reads the key of a provider from the file or variable that the config names. If the config names
+/// none, reads the variable that is usual for the provider, such as `OPENAI_API_KEY`.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,
@@ -244,8 +244,8 @@ fn key_in_file(
     ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
-/// Returns a model in the form of the record: all settings except the key of a provider and the
-/// pace of a recording.
+/// Returns a model in the form that the journal records: all settings except the key of a provider
+/// and the pace of a recording.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
         ProviderConfig::Playback { recording, max_tokens, .. } => json!({

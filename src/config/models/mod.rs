@@ -22,8 +22,8 @@ use super::source_text::SourceRange;
 use super::tree::{ExpandedText, Located};
 
 const PLAYBACK: &str = "playback";
-/// Keys of a playback model. They include prices and the context window, so that budgets can be
-/// tested without a provider.
+/// Config keys of a playback model. They include prices and the context window, so that budgets can
+/// be tested without a provider.
 const PLAYBACK_KEYS: [&str; 10] = [
     "provider",
     "recording",
@@ -47,7 +47,7 @@ pub(super) struct DeclaredModel {
     pub name: Located<String>,
     window: Option<(u64, SourceRange)>,
     price: Option<TokenPrice>,
-    /// Whether the table contains any price, even an invalid one.
+    /// Whether the model's table states any price, even an invalid one.
     has_price: bool,
     kind: Option<DeclaredKind>,
 }

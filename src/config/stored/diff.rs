@@ -11,7 +11,8 @@ use crate::journal::{self, sqlite::JournalReader};
 use super::super::Config;
 use super::{BootConfig, StoredConfig, StoredConfigError};
 
-/// Sections that the effective config leaves out, because no decision depends on them.
+/// Sections that the effective config leaves out, because the pump's decisions do not depend on
+/// them.
 const SECTIONS_APART: [&str; 6] = ["organism", "journal", "nats", "http", "telemetry", "alerts"];
 /// Number of unchanged lines around each change of a text.
 const CONTEXT_LINES: usize = 3;
@@ -21,7 +22,7 @@ pub struct ComparedConfig {
     /// Digest of the effective config.
     pub digest: Digest,
     values: BTreeMap<String, String>,
-    /// Texts that the config refers to by digest, except texts that the journal lacks.
+    /// Texts that the config names by digest. Texts that are missing from the journal are left out.
     texts: BTreeMap<Digest, String>,
 }
 
@@ -46,8 +47,8 @@ impl ComparedConfig {
         Self { digest: config.digest, values, texts: texts.collect() }
     }
 
-    /// Reads the config of a boot. If the boot was recorded before configs were stored, only its
-    /// effective config is compared.
+    /// Reads the config that a boot recorded. If the boot is from before the journal stored
+    /// configs, the result has only the effective config.
     pub fn of_boot(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let effective = effective_of(reader, boot)?;
         let toml = match StoredConfig::read(reader, boot) {
@@ -74,7 +75,7 @@ impl ComparedConfig {
     }
 }
 
-/// Returns the effective config of a boot, as JSON.
+/// Reads the effective config of a boot from the journal, as JSON.
 pub fn effective_of(
     reader: &JournalReader,
     boot: &BootConfig,

@@ -3,8 +3,9 @@
 //!
 //! A boot lists the blobs that the organism runs on. The first blob is the effective config. The
 //! second is a manifest ([`ConfigManifest`]), which names the text of the config and all its files
-//! by their digests. In an older journal without manifests, the second blob is another text. No
-//! record states the meaning of a blob, so manifests needed no new version of the core.
+//! by their digests. In an older journal without manifests, the second blob is another text. The
+//! core does not interpret the blobs, so the introduction of manifests needed no new version of the
+//! core.
 
 mod diff;
 mod history;
@@ -30,13 +31,13 @@ pub use portable::CONFIG_NAME;
 use render::RenderedConfig;
 pub use schemas::{RecordedSchema, schemas_of};
 
-/// Version of the manifest's form.
+/// Version of the manifest's format.
 const MANIFEST_VERSION: u32 = 1;
 
 /// Manifest of a stored config, which names every text of the config by its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigManifest {
-    /// Version of the manifest's form. A blob without this key is not a manifest.
+    /// Version of the manifest's format. A blob without the key of this field is not a manifest.
     #[serde(rename = "organism_config")]
     version: u32,
     /// Digest of the effective config.
@@ -78,7 +79,8 @@ pub struct StoredConfig {
     pub files: BTreeMap<String, String>,
 }
 
-/// Renders a config from its sections; `documents` are the documents of its schemas.
+/// Converts the sections of a config to the texts that the journal stores. `documents` are the
+/// schema documents of the config.
 pub(super) fn render(
     sections: &DeclaredSections,
     documents: BTreeMap<String, String>,
@@ -90,7 +92,8 @@ pub(super) fn render(
 }
 
 impl StoredConfig {
-    /// Makes the stored form of the config at `path` with the effective config `effective`.
+    /// Makes the stored form of a config. `path` is the config file, `effective` is the effective
+    /// config, and `rendered` has the texts of the config and its files.
     pub(super) fn new(effective: &str, path: &Path, rendered: RenderedConfig) -> Self {
         let RenderedConfig { toml, files, directories, left_out, withheld, variables } = rendered;
         let digests = files.iter().map(|(name, text)| (name.clone(), Digest::of(text.as_bytes())));
@@ -118,11 +121,12 @@ impl StoredConfig {
         own.into_iter().chain(self.files.values().map(String::as_str))
     }
 
-    /// Reads the config that a boot lists.
+    /// Reads the stored config of a boot or reload from the journal.
     ///
     /// # Errors
     ///
-    /// [`StoredConfigError::NotStored`] if the boot is from before configs were stored.
+    /// Returns [`StoredConfigError::NotStored`] if the boot is from before the journal stored
+    /// configs.
     pub fn read(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let not_stored =
             || StoredConfigError::NotStored { position: boot.position, config: boot.config };

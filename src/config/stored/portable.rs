@@ -17,11 +17,12 @@ pub const CONFIG_NAME: &str = "organism.toml";
 const OUTSIDE: &str = "outside";
 /// Directory for schemas that the program ships.
 const SHIPPED: &str = "outside/organism/";
-/// Maximum bytes of one part of a name.
+/// Maximum bytes of one path component of a portable name.
 const PART_BYTES_MAX: usize = 200;
-/// Maximum number of parts of a name.
+/// Maximum number of path components of a portable name.
 const PARTS_MAX: usize = 32;
-/// Number of digits of a digest in the portable name of a file or directory outside the project.
+/// Number of digits of a digest in a portable name. Only names of files and directories outside the
+/// project contain a digest.
 const DIGITS: usize = 12;
 
 /// Returns the portable name of the file that the config names by `path`.
@@ -65,7 +66,8 @@ pub fn schema_name(path: &str) -> String {
     }
 }
 
-/// Whether this name, joined to any directory, leads to a path within that directory.
+/// Whether `name` cannot lead out of a directory: joined to any directory, it names a path within
+/// that directory.
 pub fn is_safe(name: &str) -> bool {
     let is_part = |part: &str| {
         let is_name = !part.is_empty() && part != "." && part != "..";

@@ -25,7 +25,7 @@ pub struct RenderedConfig {
     pub left_out: BTreeMap<String, Digest>,
     /// Keys whose values are secret and were replaced.
     pub withheld: Vec<String>,
-    /// Variables that the text refers to, and that have no default.
+    /// Environment variables that the TOML text refers to without giving a default.
     pub variables: BTreeSet<String>,
 }
 
@@ -33,10 +33,11 @@ pub struct RenderedConfig {
 enum TextRule {
     /// The value is written, with variables filled in.
     Value,
-    /// The text is stored as the config writes it, with its references to variables, because its
-    /// value is secret or belongs to this machine.
+    /// The text is stored with its references to variables, not with the values of these variables.
+    /// The values may be secret, or may be valid only on this machine.
     Written,
-    /// Only a reference to a variable is stored. Any other text is replaced.
+    /// A secret. The text is stored if it is only a reference to a variable, and replaced
+    /// otherwise.
     Secret,
     /// An address. The address is stored if it cannot contain a secret, and replaced otherwise.
     Address,
@@ -118,8 +119,8 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a member. If a workflow names a file with its definition, writes the content of that
-    /// file instead of the file's name.
+    /// Writes the table of a member. If a workflow names a file that contains its definition,
+    /// writes the definition itself in place of the file's name.
     fn member(&mut self, path: [&str; 2], table: &TomlTable) {
         let file = table.get("file").filter(|_| path[0] == keys::WORKFLOWS.name);
         let Some(TomlValue::Text(file)) = file.map(|node| &node.value) else {
@@ -205,15 +206,16 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes a text with its references to variables, and records the variables without a default.
+    /// Writes a text without filling in its variables. Notes each variable that has no default in
+    /// the text.
     fn reference(&mut self, written: &str) -> String {
         let without_default = variables::named_without_default(written).map(str::to_owned);
         self.rendered.variables.extend(without_default);
         quoted(written)
     }
 
-    /// Writes a reference to a variable with the default `instead`, in place of the secret at
-    /// `path`.
+    /// Writes a reference to a variable, in place of the secret at `path`. `instead` is the
+    /// variable's default.
     fn withhold(&mut self, path: &[&str], instead: &str) -> String {
         let name = path.join("_").to_ascii_uppercase();
         let is_letter = |c: char| c.is_ascii_alphanumeric();
@@ -222,7 +224,8 @@ impl ConfigRenderer<'_> {
         quoted(&format!("${{WITHHELD_{name}:-{instead}}}"))
     }
 
-    /// Keeps the text of a file, and returns its portable name.
+    /// Adds the text of the file at `path` to the rendered config, and returns the file's portable
+    /// name.
     fn file(&mut self, path: &str) -> String {
         let name = portable::file_name(path);
         if !self.rendered.files.contains_key(&name)
@@ -234,8 +237,8 @@ impl ConfigRenderer<'_> {
         name
     }
 
-    /// Keeps the text of a recording as [`ConfigRenderer::file`] does, but leaves out a recording
-    /// that is too large to be stored.
+    /// Adds the text of a recording as [`ConfigRenderer::file`] does. If the recording is too large
+    /// to be stored, adds only its digest.
     fn recording(&mut self, path: &str) -> String {
         let name = portable::file_name(path);
         let Ok(text) = std::fs::read_to_string(self.directory.join(path)) else { return name };
@@ -249,7 +252,8 @@ impl ConfigRenderer<'_> {
     }
 }
 
-/// Maximum bytes of a list that is written on one line.
+/// Maximum total bytes of the items in a list that is written on one line. A longer list has one
+/// item on each line.
 const LINE_BYTES: usize = 80;
 
 /// Whether a text consists of exactly one variable reference without a default.

@@ -10,30 +10,30 @@ use crate::xml::element::Element;
 
 use super::{BootConfig, StoredConfigError, effective_of, text_of};
 
-/// A schema document that was in force.
+/// A document of a schema, as a past config used it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordedSchema {
-    /// Portable name of the file.
+    /// The schema file's portable name, which is valid on every machine.
     #[serde(rename = "file")]
     pub file: String,
     #[serde(rename = "sha256")]
     pub sha256: Digest,
 }
 
-/// The part of an effective config that names schemas.
+/// The part of an effective config that lists the digests of schema files by name.
 #[derive(Deserialize)]
 struct EffectiveSchemas {
     #[serde(rename = "schemas", default)]
     schemas: BTreeMap<String, Digest>,
 }
 
-/// Finds the documents that declare the element `name` in the config of a boot. Returns no
-/// documents if the program itself ships the schema of the payload, as it does for payloads of the
-/// core.
+/// Finds the schema documents that declare the payload `name`, among the documents of a boot's
+/// config. Returns no documents if the program itself ships the schema of the payload. It ships the
+/// schemas of the core's payloads.
 ///
 /// # Errors
 ///
-/// [`StoredConfigError::Damaged`] if the journal lacks a text of the config.
+/// Returns [`StoredConfigError::Damaged`] if the journal lacks a text of the config.
 pub fn schemas_of(
     reader: &JournalReader,
     boot: &BootConfig,

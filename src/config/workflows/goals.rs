@@ -19,8 +19,8 @@ use super::super::source_text::SourceRange;
 use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
-/// The forms of goals, such as a loop: the key that determines each form, with the other keys that
-/// the form permits.
+/// The forms of a goal, such as a loop. Each entry has the key that determines the form, and the
+/// other keys that the form permits.
 const FORMS: [(&str, &[&str]); 8] = [
     // `each` is matched first, because it may also have the keys of its target.
     (
@@ -382,7 +382,8 @@ impl WorkflowReader<'_> {
         Some(GoalForm::Ask { human: human?, prompt: prompt?, form })
     }
 
-    /// Reads the type of a goal's output from the key `output`, or from `form` of a question.
+    /// Reads the type of a goal's output from the key `output`. For a question, reads it from
+    /// `form`.
     fn goal_output(
         &mut self,
         known: &KnownPayloads,
@@ -434,7 +435,7 @@ impl WorkflowReader<'_> {
         Some(DelegatedRoles { agent: agent?, max: max?, depth: depth.unwrap_or(1), names })
     }
 
-    /// Makes a reader of a table within a goal.
+    /// Makes a reader of a table that is a value within the table of a goal.
     fn inner<'t>(
         &self,
         key: &str,

@@ -62,7 +62,8 @@ pub(super) struct DeclaredWorkflows {
 }
 
 impl DeclaredWorkflows {
-    /// Builds the contract of each workflow, and registers the payloads that are generated for it.
+    /// Builds the contract of each workflow. Also registers the payloads that are generated for the
+    /// workflow.
     pub fn contracts(
         &self,
         payloads: &mut PayloadResolver,
@@ -159,7 +160,7 @@ pub(super) struct DeclaredWorkflow {
     /// Names of goals with a reported problem. References to these goals are not reported as
     /// unknown.
     pub unread: Vec<String>,
-    /// Names of the input's fields; empty if the input is a payload.
+    /// Names of the fields of the workflow's input. Empty if the input is a payload of a schema.
     pub inputs: Vec<Located<String>>,
 }
 
@@ -295,7 +296,8 @@ impl WorkflowReader<'_> {
         Some(DeclaredWorkflow { definition, unread, inputs })
     }
 
-    /// Reads the input of a run. Reports every problem; returns `None` if there is a problem.
+    /// Reads the input of a workflow from its table. Reports every problem; returns `None` if there
+    /// is a problem.
     fn input(
         &mut self,
         known: &KnownPayloads,
@@ -326,7 +328,7 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Resolves a payload that the workflow's schema declares.
+    /// Resolves a payload name that must be declared by the workflow's schema.
     fn payload(
         &mut self,
         known: &KnownPayloads,

@@ -1,5 +1,5 @@
-//! Source ranges of the values in a workflow definition, by [`PlaceId`]. The definition holds only
-//! the ids, because it must not know the files of the config.
+//! Source ranges of the values in a workflow definition. The definition itself holds only a
+//! [`PlaceId`] for each value, because it must not know the files of the config.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ impl PlaceTable {
         found.unwrap_or_else(|| SourceRange::start(&ConfigSource::new("config", "")))
     }
 
-    /// Returns the range of the text `part` within a value, or of the whole value if `part` is not
-    /// found.
+    /// Returns the range of `part` within the source text of a value. If `part` is not found,
+    /// returns the range of the whole value.
     pub fn range_of_part(&self, place: PlaceId, part: &str) -> SourceRange {
         let whole = self.range(place);
         let text = whole.source.slice(whole.span.clone());

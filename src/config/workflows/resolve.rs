@@ -8,9 +8,9 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names in the goals of a definition: adds namespaces, and fills in a
-/// missing name if the listener or workflow of the goal determines it. The check of the definition
-/// later reports names that are not accepted.
+/// Completes the payload names in the goals of a definition. Adds namespaces to local names. If a
+/// goal names no payload, fills in the name if only one payload is possible. The check of the
+/// definition later reports names that are not accepted.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,
@@ -68,8 +68,8 @@ pub(super) fn payloads(
     }
 }
 
-/// Orders the fields of a mapping like the children in the payload's schema, and gives each field
-/// the namespace of its child.
+/// Puts the fields of a mapping into the order of the child elements in the payload's schema, and
+/// gives each field the namespace of its child element.
 fn fit_fields(fields: &mut [(String, Placed<String>)], payload: &PayloadName, schemas: &Schemas) {
     let parameters = schemas.describe(payload).parameters;
     let place = |key: &str| {
@@ -103,8 +103,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the problem for a goal whose payload two peers accept: a call to `listener` would also go
-/// to `other`.
+/// Makes the problem for a goal that calls `listener` with a payload which another peer, `other`,
+/// also accepts. The call would go to both.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

@@ -1,4 +1,5 @@
-//! Lower bounds of a stream: how far the stream went, as each reachable source shows it.
+//! Lower bounds for the length of a stream. Each bound comes from one source, and names a record
+//! that the stream once had.
 //!
 //! Servers may lose the end of a stream together with the bucket of the leases. So a process that
 //! is about to lead queries every source that knows a position and the hash of the record at that
@@ -51,7 +52,7 @@ pub struct ProjectionHead {
     pub hash: Digest,
 }
 
-/// Report of a process about the last record of its projection.
+/// A process's report that names the last record of its projection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectionReport {
     #[serde(rename = "member")]
@@ -62,7 +63,7 @@ pub struct ProjectionReport {
     /// Last record of the projection; `None` if the process has no projection, or an empty one.
     #[serde(rename = "projection", default, skip_serializing_if = "Option::is_none")]
     pub projection: Option<ProjectionHead>,
-    /// Processes that run, as the reporting process believes, including itself. The querying
+    /// Processes that the reporting process believes to be running, including itself. The querying
     /// process waits for the reports of all of them. Empty if the reporting process has not
     /// listened long enough to know the other processes.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -98,21 +99,21 @@ pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>,
 }
 
 impl Options {
-    /// Returns the subject on which each process reports the last record of its projection of this
-    /// partition.
+    /// Returns the subject for reports about this partition. On this subject, each process reports
+    /// the last record of its projection.
     pub fn bound_subject(&self) -> String {
         format!("{}.{}", self.bound_subjects(), self.partition)
     }
 
-    /// Returns the common prefix of the subjects that [`Options::bound_subject`] returns for the
+    /// Returns the prefix that the subjects of [`Options::bound_subject`] have in common for all
     /// partitions.
     pub fn bound_subjects(&self) -> String {
         format!("organism.{}.pump.bound.{}", self.organism, self.stream)
     }
 }
 
-/// Lower bound of the stream from one source: a position, and the hash of the record at this
-/// position if the source knows the hash.
+/// Lower bound for the length of a stream, from one source. The bound has a position and, if the
+/// source knows it, the hash of the record at this position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StreamBound {
     /// Name of the source, shown to people.
@@ -121,12 +122,13 @@ struct StreamBound {
     position: Position,
     /// Hash of the record at the bound; `None` if the source knows only the number of records.
     hash: Option<Digest>,
-    /// Number of the last message that the source knows; `None` if the source knows no number.
+    /// Number of the last message of the stream, as far as the source knows; `None` if the source
+    /// knows no message.
     seq: Option<u64>,
 }
 
-/// Lower bounds of one stream from every source that answered, with the names of the sources that
-/// did not answer.
+/// Lower bounds for the length of one stream, from every source that answered. Also contains the
+/// names of the sources that did not answer.
 #[derive(Debug, Default)]
 pub(super) struct StreamBounds {
     stream: String,
@@ -143,7 +145,7 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the bounds of a stream as the projection in `data` alone shows them.
+    /// Returns only the bound that the projection in `data` shows for the stream of `options`.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -200,15 +202,15 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// Returns the id of the journal that this host has followed: from the host's projection, or
-    /// from the note in the state directory.
+    /// Returns the id of the journal that this host has followed. The id comes from the host's
+    /// projection, or from the note in the state directory.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
     }
 
-    /// Adds the last checkpoint that was copied into `directory`. `Err` explains why the copies
-    /// cannot be read.
+    /// Adds the last checkpoint that was copied into `directory` as a bound. `Err` explains why the
+    /// copies cannot be read.
     fn add_copies(&mut self, host: &PumpDirectories, directory: &Path) -> Result<(), String> {
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let copies = CheckpointCopies::read(directory, journal)
@@ -241,8 +243,8 @@ impl StreamBounds {
         Ok(())
     }
 
-    /// Collects the reports of the processes on NATS, until every process that a report names has
-    /// reported, or [`limits::BOUNDS_TIMEOUT`] has passed.
+    /// Adds the bounds that other processes report over NATS. Waits until every process that a
+    /// report names has reported, or until [`limits::BOUNDS_TIMEOUT`] has passed.
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
@@ -278,7 +280,7 @@ impl StreamBounds {
         self.unreachable = expected.into_values().collect();
     }
 
-    /// Returns the highest message number that any source knows.
+    /// Returns the highest message number that any of the sources knows.
     pub fn last_seq(&self) -> u64 {
         self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
     }
@@ -313,7 +315,7 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
-    /// Returns the error for a stream that is shorter than the sources show. The stream ends at
+    /// Returns the error for a stream that is shorter than one of the bounds. The stream ends at
     /// record `last`, or no longer exists if `last` is `None`.
     pub fn shorter(&self, last: Option<Position>) -> Error {
         let end = match last {
@@ -335,8 +337,8 @@ impl StreamBounds {
         }
     }
 
-    /// Returns the error for a stream whose record at `position` differs from the record that a
-    /// source shows.
+    /// Returns the error for a stream whose record at `position` differs from the record that one
+    /// of the sources knows.
     pub fn forked(&self, position: Position) -> Error {
         let sources = named(self.all.iter().filter(|bound| bound.position >= position));
         let stream = self.stream.clone();

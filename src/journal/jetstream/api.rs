@@ -28,7 +28,7 @@ pub mod code {
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
 }
 
-/// The JetStream API on a connection.
+/// A client of the JetStream API, on one NATS connection.
 #[derive(Debug, Clone)]
 pub struct JetStreamApi {
     pub link: Arc<BlockingClient>,
@@ -95,7 +95,8 @@ pub struct StreamDescription {
     cluster: Option<StreamCluster>,
 }
 
-/// The servers that keep a stream. A single server without a cluster omits this object.
+/// The servers that keep a stream. The server omits this object from its response if it is a single
+/// server without a cluster.
 #[derive(Debug, Clone, Deserialize)]
 struct StreamCluster {
     #[serde(rename = "leader")]

@@ -30,8 +30,8 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding of commits. Version 2 contains texts of records of journal format 3, and
-/// version 3 those of format 4.
+/// Version of the encoding of commits. In version 2, the texts of records have journal format 3. In
+/// version 3, they have journal format 4.
 const FORMAT: u32 = 3;
 
 /// Oldest version of the encoding that this program reads.
@@ -98,7 +98,7 @@ pub struct JournalIdentity<'a> {
     pub moving: bool,
 }
 
-/// Returns 1, the number of partitions of a journal whose encoding states no number.
+/// Returns 1, the number of partitions of a journal whose identity omits the number.
 fn alone() -> u32 {
     1
 }
@@ -127,7 +127,7 @@ struct StepLine<'a> {
     previous: Position,
     #[serde(rename = "previous_hash")]
     previous_hash: Digest,
-    /// Microseconds since 1970.
+    /// Time of the record, in microseconds since 1970.
     #[serde(rename = "time")]
     time: i64,
     #[serde(rename = "hash")]
@@ -157,7 +157,7 @@ impl CommitEncoder {
         Self::default().with(&CommitLine::Epoch(BegunEpoch { epoch, holder: holder.into() }), &[])
     }
 
-    /// Encodes a group of a log. The group's checkpoint covers the records before the group.
+    /// Encodes a group of a log. A checkpoint in the group covers the records before the group.
     pub fn of(group: &LogGroup<'_>) -> Self {
         let checkpoints = group.checkpoints.iter().copied();
         let written = checkpoints.fold(Self::default(), Self::checkpoint);
@@ -226,7 +226,7 @@ impl CommitEncoder {
     }
 }
 
-/// Returns the epoch of the pump that wrote a message.
+/// Returns the epoch of the pump that wrote `message`; `None` if the message cannot be decoded.
 pub fn epoch_of(message: &[u8]) -> Option<u32> {
     head(message).ok().map(|(head, _)| head.epoch)
 }
@@ -294,12 +294,13 @@ impl CommitAssembler {
     }
 }
 
-/// Decoded content of a group, in order.
+/// Decoded content of a group. The items are in the order of the encoding.
 #[derive(Default)]
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
-    /// Number of records of the moved journal, if the group states that the move is complete.
+    /// If the group states that the move of a journal into the stream is complete: number of
+    /// records of that journal.
     pub moved: Option<u64>,
     pub taken: Vec<StreamItem<'a>>,
 }

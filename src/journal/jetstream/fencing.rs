@@ -1,6 +1,6 @@
-//! Fencing of a deposed pump: a message of a newer epoch in the stream ends the older pump.
-//! `StreamPublisher::put_after` sets the header by which the server refuses messages of the older
-//! pump.
+//! Fencing of a pump after another pump has taken over. The older pump stops when it finds a
+//! message with a newer epoch in the stream. `StreamPublisher::put_after` sets a header, by which
+//! the server refuses further messages of the older pump.
 
 use crate::journal::Error;
 
@@ -25,8 +25,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for `found`, another message at the sequence number of this pump's next
-    /// message.
+    /// Returns the error for `found`, a message of another append at the sequence number that this
+    /// pump expected for its next message.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

@@ -10,7 +10,7 @@ use super::commit_codec::{CommitAssembler, CommitContents};
 use super::read_failed;
 use super::stream_reader::{check_version, damaged, patiently};
 
-/// Decodes a message that contains a complete group.
+/// Decodes a message that contains all parts of its group.
 fn whole(options: &Options, stored: &StoredMessage) -> Result<Vec<u8>, Error> {
     check_version(options, stored.seq, &stored.body)?;
     let taken = CommitAssembler::default().take(&stored.body);
@@ -40,7 +40,8 @@ pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
     Ok(first.journal)
 }
 
-/// Reads the first message: the journal, and its number of partitions.
+/// Reads the first message of a stream. The message states the id of the journal, the journal's
+/// number of partitions, and whether the journal is being moved into the stream.
 pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;

@@ -74,9 +74,9 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
-    /// Returns the journal id for the first message of an empty stream. The first partition gets
-    /// `organism`, the id of the organism's journal; every other partition gets a new id. If an
-    /// earlier, lost stream had the id `organism`, the first partition gets a new id too.
+    /// Returns the journal id for the first message of an empty stream. In the first partition,
+    /// this is `organism`, the id of the organism's journal. All other partitions get new ids. The
+    /// first partition also gets a new id if an earlier stream with the id `organism` was lost.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
@@ -89,8 +89,9 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Returns the id of the journal on the server if this host takes part in another journal and may
-/// not join the server's journal. Returns `None` if the host may join.
+/// Checks whether this host may join the journal on the server. Returns `None` if the host may
+/// join. Returns the id of the server's journal if the host takes part in another journal and may
+/// not join.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
@@ -105,8 +106,8 @@ pub fn foreign(
     }
 }
 
-/// Refuses the journal on the server if it belongs to another organism. `data` is the directory of
-/// all partitions.
+/// Refuses the journal on the server if it belongs to another organism. `data` is the directory
+/// with the journals of all partitions.
 pub fn check(
     servers: &nats::Options,
     options: &Options,

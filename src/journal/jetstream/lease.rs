@@ -1,6 +1,7 @@
 //! The lease on a partition: a key in a bucket, which the pump of the partition renews while it
-//! lives. The lease avoids needless work and informs people; two pumps are kept apart only by the
-//! expected sequence number of every message.
+//! lives. The lease avoids needless work and informs people, but it does not ensure that only one
+//! pump writes. The server ensures this, because every message states the sequence number that it
+//! expects.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +58,7 @@ struct HandoverMark {
     acknowledged: Option<AcknowledgedMark>,
 }
 
-/// A handle that sets the next holder of a lease before the lease is released.
+/// A handle with which the next holder of a lease can be chosen, until the lease is released.
 #[derive(Debug, Clone)]
 pub struct LeaseHandover(Arc<Lease>);
 
@@ -87,7 +88,8 @@ pub struct LeaseEntry {
     home: String,
     #[serde(rename = "beat")]
     beat: u64,
-    /// The last acknowledged record when this entry was written: a lower bound for the next leader.
+    /// The last acknowledged record when this entry was written. The next leader must find at least
+    /// this record in the stream.
     #[serde(rename = "acknowledged", default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<AcknowledgedMark>,
 }
@@ -119,8 +121,8 @@ pub fn this_process() -> String {
     format!("process {} on {}", std::process::id(), host())
 }
 
-/// Returns an id that is stored in the directory. The id distinguishes two containers that have the
-/// same host name and the same path of their journals.
+/// Returns an id that is stored in `home`. The id distinguishes two containers that have the same
+/// host name and the same path of their journals.
 fn own_name(home: &std::path::Path) -> String {
     let path = home.join("home");
     let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
@@ -141,15 +143,14 @@ pub struct Lease {
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// Revision of the lease's key after the last write by this process. Each write states this
-    /// revision as the expected one, so that the server refuses the write of a process that has
-    /// lost the lease.
+    /// Revision of the lease's key after the last write by this process. Each write expects this
+    /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record. Before this pump leads, this is the record in the last lease
-    /// entry in the bucket; afterwards, it is the last record of this pump. Every renewal states
-    /// the record, so that the record stays in the bucket even if a process takes the lease and
-    /// never leads.
+    /// The last acknowledged record. Until this pump leads, this is the record in the last lease
+    /// entry that was found in the bucket. Once this pump leads, it is the last record of this
+    /// pump. Every renewal states the record. So the bucket still has the record if a process takes
+    /// the lease and never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time, so that each renewal states the record that was last
     /// acknowledged before the renewal began.
@@ -212,7 +213,8 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the last acknowledged record, because an operator accepted the loss of that record.
+    /// Removes the last acknowledged record from this lease, because an operator accepted the loss
+    /// of that record.
     pub fn forget(&self) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -222,7 +224,8 @@ impl Lease {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
 
-    /// Returns the id for the journal that begins under this lease, if the stream is empty.
+    /// Returns the id for a new journal. The journal gets this id if the stream is still empty when
+    /// the holder of this lease begins to lead.
     pub fn first_id(&self) -> Uuid {
         self.first_id
     }
@@ -255,8 +258,8 @@ impl Lease {
         }
     }
 
-    /// Checks whether the lease is free: released, or not renewed for [`limits::LEASE_LAPSE`].
-    /// `seen` keeps the results of earlier checks.
+    /// Checks whether the lease is free. A lease is free if it was released, or if it was not
+    /// renewed for [`limits::LEASE_LAPSE`]. `seen` keeps the results of earlier checks.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
@@ -329,8 +332,8 @@ impl Lease {
         }
     }
 
-    /// Determines the holder of the lease after a renewal to which no response came. That renewal
-    /// may have succeeded.
+    /// Determines the holder of the lease after a renewal without a response. The renewal may have
+    /// succeeded although the response was lost.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {

@@ -21,8 +21,8 @@ pub(super) enum FatalCondition {
     Lost(String),
 }
 
-/// The fatal condition that was found, if any. Lease renewal and the stream's monitor set this
-/// value, each on its own thread. The writer reads this value before it appends.
+/// The reason why the pump must stop, once such a reason was found. Lease renewal and the stream's
+/// monitor set this value, each on its own thread. The writer reads this value before it appends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 
@@ -70,7 +70,7 @@ impl LeaseRenewal {
         Ok(Self { found, lease, _renewing: renewing })
     }
 
-    /// Returns the last acknowledged record, as the next renewal of the lease states it.
+    /// Returns the last acknowledged record that the next renewal of the lease will state.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         self.lease.acknowledged()
     }
@@ -93,7 +93,7 @@ impl LeaseRenewal {
         }
     }
 
-    /// Omits the last acknowledged record from the following renewals of the lease.
+    /// Removes the last acknowledged record from the lease, so that the following renewals omit it.
     pub fn forget(&self) {
         self.lease.forget();
     }

@@ -71,10 +71,11 @@ pub struct Options {
     pub partition: u32,
     /// Number of partitions; fixed for the life of a journal.
     pub partitions: u32,
-    /// Number of copies of the stream, each on another server.
+    /// Number of replicas of the stream. Each replica is on another server.
     pub replicas: u32,
     pub durability: StreamDurability,
-    /// Credentials of the system account, which may query how the servers sync.
+    /// Credentials of the system account. This account may query whether the servers sync a message
+    /// before they acknowledge it.
     pub system: Option<Box<nats::NatsCredentials>>,
     /// Public keys of the other hosts of this organism.
     pub known_keys: Vec<String>,
@@ -109,7 +110,7 @@ impl Options {
         format!("{}-pumps", self.stream)
     }
 
-    /// Returns the key of the lease on this partition.
+    /// Returns the key of the lease on the partition of these options.
     pub fn lease(&self) -> String {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
@@ -144,7 +145,7 @@ impl StreamJournal {
     }
 
     /// Returns a handle with which the next holder of the lease can be set. The handle stays valid
-    /// if this log gets another owner.
+    /// when the owner of this log changes.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

@@ -36,8 +36,8 @@ impl StreamJournal {
     /// outside the journal.
     ///
     /// Waits for servers that do not answer, such as during an election. Returns [`Error::Broken`]
-    /// for a stream that is missing or lost acknowledged messages, and [`Error::UnsafeServer`] for
-    /// a stream that could lose records.
+    /// if the stream is missing, or if it has lost acknowledged messages. Returns
+    /// [`Error::UnsafeServer`] if the stream could lose records.
     pub fn open(
         servers: &nats::Options,
         options: &Options,
@@ -48,8 +48,8 @@ impl StreamJournal {
         Self::open_as(servers, options, &JoiningHost::new(data, state), visit)
     }
 
-    /// Opens the journal as [`StreamJournal::open`] does. If an operator adopts a journal for this
-    /// host, `member` contains the id of that journal.
+    /// Opens the journal as [`StreamJournal::open`] does. `member` describes this host. It contains
+    /// the id of a journal if an operator adopts that journal for this host.
     pub fn open_as(
         servers: &nats::Options,
         options: &Options,
@@ -85,7 +85,7 @@ impl StreamJournal {
         }
     }
 
-    /// Continues the stream under a lease that this process holds.
+    /// Continues the stream as its pump. This process holds the lease on the stream's partition.
     pub(super) fn lead(
         host: &StreamHost,
         lease: Arc<Lease>,
@@ -167,10 +167,10 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append of an epoch. [`Error::Stopped`] shows that the stream has
-/// another message at the sequence number of that append: another pump began the same epoch at the
-/// same moment, or this process began it earlier and got no acknowledgement. [`Error::Fenced`]
-/// replaces this error, so that this process becomes a standby again.
+/// Maps an error of the first append of an epoch. [`Error::Stopped`] shows that another message of
+/// the same epoch is already in the stream, in the place of this append. Either another pump began
+/// the epoch at the same moment, or this process began it earlier and got no acknowledgement. In
+/// both cases the function returns [`Error::Fenced`], so that this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -192,8 +192,8 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Returns the id of the journal whose projection is in the directory, and how far the projection
-/// has read the stream.
+/// Returns the id of the journal whose projection is in the directory, and the last group of the
+/// stream that the projection has read.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! The number of partitions of a journal, and the organism to which the journal belongs. This
-//! number and the name of the organism are written once: in the bucket of the leases, and
-//! permanently in the first message of each stream.
+//! The number of partitions of a journal, and the id of the organism's journal. An entry in the
+//! bucket of the leases contains both values. The first message of each stream permanently states
+//! the number and the name of the organism.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,16 +24,17 @@ struct PartitionCount {
     journal: Option<Uuid>,
 }
 
-/// Maximum attempts to read an entry that another pump wrote while this pump tried to write it.
+/// Maximum attempts to read the entry again. A further attempt is needed if another pump wrote the
+/// entry at the same moment as this pump.
 const TRIES: usize = 3;
 
-/// Lock: the partitions of a process begin a journal one after another, so that they note the same
-/// id.
+/// Lock: the partitions of one process begin a journal one after another, so that all of them note
+/// the same id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
-/// Refuses a config whose number of partitions differs from the journal's, and a journal of another
-/// organism. For a new journal, writes the number and the organism permanently. Returns the id of
-/// the organism's journal.
+/// Returns the id of the organism's journal. Refuses a config whose number of partitions differs
+/// from the number in the journal, and refuses a journal of another organism. For a new journal,
+/// writes the number of partitions and the id permanently.
 pub fn agree(
     api: &JetStreamApi,
     options: &Options,

@@ -14,8 +14,8 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Calls `again` at intervals of `every`, until `again` returns false or this value is dropped.
-    /// When this value is dropped, calls `last` once.
+    /// Starts a thread that calls `again` at intervals of `every`, until `again` returns false or
+    /// this value is dropped. When this value is dropped, calls `last` once.
     pub fn start(
         name: &str,
         every: Duration,

@@ -1,7 +1,8 @@
 //! Finds the position of a projection in a stream that no longer has the projection's last message.
 //!
-//! A repaired stream holds the same records in other messages. So the comparison uses the hashed
-//! content of records, and ends at the first group with a record that the projection lacks.
+//! A repaired stream holds the same records in other messages. So the comparison does not use
+//! message numbers, but the hashed content of records. It ends at the first group with a record
+//! that the projection lacks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,7 +24,8 @@ pub(super) enum ProjectionAlignment {
     /// The stream has all records of the projection, up to `last`. No message up to `mark` contains
     /// a record after `last`.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record, and the projection has further records or files.
+    /// The stream ends at this record. The projection has further records, or has files of the
+    /// organism that the stream lacks.
     Shorter(Position),
     /// At this position, the stream and the projection have different records.
     Forked(Position),
@@ -42,7 +44,7 @@ pub(super) struct ComparedProjection {
 #[derive(Debug)]
 pub(super) struct ProjectionComparison {
     pub alignment: ProjectionAlignment,
-    /// Digests of the files that the stream has.
+    /// Digests of the organism's files that the stream has, such as configs and schemas.
     pub blobs: HashSet<Digest>,
     /// Position of the last record of the stream.
     pub records: Position,
@@ -55,7 +57,7 @@ pub(super) struct ProjectionComparison {
     /// Checkpoints that the projection has and the stream lacks; empty if the projection was opened
     /// without its checkpoints.
     pub missing_checkpoints: HashSet<Checkpoint>,
-    /// Files that the projection has and the stream lacks.
+    /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
     /// First file whose bytes in the stream do not match the file's digest, with the number of the
     /// file's message. No host can read the stream beyond that message, so a later copy of the file

@@ -1,5 +1,5 @@
-//! Reads the messages that a projection lacks, and refuses unproved records before they are
-//! written.
+//! Reads the messages of a stream that a projection lacks. If records are not proved, refuses them,
+//! and does not write them to the projection.
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
@@ -19,9 +19,9 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message of the stream after which a projection continues to read. Also returns the
-/// position up to which the following messages may repeat records that the projection already has;
-/// 0 if the messages repeat no record.
+/// Returns the message after which the projection continues to read the stream, and a position. The
+/// messages that follow may repeat records up to this position, which the projection already has.
+/// The position is 0 if the messages repeat no record.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -73,19 +73,19 @@ fn is_there(api: &JetStreamApi, options: &Options, mark: &LogMark) -> Result<boo
 #[derive(Debug, Clone, Copy)]
 pub struct StreamProgress {
     pub mark: LogMark,
-    /// Last record that the projection already has. The stream may repeat the records up to this
-    /// one.
+    /// Last record that the projection already has. The stream may repeat the records up to and
+    /// including this record.
     pub known: Position,
     /// Whether the last read refused records that are not proved.
     pub is_refused: bool,
 }
 
 /// Lets `following` read everything after `progress`, up to message `last`. If the server becomes
-/// unreachable, `progress` shows how far the read came.
+/// unreachable, `progress` shows which messages were read.
 ///
-/// Refuses unproved records before they are written. If a MAC is missing or wrong, or a payload is
-/// blanked, reads the rest of the stream first, because a later recorded action of an operator may
-/// accept this damage.
+/// If records are not proved, refuses them, and does not write them. If a MAC is missing or wrong,
+/// or a payload is blanked, first verifies the rest of the stream, because a later recorded action
+/// of an operator may accept this damage.
 pub fn read(
     host: &StreamHost,
     progress: &mut StreamProgress,

@@ -68,7 +68,7 @@ pub struct PromotedJournal {
     /// Number of records that this run published. All other records were already in the stream.
     #[serde(rename = "published")]
     pub published: u64,
-    /// Number of the stream's messages that hold the journal.
+    /// Number of the stream's messages over which the records of the journal are spread.
     #[serde(rename = "messages")]
     pub messages: u64,
 }
@@ -86,7 +86,7 @@ struct CopiedPrefix {
     statements: MoveStatements,
 }
 
-/// Statements of a stream about the move.
+/// Statements of a stream about the move of a journal into it.
 #[derive(Default)]
 struct MoveStatements {
     begun: bool,
@@ -237,7 +237,7 @@ impl CopiedPrefix {
 
 impl MoveStatements {
     /// Compares the next group of the stream with the journal. `compared` is the comparison up to
-    /// the end of that group. Returns an error if the group differs.
+    /// the end of that group. Returns an error if the group differs from the journal.
     fn take(
         &mut self,
         options: &Options,

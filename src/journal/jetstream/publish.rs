@@ -42,18 +42,18 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// Number of the message after which this pump last tried to publish, and the number of retries
-    /// after that message so far.
+    /// Number of the message after which this pump last tried to publish. Also the number of
+    /// retries so far after that message.
     retries: Cell<(u64, u32)>,
 }
 
-/// The message at the sequence number for which this pump's message was meant.
+/// Result of looking for a message at the sequence number at which this pump tried to append.
 enum ExistingMessage {
     /// The message of this pump's commit, which was stored although no acknowledgement came.
     Ours,
     /// No message has this sequence number yet.
     Nothing,
-    /// Unknown, because no server answers.
+    /// No server answers, so it is unknown whether there is such a message.
     Unknown,
 }
 
@@ -77,9 +77,9 @@ impl StreamPublisher {
     }
 
     /// Appends a whole group after the last known message. Returns the number and the digest of the
-    /// group's last message. The caller must then call [`StreamPublisher::put`] with that number,
-    /// which completes the append. If the same group is published again before that call, the
-    /// stream still stores it once.
+    /// group's last message. To complete the append, the caller must pass the number to
+    /// [`StreamPublisher::put`]. If the same group is published again before that, the stream still
+    /// stores it once.
     pub fn publish(&self, group: &CommitEncoder) -> Result<(u64, Digest), Error> {
         let most = self.api.link.max_payload().saturating_sub(limits::STREAM_HEADER_BYTES);
         let mut after = self.last();
@@ -147,8 +147,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Publishes a message after message `after`. Each retry gets another id, because a server may
-    /// refuse the first id as a duplicate even if the server lacks the message.
+    /// Publishes a message directly after message `after`. Each retry gets another id. With the
+    /// same id, a server may refuse the retry as a duplicate although it lacks the message.
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
         let retries = match self.retries.get() {
             (last_after, retries) if last_after == after => retries + 1,
@@ -168,9 +168,9 @@ impl StreamPublisher {
         self.api.publish(&self.subject, &headers, message)
     }
 
-    /// Returns the error for an acknowledgement with the sequence number `at` instead of the
-    /// expected `meant`. Older servers acknowledge a duplicate id with the number of the message
-    /// that had the id first.
+    /// Returns the error for an acknowledgement with an unexpected sequence number: `at` instead of
+    /// `meant`. Older servers send this acknowledgement for a duplicate id. They then state the
+    /// number of the message that had the id first.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(
@@ -180,9 +180,9 @@ impl StreamPublisher {
         Error::broken(0, detail)
     }
 
-    /// Reads the message after message `after`, and repeats the request until a server answers.
-    /// Gives up after a limited time or when the connection is lost, so that callers of the pump
-    /// need not wait for another time-out.
+    /// Reads the message that follows message `after`, and repeats the request until a server
+    /// answers. Gives up after [`limits::STREAM_TIMEOUT`], or when the connection is lost, so that
+    /// the callers of the pump get an error soon.
     fn look(&self, after: u64, id: &str) -> Result<ExistingMessage, Error> {
         let until = Instant::now() + limits::STREAM_TIMEOUT;
         self.silence.set(true);

@@ -1,9 +1,9 @@
-//! Repairs a stream that is forked, or that is shorter than the acknowledged records. Either the
-//! missing records are published again from a projection that begins with all records of the
-//! stream, or an operator continues with the stream as it is.
+//! Repairs a stream that is forked, or that is shorter than the acknowledged records. One kind of
+//! repair publishes the missing records again, from a projection that has all records of the
+//! stream. In the other kind, an operator continues with the stream as it is.
 //!
 //! A repair is noted in the state directory before it begins, and the note stays until the repair
-//! is recorded. So a killed repair resumes, and is recorded once.
+//! is recorded. So a repair that was killed resumes, and is recorded once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub enum RepairSource {
     Stream,
 }
 
-/// A repair of a stream, as noted before it begins.
+/// A repair of a stream. The state directory contains it as a note from before the repair begins
+/// until it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,
@@ -192,15 +193,16 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the lease names a message beyond the end of the stream, but no record after `last`.
+    /// Whether the lease shows that messages at the end of the stream are lost, although no record
+    /// after `last` is lost.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
         known.is_some_and(|known| known.seq > seq && known.position <= last)
     }
 
-    /// Returns the error for unpublished records of the projection. They were not published,
-    /// because no MAC of a pump covers them.
+    /// Returns the error for the records from `first` to `last` of the projection. They were not
+    /// published, because no MAC of a pump covers them.
     fn unpublished(&self, first: Position, last: Position) -> Error {
         let data = self.data.display();
         let detail = format!(

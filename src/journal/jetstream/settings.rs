@@ -16,8 +16,8 @@ const SYNCING: (u32, u32, u32) = (2, 10, 0);
 /// some of these messages, with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
-/// Returns the keys that decide whether a stream can lose messages, each with the one safe value.
-/// An omitted key means null, false, zero or empty.
+/// Returns the settings of a stream that decide whether it can lose messages, each with the one
+/// safe value. An omitted setting means null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),
@@ -54,8 +54,8 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Neutral values of settings that this module does not name. With any other value of such a
-/// setting, messages could appear, vanish or change.
+/// Neutral values of stream settings that this module does not know. A setting with any other value
+/// could make messages appear, vanish or change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
 /// Returns the settings with which a journal's stream is created.

@@ -96,7 +96,8 @@ impl Standby {
         self.take_lease(free)
     }
 
-    /// Takes the lease if it is free.
+    /// Takes the lease if it is free. Otherwise, the returned value states why this process remains
+    /// a standby.
     pub fn look(mut self) -> Result<LeaseCheck, Error> {
         match self.lease.look(&mut self.seen) {
             Ok(LeaseAvailability::Free(revision)) => {
@@ -130,8 +131,8 @@ impl Standby {
         }
     }
 
-    /// Catches up with the stream as [`Standby::follow_recovering`] does, with a recovery that
-    /// passes every record to `visit`.
+    /// Catches up with the stream as [`Standby::follow_recovering`] does, and passes every record
+    /// to `visit`.
     pub fn follow(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -183,8 +184,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Passes to `visit` the records that
-    /// `visit` has not seen yet.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. `visit` gets only the records that
+    /// it has not received yet.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -199,7 +200,8 @@ impl LeaseHolder {
     }
 }
 
-/// A projection, with its progress in reading its stream.
+/// The projection of a host that may lead a stream. It is not opened yet, or it is open and its
+/// progress in the stream is known.
 pub(super) enum FollowedProjection {
     /// A projection that is not opened yet.
     Cold(Box<LockedJournalDir>),
@@ -273,8 +275,8 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that is shorter than any source shows, or that contradicts a source. The
-    /// caller has read the whole stream, up to message `seq`.
+    /// Refuses a stream that is shorter than one of the `bounds`, or whose record at a bound is a
+    /// different record. The caller has read the whole stream, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

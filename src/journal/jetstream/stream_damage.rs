@@ -16,13 +16,16 @@ use super::open::connect;
 use super::stream_reader::StreamReader;
 use super::{Options, read_failed};
 
-/// Damage of a stream that only an operator can accept, up to the last record of the stream.
+/// Damage in the records of a stream, up to the last record. Only an operator can accept this
+/// damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
-    /// First and last of the records that no MAC of a pump covers, or that the MACs of this host
-    /// contradict. The range may include later records of other hosts.
+    /// First and last record of the unproved end of the stream. No MAC of a pump covers these
+    /// records, or the MACs of this host contradict them. The range may include later records of
+    /// other hosts.
     pub uncovered: Option<(Position, Position)>,
-    /// Last record of the stream, if no record has a MAC and this host knows of no MAC.
+    /// Last record of the stream, if no record of the stream has a MAC and the stream may have been
+    /// written before MACs existed.
     pub without_mac: Option<Position>,
     /// Records with blanked payloads that no recorded action accepts, at most
     /// [`limits::ACTION_DETAILS_MAX`].
@@ -41,7 +44,8 @@ impl StreamDamage {
         }
     }
 
-    /// Returns the first and last of the records for which no proof shows that a pump wrote them.
+    /// Returns the first and the last of the records for which no MAC proves that a pump wrote
+    /// them.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }
@@ -61,7 +65,8 @@ impl StreamDamage {
     }
 }
 
-/// Kind of a stream's content. An operator may have to accept the content, depending on this kind.
+/// Kinds of content of a stream. The kind decides whether an operator must accept the content
+/// before a pump uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamContent {
     NoRecords,

@@ -37,8 +37,8 @@ struct StreamMonitor {
     doubt: SuspectSince,
 }
 
-/// Time since which a problem lasts. During an election a stream may look shorter than it is, so a
-/// problem counts only if it lasts.
+/// Time at which a continuing problem was first found. During an election a stream may look shorter
+/// than it is, so a problem counts only if it lasts.
 #[derive(Debug, Default)]
 struct SuspectSince(Option<Instant>);
 

@@ -46,7 +46,7 @@ struct JetStream {
 #[derive(Debug, Default, Deserialize)]
 struct Config {
     /// Whether the server syncs messages before it acknowledges them. A server omits this key if
-    /// the value is false, or if the server does not know the value.
+    /// the value is false, or if the server does not have this setting.
     #[serde(rename = "sync_always", default)]
     sync_always: bool,
 }

@@ -1,5 +1,5 @@
-//! Takeover of a stream: which part of the stream the pump has proved, and which part it accepts
-//! from the server without proof.
+//! Reports which part of a stream was proved when a pump took over the stream. The pump accepts the
+//! other part from the server without proof.
 
 use std::collections::BTreeSet;
 

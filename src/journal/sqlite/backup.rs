@@ -20,9 +20,9 @@ pub struct BackedUp {
     pub checkpoints: usize,
 }
 
-/// Copies the journal in `data`, as it was after one commit, with its blobs into `to_data`. Copies
-/// the checkpoints outside the journal up to that commit into `to_state`. Never copies the signing
-/// key.
+/// Copies the journal in `data` with its blobs into `to_data`. The copy is the journal as it was
+/// after one commit. Also copies the checkpoints outside the journal into `to_state`, as far as the
+/// copied journal contains them. Never copies the signing key.
 ///
 /// Nothing is overwritten: an existing file is an error.
 pub fn back_up(

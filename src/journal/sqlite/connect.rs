@@ -7,8 +7,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::journal::Error;
 use crate::limits;
 
-/// Maps an error of SQLite. Distinguishes a file that is no journal (no database, or another
-/// program's database) from a broken journal.
+/// Maps an error of SQLite. Returns one error for a file that is no journal, because it is no
+/// database or belongs to another program. Returns another error for a broken journal.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if no_room_for_shared_memory(&error) {
@@ -52,9 +52,9 @@ fn may_not_write(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Opens a journal without a write-ahead log in a directory without write permission. SQLite cannot
-/// create a shared-memory file in such a directory, and does not need that file as long as no log
-/// exists.
+/// Opens a journal that has no write-ahead log, in a directory without write permission. SQLite
+/// cannot create a shared-memory file in such a directory, and does not need that file as long as
+/// no log exists.
 fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

@@ -1,4 +1,5 @@
-//! The directory of a journal, and the note that names the journal last written in the directory.
+//! The directory of a journal. A note in the state directory names the journal that a pump last
+//! wrote in this directory.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ pub fn make(directory: &Path) -> Result<(), Error> {
     made.map_err(Error::io(directory.display().to_string()))
 }
 
-/// Returns the path of the note in the state directory that names the journal in a data directory.
-/// If that journal is lost, the note reveals the loss.
+/// Returns the path of a note in the directory `state`. The note names the journal in `data`. If
+/// that journal is lost, the note reveals the loss.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
@@ -35,7 +36,8 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
     std::fs::write(&path, journal.to_string()).map_err(Error::io(path.display().to_string()))
 }
 
-/// Returns the id of the journal that was last written in `data`, as the state directory notes it.
+/// Returns the id of the journal that a pump last wrote in `data`. The id comes from a note in the
+/// state directory.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
 }

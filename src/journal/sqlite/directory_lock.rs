@@ -52,8 +52,8 @@ impl DirectoryLock {
     }
 }
 
-/// Verifies that no pump writes the journal in `data` now, and returns [`Error::InUse`] if a pump
-/// does. A missing journal is not in use.
+/// Verifies that no pump writes the journal in `data` now. Returns [`Error::InUse`] if a pump
+/// writes it. A missing journal is not in use.
 pub fn require_free(data: &Path) -> Result<(), Error> {
     let Ok(directory) = File::open(data) else { return Ok(()) };
     match directory.try_lock_shared() {
@@ -77,8 +77,8 @@ pub enum LockHolder {
     Hidden,
 }
 
-/// Returns the holder of the lock in `data`, as the operating system names it. If the system names
-/// none, returns the holder that the note in the directory names.
+/// Returns the holder of the lock on `data`. The operating system names the holder. If it names
+/// none, the result is the holder that the note in `data` names.
 pub fn lock_holder(data: &Path) -> LockHolder {
     if require_free(data).is_ok() {
         return LockHolder::Nobody;
@@ -98,8 +98,9 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
-/// Returns the process in a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201
-/// 08:01:524301 0 EOF`, if the line's lock is on the file with this `device` and `inode`.
+/// Parses a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`.
+/// Returns the process that holds the line's lock, if the lock is on the file with this `device`
+/// and `inode`.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {

@@ -27,14 +27,15 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS head(root TEXT PRIMARY KEY, \
                       roots BLOB NOT NULL, names BLOB NOT NULL);";
 const COLUMNS: &str = "root, number, first, position, hash, records, opened, updated, checksum";
 
-/// A store of the heads of trees, by root, and of the leaves of their Merkle tree, by chunk.
+/// A store in SQLite for the heads of trees and for the leaves of their Merkle tree. A head is
+/// found by the root of its tree, and leaves are found by the number of their chunk.
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
     names: StoredNames,
 }
 
-/// The part of the heads that is always in memory.
+/// A summary of the heads in a store. It stays in memory, even while the heads do not.
 #[derive(Debug)]
 pub struct HeadsSummary {
     /// Number of trees.
@@ -81,7 +82,7 @@ impl HeadStore {
         Ok(Self { db, names: StoredNames::default() })
     }
 
-    /// Copies the store to a new working file in this directory.
+    /// Copies the store to a new working file in `directory`.
     pub fn duplicate(&self, directory: &Path) -> Result<Self, Error> {
         let copy = Self::create(directory)?;
         let write = copy.db.unchecked_transaction().map_err(unwritable())?;
@@ -190,7 +191,7 @@ impl HeadStore {
         self.db.execute("DELETE FROM head WHERE root = ?1", [root.as_str()]).unwrap();
     }
 
-    /// Passes every head to `visit`, in order of the roots.
+    /// Passes every head to `visit`. The heads are in the order of their trees' root ids.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
@@ -248,7 +249,7 @@ fn bytes_of(digests: &[Digest]) -> Vec<u8> {
     digests.iter().flat_map(|digest| digest.0).collect()
 }
 
-/// Returns the digests in `bytes`; `None` if `bytes` holds a part of a digest.
+/// Splits `bytes` into digests. Returns `None` if the last digest is incomplete.
 fn digests_in(bytes: &[u8]) -> Option<Vec<Digest>> {
     let (digests, rest) = bytes.as_chunks();
     rest.is_empty().then(|| digests.iter().copied().map(Digest).collect())

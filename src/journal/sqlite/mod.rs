@@ -1,7 +1,7 @@
 //! The journal in one SQLite file, for one writing process and any number of readers.
 //!
-//! To add a record, SQLite appends to only one B-tree. Everything else is derived from the records,
-//! in batches or when it is read.
+//! To add a record, SQLite appends to only one B-tree. All other data in the file is derived from
+//! the records. It is updated in batches, or computed when it is read.
 
 mod backup;
 mod block_digest;
@@ -116,7 +116,7 @@ impl Log for SqliteLog {
     }
 }
 
-/// The file that readers of a journal open: the log itself, or the projection of a log.
+/// The file that readers of a journal open. It is the log itself, or the projection of a log.
 #[derive(Debug)]
 pub struct JournalFile {
     db: Connection,
@@ -185,7 +185,7 @@ impl JournalFile {
             .map_err(failed)
     }
 
-    /// Moves the whole write-ahead log into the journal file, and closes the file.
+    /// Closes the file, after it has moved the whole write-ahead log into the file.
     pub(super) fn fold(mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;
@@ -202,8 +202,8 @@ impl JournalFile {
     }
 
     /// Runs the writes of `fill` in one transaction. Fails if another pump has begun a newer epoch.
-    /// If the table of trees is due, the transaction also updates this table. Any error rolls back
-    /// the whole transaction.
+    /// If the table of trees is due for an update, the transaction also updates this table. Any
+    /// error rolls back the whole transaction.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,
@@ -249,8 +249,9 @@ impl JournalFile {
         heads.saved();
     }
 
-    /// Moves a long write-ahead log into the file. A thread beside the writer moves most of the
-    /// log. The writer moves the short rest, so that the log restarts.
+    /// Moves the contents of a long write-ahead log into the file. A thread beside the writer moves
+    /// most of the log. Then the writer moves the short rest, so that SQLite writes the log from
+    /// its beginning again.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {

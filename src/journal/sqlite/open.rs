@@ -43,7 +43,7 @@ use super::{
 pub struct LockedJournalDir {
     pub(super) data: PathBuf,
     pub(super) state: PathBuf,
-    /// Directory into which checkpoints are copied; `None` if the config names none.
+    /// Directory for copies of checkpoints; `None` if the config names none.
     pub(super) copies: Option<PathBuf>,
     lock: DirectoryLock,
     pub(super) key: CheckpointKey,
@@ -99,17 +99,17 @@ impl LockedJournalDir {
         create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
     }
 
-    /// Returns the id of the journal in the file, and its position in the stream if the file is a
-    /// projection.
+    /// Returns the id of the journal in the file. If the file is a projection, also returns its
+    /// position in the stream.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Verifies the chain of `journal` up to `last`. Returns the first record of the journal's
-    /// unproved end, if it has one: the last records that no MAC of a pump covers, or that the MACs
-    /// of this host contradict. If no record has a MAC, all records are unproved once this host has
-    /// acknowledged one of them.
+    /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the journal's
+    /// unproved end, if it has such an end. Records at the end are unproved if no MAC of a pump
+    /// covers them, or if the MACs of this host contradict them. If no record has a MAC, all
+    /// records are unproved, except in a journal of which this host has acknowledged no record.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -302,11 +302,11 @@ pub struct FoundJournal {
     pub covered: Position,
     /// The last record that the journal keeps.
     pub last: Position,
-    /// Records and checkpoints whose loss an operator accepts: the file lacks them, although marks
-    /// outside it name them.
+    /// Loss that an operator accepts now: the file lacks records or checkpoints that marks outside
+    /// the file name.
     pub loss: AcceptedLoss,
-    /// Records after `last`. The commit of the operator's action removes them; [`TakenOut::file`]
-    /// is a copy of them.
+    /// Records that followed `last` in the file. The commit of the operator's action removes them.
+    /// [`TakenOut::file`] is a copy of them.
     pub taken_out: Option<TakenOut>,
     /// Number of checkpoints that the state directory has and the file lacks. The commit of the
     /// operator's action restores them.
@@ -409,7 +409,8 @@ impl SqliteJournal {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// Makes the next MAC continue the chain of the last MAC, if the last MAC covers all records.
+    /// Decides how the next MAC is made. The next MAC continues the chain of the last MAC if that
+    /// MAC covers all records; otherwise, it begins a new chain.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
@@ -486,8 +487,8 @@ fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result
 }
 
 impl LockedJournalDir {
-    /// Renames a file at the journal's path that is not a journal, if an operator accepts the loss
-    /// of the journal. Returns the new name.
+    /// Renames the file at the journal's path if it is not a journal. Does so only if an operator
+    /// accepts the loss of the journal. Returns the new name of a renamed file.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         let found = if self.exists() { self.found() } else { return Ok(None) };
 
@@ -588,8 +589,8 @@ impl LockedJournalDir {
     }
 }
 
-/// Verifies the records after the last record that is already verified. `db` holds the write lock,
-/// and sees records that a killed pump committed without updating the index of the write-ahead log.
+/// Verifies the records that follow the last verified record. `db` holds the write lock. It also
+/// sees records that a killed pump committed without updating the index of the write-ahead log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,
@@ -626,8 +627,8 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Returns a sealer for further MACs. The sealer continues the chain of MACs if the last MAC covers
-/// the last record, and otherwise begins a new chain.
+/// Returns a sealer for the MACs of further commits. If the last MAC covers the last record, the
+/// first further MAC continues its chain. Otherwise, it begins a new chain.
 fn sealer(
     key: &CheckpointKey,
     journal: Uuid,

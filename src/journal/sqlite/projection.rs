@@ -33,9 +33,9 @@ pub struct CatchingUp {
 
 impl LockedJournalDir {
     /// Verifies the file and prepares to catch up. If `recovery` can restore the snapshot of the
-    /// projection, continues from the snapshot, and the records before the snapshot are proved
-    /// while the projection catches up. If the operator accepts `damage`, the snapshot is deleted
-    /// instead.
+    /// projection, continues from the snapshot; the records before the snapshot are then proved
+    /// while the projection catches up. If the operator accepts `damage`, deletes the snapshot and
+    /// uses none.
     pub fn follow(
         mut self,
         damage: OperatorAcceptance,
@@ -94,7 +94,7 @@ impl SqliteJournal {
     }
 }
 
-/// Evidence that shows who wrote a stream, up to its last record.
+/// Evidence about the authors of a stream's records, up to the last record of the stream.
 pub struct StreamEvidence<'f> {
     pub coverage: &'f MacCoverage,
     pub last: Position,
@@ -131,7 +131,7 @@ impl StreamEvidence<'_> {
     }
 }
 
-/// The part of a stream that was read so far, with the evidence that proves its records.
+/// The part of a stream that was read so far, and the evidence that pumps wrote its records.
 pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
@@ -141,8 +141,8 @@ pub struct RecordProof<'f> {
     pub is_old: bool,
 }
 
-/// Records of a stream after the last record of a projection, judged before they are written to the
-/// projection.
+/// Records of a stream that follow the last record of a projection. They are judged before they are
+/// written to the projection.
 pub struct RecordsAhead {
     /// Epoch of the pump that wrote the last record read.
     pub epoch: u32,
@@ -178,7 +178,7 @@ impl CatchingUp {
         RecordProof { coverage, redactions, last: heads.last(), is_old: known.is_old }
     }
 
-    /// Begins to read the stream ahead of the projection. The projection stays unchanged.
+    /// Begins to read the stream beyond the end of the projection. The projection stays unchanged.
     pub fn read_ahead(&self) -> Result<RecordsAhead, Error> {
         let SqliteJournal { coverage, heads, .. } = &self.journal;
         Ok(RecordsAhead {

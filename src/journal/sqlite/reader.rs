@@ -255,7 +255,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Whether `is_meant` returns true for the row at `position`. The row must exist.
+    /// Passes the row at `position` to `is_meant` and returns the result. The row must exist.
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,
@@ -291,8 +291,8 @@ impl JournalReader {
         Ok(checkpoints)
     }
 
-    /// Whether the journal has this checkpoint, and a record with the hash `hash` at the
-    /// checkpoint's position.
+    /// Whether the journal contains `checkpoint`, and has a record with the hash `hash` at the
+    /// position of `checkpoint`.
     pub fn has_checkpoint(&self, checkpoint: &Checkpoint, hash: Digest) -> Result<bool, Error> {
         let failed = |error| self.read_error("its checkpoints", error);
         let sql = "SELECT 1 FROM checkpoint WHERE position = ?1 AND line = ?2";
@@ -337,8 +337,8 @@ impl JournalReader {
         Ok(digests)
     }
 
-    /// Verifies that tables and views are those of this program, and that the file's structure is
-    /// sound.
+    /// Verifies that the tables and views have the schema that this program expects, and that the
+    /// file's structure is sound.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.read_error("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;
@@ -349,8 +349,8 @@ impl JournalReader {
         self.check_sound("PRAGMA quick_check(1)")
     }
 
-    /// Verifies that this program may write the file, by the write version in the file's header.
-    /// SQLite reads a file with a later write version, but refuses every write to it.
+    /// Verifies that SQLite can write the file, by the write version in the file's header. SQLite
+    /// reads a file with a later write version, but refuses every write to it.
     pub(super) fn check_write_version(&self) -> Result<(), Error> {
         let path = self.data().join(DATABASE);
         let mut header = [0; WRITE_VERSION_OFFSET + 1];
@@ -365,7 +365,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Runs one of SQLite's own checks on the file, and returns an error if it finds damage.
+    /// Runs `check`, one of SQLite's own checks, on the file. Returns an error if the check finds
+    /// damage.
     pub(super) fn check_sound(&self, check: &str) -> Result<(), Error> {
         let result = self.db.query_row(check, [], |row| row.get(0));
         let result: String = result.map_err(|error| self.read_error("its structure", error))?;

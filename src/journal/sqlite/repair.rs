@@ -15,8 +15,8 @@ use crate::journal::{Checkpoint, Error, TreeHeads, durable_file};
 use super::directory::DATABASE;
 use super::{JournalReader, scan, write};
 
-/// Table changes that follow from an operator's action. The commit that records the action makes
-/// the changes.
+/// Changes of the tables that an operator's action requires. The commit that records the action
+/// makes the changes.
 #[derive(Debug, Default)]
 pub struct TableRepair {
     /// Position of the first record to remove. The repair removes this record and all later
@@ -78,9 +78,9 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Saves the records after the last record that a MAC of this host covers. Returns `None` if there
-/// are no such records, or if no MAC of this host covers any record. [`TableRepair::apply`] removes
-/// the records.
+/// Copies uncovered records into a separate file: those after the last record that a MAC of this
+/// host covers. Returns `None` if no record follows that record, or if no MAC of this host covers
+/// any record. [`TableRepair::apply`] removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -100,8 +100,8 @@ pub fn keep_uncovered_aside(
     Ok(Some(TakenOut { first, last, file }))
 }
 
-/// Returns the last record that a MAC of this host covers. No record after a break in the hash
-/// chain counts as covered.
+/// Returns the last record that a MAC of this host covers. Stops at a break in the hash chain, so
+/// that later records do not count.
 fn covered(
     data: &Path,
     key: &CheckpointKey,

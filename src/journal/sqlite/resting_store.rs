@@ -1,4 +1,5 @@
-//! Stores the texts of trees and client keys that are outside the memory of a pump.
+//! Stores trees and client keys that a pump has moved out of its memory. Each tree or key is stored
+//! as a text.
 //!
 //! The texts are in a working file of the pump. A snapshot contains a file of the same form, and a
 //! start works on a copy of that file.
@@ -17,7 +18,7 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS resting(name TEXT PRIMARY KEY, 
                       text TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID; \
                       CREATE TABLE IF NOT EXISTS filter(names BLOB NOT NULL);";
 
-/// A store of texts by name, outside the memory of a pump.
+/// A store of texts by name. A pump moves trees and client keys from its memory into such a store.
 #[derive(Debug)]
 pub struct RestingStore {
     place: StorePlace,
@@ -60,8 +61,8 @@ impl RestingStore {
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
     }
 
-    /// Writes the filter of the store's names into the store's file, so that opening the file again
-    /// need not read all names.
+    /// Writes the Bloom filter of the stored names into the store's file. So the file can be opened
+    /// again without reading all names.
     pub(super) fn write_filter(&self) -> rusqlite::Result<()> {
         let Some(OpenStore { db, names }) = &self.open else { return Ok(()) };
         db.execute("DELETE FROM filter", [])?;
@@ -160,7 +161,7 @@ impl OpenStore {
     }
 }
 
-/// Returns the filter that [`RestingStore::write_filter`] wrote, if there is one.
+/// Returns the Bloom filter that [`RestingStore::write_filter`] wrote, if there is one.
 fn stored_filter(db: &Connection) -> rusqlite::Result<Option<StoredNames>> {
     let read = |row: &rusqlite::Row<'_>| Ok(StoredNames::from_bytes(row.get_ref(0)?.as_blob()?));
     let filter = db.query_row("SELECT names FROM filter", [], read).optional()?;

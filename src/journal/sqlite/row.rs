@@ -18,8 +18,8 @@ pub fn columns(has_mac: bool) -> String {
     format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
 }
 
-/// Decodes and verifies the record of the row at position `expected`. Any mismatch is reported as a
-/// break of the journal at that position.
+/// Decodes and verifies the record of the row, which must have the position `expected`. Returns an
+/// error for a broken journal at that position if anything does not match.
 pub fn decode(
     expected: Position,
     row: &rusqlite::Row<'_>,
@@ -29,8 +29,8 @@ pub fn decode(
     row.unseal(expected, names)
 }
 
-/// Decodes and verifies the record of the row at position `expected`, without the bytes of the
-/// record's payloads.
+/// Decodes and verifies the record of the row, which must have the position `expected`. Does not
+/// read the bytes of the record's payloads.
 pub fn decode_body(
     expected: Position,
     row: &rusqlite::Row<'_>,

@@ -17,8 +17,8 @@ use super::row;
 
 type RowChunk = Result<Vec<HashedRecord>, Error>;
 
-/// Passes to `visit` every record after the last record of `heads`, up to `last`, each with the
-/// heads after this record.
+/// Passes records to `visit`, in order: all records that follow the last record of `heads`, up to
+/// `last`. With each record, `visit` gets the heads as they are after this record.
 pub fn scan(
     data: &Path,
     last: Position,
@@ -108,8 +108,9 @@ pub fn in_order<E: From<Error>>(
     })
 }
 
-/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread,
-/// after `take` has returned. So only one chunk is in memory.
+/// Passes records to `take` as [`in_order`] does, but reads each chunk on the caller's thread.
+/// Reads a chunk only after `take` has processed the chunk before it, so that only one chunk is in
+/// memory.
 pub fn in_order_alone<E: From<Error>>(
     reader: &JournalReader,
     first: Position,

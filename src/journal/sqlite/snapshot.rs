@@ -7,8 +7,8 @@
 //! state directory, because write access to the journal's directory alone must not suffice to
 //! change anything that the key signs or has signed.
 //!
-//! Snapshots are derived data. If a snapshot is missing, damaged, of another version, or bound to
-//! no checkpoint of the journal, the start ignores it and reads every record.
+//! Snapshots are derived data. If a snapshot is missing, damaged or of another version, or if the
+//! journal does not have its checkpoint, the start ignores the snapshot and reads every record.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ use super::block_digest::{copy_with_digest, file_digest};
 
 /// Version of the files. A snapshot of another version is ignored.
 const FORMAT: u32 = 4;
-/// Version of this program. A snapshot must have the same version, because the form of the trees'
-/// texts depends on the program's types.
+/// Version of this program. A start uses only snapshots of the same version, because the form of
+/// the stored trees depends on the program's types.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
@@ -47,7 +47,7 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WIT
 #[derive(Debug)]
 pub struct StoredState {
     pub common: CommonState,
-    /// Roots of the trees that must be in memory.
+    /// Roots of the trees that must be in memory after a start.
     pub live: Vec<ThreadId>,
     pub store: RestingStore,
 }
@@ -83,8 +83,8 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Length of the chain of earlier snapshots on which this snapshot builds. A snapshot that is
-    /// made from every record has the number 0.
+    /// Number of earlier snapshots on which this snapshot builds, one after another. A snapshot
+    /// that is made from every record has the number 0.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -110,7 +110,8 @@ struct SnapshotHeader {
     heads: Digest,
 }
 
-/// The directory of one journal's snapshots, and the values that a snapshot must match.
+/// The directory with the snapshots of one journal, and the values that a snapshot must have to be
+/// used.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -396,7 +397,7 @@ impl Drop for DraftFiles {
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub files: DraftFiles,
-    /// Length of the chain of earlier snapshots on which this draft builds; 0 if the draft begins
+    /// Number of snapshots on which this draft builds, one after another; 0 if the draft begins
     /// empty.
     pub generation: u32,
     /// Content with which the draft begins: the present snapshot, or empty heads and an empty
@@ -421,7 +422,7 @@ fn synced_digest(path: &Path) -> Result<Digest, Error> {
 
 type DatabaseContent = (TreeHeads, Vec<ThreadId>, RestingStore);
 
-/// Reads the databases of a snapshot; `None` if a value in them is damaged.
+/// Reads the two databases of a snapshot. Returns `None` if they contain a damaged value.
 fn read_databases(
     files: &SnapshotFiles,
     header: &SnapshotHeader,
@@ -440,7 +441,8 @@ fn read_live(db: &Connection) -> rusqlite::Result<Option<Vec<ThreadId>>> {
     Ok(names.iter().map(|name| ThreadId::parse(name).ok()).collect())
 }
 
-/// Writes the names of the trees that must be in memory, and the filter of all names.
+/// Writes two tables of a snapshot: the names of the trees that must be in memory, and the Bloom
+/// filter of all names.
 fn write_tables(store: &RestingStore, live: &[ThreadId]) -> rusqlite::Result<()> {
     let db = store.connection().expect("the store of a draft is open");
     let write = db.unchecked_transaction()?;

@@ -15,7 +15,8 @@ use super::{JournalReader, SqliteJournal};
 /// The snapshot from which a start continues.
 pub struct SnapshotStart {
     pub evidence: SnapshotEvidence,
-    /// Input of the later proof of the records before the snapshot.
+    /// Input for the proof of the records before the snapshot. The proof runs later, in the
+    /// background.
     pub claim: ProofClaim,
 }
 
@@ -96,9 +97,9 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts the proof of the records before the snapshot that this journal was opened from.
-    /// `claim` is the input of the proof. `known` and `redactions` come from the records after the
-    /// snapshot.
+    /// Starts the background proof of the records before the snapshot with which this journal was
+    /// opened. `claim` is the input of the proof. `known` and `redactions` come from the records
+    /// after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

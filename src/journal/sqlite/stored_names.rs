@@ -6,8 +6,9 @@ use foldhash::fast::FixedState;
 
 use crate::limits;
 
-/// A set of names that may also contain names that were never added. The set has a fixed size, so
-/// the more names it contains, the more searches must read the file.
+/// A filter of names. It certainly contains every name that was added, and may report a name that
+/// was never added. The filter has a fixed size. So the more names it contains, the more searches
+/// must read the file.
 #[derive(Debug)]
 pub struct StoredNames {
     words: Vec<u64>,
@@ -60,8 +61,8 @@ impl StoredNames {
         bytes
     }
 
-    /// Returns the filter that [`StoredNames::to_bytes`] has written to `bytes`; `None` if that
-    /// filter had another size.
+    /// Restores the filter from `bytes`, which [`StoredNames::to_bytes`] has written. Returns
+    /// `None` if that filter had another size.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks();
         let mut numbers = numbers.iter().map(|number| u64::from_le_bytes(*number));

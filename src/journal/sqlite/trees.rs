@@ -1,5 +1,5 @@
-//! Reads the heads of all trees: from the derived table of trees, and from the records that are
-//! newer than this table.
+//! Reads the heads of all trees. Most heads are in a derived table of trees. Heads that are newer
+//! than this table come from the records.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub struct TreeRow {
 const COLUMNS: &str = "SELECT root, first, head, records, opened, updated FROM tree";
 
 impl TreeRow {
-    /// Whether the row agrees with the head of its tree.
+    /// Whether the row has the same content as `head`.
     fn is_of(&self, head: &TreeHead) -> bool {
         self.root == head.root
             && (self.first, self.head, self.records) == (head.first, head.position, head.records)
@@ -91,8 +91,8 @@ impl JournalReader {
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
-    /// Returns the position of the first record at or after a time. If there is no such record,
-    /// returns the position after the last record. Times of records never go back.
+    /// Returns the position of the first record whose time is `time` or later. Returns the position
+    /// after the last record if all records are earlier. Times of records never go back.
     pub fn first_since(&self, time: Time) -> Result<Position, Error> {
         let sql = "SELECT time FROM step WHERE position = ?1";
         let failed = |error| self.read_error("the time of a record", error);
@@ -111,8 +111,8 @@ impl JournalReader {
         Ok(Position(first))
     }
 
-    /// Returns the approximate number of records of a tree, without those since the last
-    /// checkpoint.
+    /// Returns the number of records of a tree, as the table of trees states it. Records since the
+    /// last update of the table do not count.
     pub fn records_of(&self, root: &ThreadId) -> Result<u64, Error> {
         let sql = "SELECT records FROM tree WHERE root = ?1";
         let records = self.db.query_row(sql, [root.as_str()], |row| row.get(0)).optional();
@@ -120,9 +120,9 @@ impl JournalReader {
         Ok(records.unwrap_or_default())
     }
 
-    /// Returns the position up to which the table of trees agrees with `heads`. Returns 0 if the
-    /// table must be written again, and an error if the structure of the table is damaged, because
-    /// such a table cannot be written again.
+    /// Returns the position up to which the table of trees agrees with `heads`; 0 if the whole
+    /// table must be written again. Returns an error if the structure of the table is damaged,
+    /// because such a table cannot be written again.
     ///
     /// If `heads` continue from a snapshot, `snapshot` is the position of the snapshot. In this
     /// case, only trees with later records are compared; [`JournalReader::agrees_about_older`]
@@ -150,8 +150,9 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks the heads of trees with records between `refreshed` and `snapshot` as unsaved, because
-    /// the table of trees may be older than the snapshot.
+    /// Marks heads as unsaved: the heads of all trees that have a record after `refreshed`, up to
+    /// `snapshot`. The table of trees may lack these records, because it may be older than the
+    /// snapshot.
     fn note_between(
         &self,
         refreshed: Position,
@@ -187,8 +188,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads` about all trees that have no record after the
-    /// last record of `heads`.
+    /// Whether the table of trees agrees with `heads`. For a tree that has grown after the last
+    /// record of `heads`, compares only the beginning of the tree.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");
@@ -232,8 +233,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Returns an error if the table of trees does not reach the position up to which it claims to
-    /// be up to date.
+    /// Returns an error if the last record in the table of trees is not the record up to which the
+    /// table claims to be up to date.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

@@ -1,5 +1,5 @@
-//! Moves the write-ahead log into the journal file on a thread beside the writer (a checkpoint in
-//! SQLite's terms), so that the pump can continue.
+//! Runs WAL checkpoints of SQLite: moves the write-ahead log into the journal file on a thread
+//! beside the writer, so that the pump can continue.
 //!
 //! SQLite's automatic checkpoints are off, because SQLite would not report a failed sync. This
 //! module must not know records.

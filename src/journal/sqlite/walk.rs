@@ -1,5 +1,5 @@
-//! Walks back along the hash chain of a tree, newest record first. Each record names the hash of
-//! the record before it, so the walk verifies each record by the hash that the later record names.
+//! Walks back along the hash chain of a tree, newest record first. Each record contains the hash of
+//! the record before it. The walk verifies each record by this hash.
 
 use std::ops::ControlFlow;
 
@@ -41,7 +41,7 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Data of the record that was visited last. With this data, the walk verifies the previous record
+/// The record that the walk visited last, as far as the walk needs it to verify the previous record
 /// of the tree.
 struct NextRecord {
     position: Position,

@@ -26,8 +26,8 @@ pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     Ok(db)
 }
 
-/// Opens `file` with the settings of a working file, but does not delete the file. Creates the file
-/// if it is missing.
+/// Opens `file` with the settings of a working file. Creates the file if it is missing, and does
+/// not delete its name.
 pub fn open(file: &Path) -> Result<Connection, Error> {
     let db = Connection::open(file).map_err(failed())?;
     set_up(&db).map_err(failed())?;

@@ -44,8 +44,8 @@ pub(super) enum TrialHarness {
     Nats { host: NatsHost, wire: Arc<bus::NatsConnection>, program: NatsProgram },
 }
 
-/// A program under test on NATS, in its own process group. Behind a wrapper such as `sh -c` or
-/// `npx`, the listener is a child of the started program.
+/// A program under test on NATS. The program has its own process group, because a wrapper such as
+/// `sh -c` or `npx` starts the listener as its child.
 pub(super) struct NatsProgram {
     child: Child,
     /// Process group of the child; `None` once the child was waited for, because the system may
@@ -104,8 +104,8 @@ impl TrialHarness {
         program.check_running()
     }
 
-    /// Pauses a program on NATS. When the program continues, it gets at once all messages that were
-    /// sent during the pause.
+    /// Pauses a program on NATS. The messages that are sent during the pause arrive together when
+    /// the program continues.
     pub fn pause(&self) {
         if let Self::Nats { program, .. } = self {
             program.signal(Signal::STOP);
@@ -175,8 +175,8 @@ impl NatsProgram {
         self.sweep();
     }
 
-    /// Kills the process group. Must be called at the latest directly after the program was waited
-    /// for, because the system may later reuse the group's id.
+    /// Kills the process group. The caller must do so no later than directly after it has waited
+    /// for the program, because the system may reuse the group's id afterwards.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;
@@ -189,9 +189,9 @@ impl Drop for NatsProgram {
     }
 }
 
-/// Environment variables that make a program flush its output by itself. The kit withholds them
-/// from the program. Otherwise, a program could pass the checks in its author's shell, and hang in
-/// an organism whose config does not set the variables in `env`.
+/// Environment variables that make a program flush its output by itself. The kit removes them from
+/// the program's environment. Otherwise, a program could pass the checks in its author's shell, and
+/// then hang in an organism whose config does not set the variables in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Returns the settings with which the program runs as a child process. The host does not restart
@@ -211,8 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell that runs a program. Returns the shell, and a pipe that ends when the program
-    /// inside the shell has ended.
+    /// Starts a shell that runs a program. Returns the shell, and a pipe whose end shows that the
+    /// program inside the shell has ended.
     fn wrapped(folder: &Path) -> (NatsProgram, File) {
         let pipe = folder.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

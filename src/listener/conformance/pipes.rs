@@ -50,7 +50,7 @@ impl<'t> PipedProgram<'t> {
         }
     }
 
-    /// Checks that a request is read whole although it comes in two pieces.
+    /// Sends a request in two pieces, and checks that the program reads it as one request.
     pub async fn pieces(&mut self, request: &TrialRequest) -> Result<(), String> {
         let large = TrialRequest { payload: padded(&request.payload), ..request.clone() };
         let delivery = self.delivery(&large, 1);
@@ -65,8 +65,8 @@ impl<'t> PipedProgram<'t> {
         self.ends_without_more().await
     }
 
-    /// Checks the program's answer to a cancelled delivery: one frame for the delivery, and no
-    /// further frame for the cancel.
+    /// Checks the program's answers to a delivery that is then cancelled. The program must send one
+    /// frame for the delivery, and no further frame for the cancel.
     pub async fn cancelled(&mut self, request: &TrialRequest) -> Result<(), String> {
         let cancelled = self.delivery(request, 1);
         let both = delivery_text(&cancelled, None) + &cancel_text(cancelled.call);
@@ -141,7 +141,7 @@ impl<'t> PipedProgram<'t> {
         written.map_err(|_| format!("did not read its input within {:?}", self.patience))
     }
 
-    /// Waits until the program has read everything that was written to it.
+    /// Waits until the program has read all bytes that the kit wrote to it.
     async fn until_read(&self) -> Result<(), String> {
         let until = Instant::now() + self.patience;
         while !self.process.has_read_all() {

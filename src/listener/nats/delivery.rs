@@ -1,4 +1,5 @@
-//! One delivery that the kit holds, and the NATS messages that the kit sends about this delivery.
+//! One delivery that the kit has received and not finished. Also the NATS messages that the kit
+//! sends about this delivery.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,8 @@ use crate::ids::CallId;
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
 
-/// Headers and body of an answer, or an error code with a description.
+/// Result of handling a delivery: headers and body of an answer, or an error code with a
+/// description.
 pub(super) type TaskResult = Result<(HeaderMap, String), (u16, String)>;
 
 /// Publishes NATS messages from any thread.
@@ -61,9 +63,9 @@ impl NatsSender {
         }
     }
 
-    /// Retries a publish that failed because the send buffer was full, until the buffer has room. A
-    /// stopping program gives up at its deadline, because the buffer for an unreachable server
-    /// never empties.
+    /// Calls `publish` again and again while the send buffer is full, until the buffer has room. A
+    /// program that must stop gives up at its deadline, because the buffer for an unreachable
+    /// server never empties.
     fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
     where
         P: Future<Output = Result<(), PublishErrorKind>>,
@@ -128,8 +130,8 @@ impl DeliveryTask {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Sends an answer or an error. If the answer is larger than the server's message limit, sends
-    /// an error in its place.
+    /// Sends an answer or an error. If the answer is larger than the message limit of the server,
+    /// sends an error that states this in place of the answer.
     pub fn answer(&self, verdict: TaskResult) {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {

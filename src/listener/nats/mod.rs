@@ -87,9 +87,9 @@ struct DeliveryQueue {
 }
 
 impl DeliveryQueue {
-    /// Returns the next delivery; `None` if no further delivery will come. While the queue has
-    /// deliveries, drives the connection only once per [`limits::KIT_BATCH_TIME`], so that several
-    /// answers are sent in one batch. The interval is short, so no answer waits long.
+    /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
+    /// queued, drives the connection only once in each [`limits::KIT_BATCH_TIME`], so that several
+    /// answers are sent together. This time is short, so no answer waits long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -185,8 +185,8 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns the permission error that keeps this replica from receiving deliveries or sending
-    /// answers, if there is one.
+    /// Returns a permission error, if there is one that prevents this replica from receiving
+    /// deliveries or from sending answers.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -256,8 +256,9 @@ impl KitState {
     }
 
     /// Reports to the pump each operation that the servers denied after `after`, so that the pump
-    /// records the denial. Returns the time of the last denial. Omits denied publishes to subjects
-    /// of answers, because the reports go to such a subject, too.
+    /// records the denial. Returns the time of the last denial. Omits denied publishes of answers:
+    /// a report is published beneath the same subject as answers, so the servers would deny the
+    /// report, too.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);

@@ -1,5 +1,5 @@
-//! Parses a delivery: a frame, or a NATS message with headers. Only the pump writes deliveries, so
-//! every deviation from the expected form is a fatal error.
+//! Parses a delivery, which is either an XML frame or a NATS message with headers. Only the pump
+//! writes deliveries, so every deviation from the expected form is a fatal error.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -111,8 +111,8 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Req
     })
 }
 
-/// Parses a frame from front to back without building a tree, because most of a frame is payload
-/// bytes that stay as they are.
+/// Parses a frame from front to back. Builds no tree of the frame, because most of a frame is
+/// payloads, whose bytes are kept unchanged.
 struct FrameReader<'f> {
     text: &'f str,
     events: Reader<&'f [u8]>,
@@ -175,8 +175,8 @@ impl<'f> FrameReader<'f> {
         }))
     }
 
-    /// Returns `from` and `time` of a message's metadata. Skips all other fields, which are meant
-    /// for auditors.
+    /// Reads the metadata of a message. Returns the values of `from` and `time`. Skips all other
+    /// fields, which are meant for auditors.
     fn metadata(&mut self) -> Result<(String, String), String> {
         self.open("meta")?;
         let mut from = String::new();

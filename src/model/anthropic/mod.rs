@@ -12,7 +12,7 @@ use super::remote::{AnswerReader, WireDialect};
 /// Version of the API's format, sent with each request.
 const VERSION: &str = "2023-06-01";
 
-/// Wire format of the messages API.
+/// Wire format of Anthropic's messages API.
 #[derive(Debug)]
 pub(super) struct AnthropicFormat;
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 /// An opaque block, verbatim, with its place in the answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct OpaqueBlock<'a> {
-    /// Bytes of the answer's text before the block.
+    /// Number of bytes of the answer's text before the block.
     #[serde(rename = "text")]
     pub text: usize,
     /// Number of native calls before the block.

@@ -1,4 +1,5 @@
-//! Reads an event stream of the messages API. Its terminator is `message_stop`.
+//! Reads an event stream of the messages API. The terminator of the stream is the event
+//! `message_stop`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -188,7 +189,7 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Updates the token counts. A later count replaces an earlier one.
+    /// Updates the token counts from `usage`. A later count replaces an earlier one.
     fn count(&mut self, usage: &Json) {
         let of = |key: &str| plausible(usage.get(key));
         if let Some(input) = of("input_tokens") {

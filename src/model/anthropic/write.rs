@@ -1,4 +1,4 @@
-//! Writes a request for the messages API.
+//! Writes a request for Anthropic's messages API.
 
 use std::borrow::Cow;
 
@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice to send with a request. The tool choice also carries the limit of one
-/// call, so a request with this limit always gets a tool choice. Returns `None` for a request
-/// without tools, and for a request with neither a tool choice nor this limit.
+/// Returns the tool choice to send with a request. The API expects the limit of one call as a part
+/// of the tool choice. So a request with tools gets a tool choice if it states one, or if it has
+/// this limit. All other requests get `None`.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -180,7 +180,8 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
-/// Marks the end of the unchanging part of a request, for the provider's prompt cache.
+/// Marks the last of `parts` as the end of the unchanging part of a request, for the provider's
+/// prompt cache.
 fn mark(parts: &mut [AnthropicPart<'_>]) {
     if let Some(AnthropicPart::Plain { cache_control, .. }) = parts.last_mut() {
         *cache_control = Some(CacheControl { r#type: "ephemeral" });
@@ -254,7 +255,7 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     }
 }
 
-/// The part of an answer that is not written yet: the rest of its text and of its calls.
+/// The rest of an answer: the text and the calls that are not written yet.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,

@@ -7,7 +7,8 @@ use httparse::{Status, parse_chunk_size};
 use super::HttpError;
 use crate::limits;
 
-/// State of the search for the end of a body: the rule for the bytes from the current position on.
+/// State of the search for the end of a response's body. The variant states how the rest of the
+/// body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// The body ends after this many bytes.
@@ -26,7 +27,7 @@ pub(super) enum BodyFraming {
     Broken,
 }
 
-/// Framing at the end of a body: no bytes of the body remain.
+/// Framing at the end of a body, when no bytes of the body remain.
 pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
 impl BodyFraming {
@@ -71,8 +72,8 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Returns the next framing, and the number of consumed bytes. Returns `None` if more input is
-    /// needed.
+    /// Reads the beginning of `rest`, and appends the bytes of the body in it to `body`. Returns
+    /// the next framing, and the number of consumed bytes. Returns `None` if more input is needed.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
             Self::Length(left) => {

@@ -1,8 +1,8 @@
-//! HTTP client for providers: one POST request, and one response that is read as a stream.
+//! HTTP client for providers. It sends one POST request, and reads the response as a stream.
 //!
-//! Each call has its own connection, which is closed at the end of the call or when the response is
-//! dropped. So no call uses a pooled connection that the server has closed. Redirects are not
-//! followed. This module must not know models.
+//! Each call has its own connection. The connection is closed at the end of the call, or when the
+//! response is dropped. So no call uses a pooled connection that the server has closed. Redirects
+//! are not followed. This module must not know models.
 
 mod connect;
 mod endpoint;

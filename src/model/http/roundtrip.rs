@@ -18,7 +18,7 @@ use super::{CallDeadlines, HttpError};
 use crate::limits;
 use crate::model::error::CallPhase;
 
-/// Encodes the request line, the headers and the body.
+/// Encodes a request: the request line, the headers and the body.
 pub(super) fn request(
     endpoint: &ProviderEndpoint,
     path: &str,
@@ -148,8 +148,8 @@ impl HttpConnection {
         }
     }
 
-    /// Reads from the connection, and writes the request body meanwhile, because a server may
-    /// respond early. Returns the number of bytes read.
+    /// Reads from the connection, and returns the number of bytes read. Writes the request body at
+    /// the same time, because a server may respond before it has the whole body.
     async fn receive(&mut self) -> io::Result<usize> {
         let Self { stream, writer, received } = self;
         received.reserve(limits::HTTP_READ_BYTES);
@@ -215,8 +215,9 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Returns ready when the whole request has been written or the server has stopped reading. The
-    /// caller learns from the response which of the two happened.
+    /// Writes the request as far as the connection accepts it. Is ready once the whole request is
+    /// written or the server has stopped reading. The caller learns from the response which of the
+    /// two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

@@ -1,4 +1,4 @@
-//! Reads an event stream of chat completion chunks. Its terminator is `[DONE]`.
+//! Reads an event stream of chat completion chunks. The terminator of the stream is `[DONE]`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Writes a request for the chat completions API.
+//! Writes a request for OpenAI's chat completions API.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! Playback: a provider that plays recorded turns. It finds a turn by agent, thread labels and turn
 //! number.
 //!
-//! A recorded text may contain placeholders (see `placeholders`). They are filled from the
+//! A recorded text may contain placeholders (see `placeholders`). Playback fills them from the
 //! request's conversation, so that a played answer quotes the results of the current run.
 //! `docs/AGENTS.md` describes the file format.
 
@@ -59,7 +59,7 @@ type TurnKey = (ListenerName, String, u32);
 #[derive(Debug, Clone)]
 pub struct PlaybackModel {
     shelf: Arc<RecordedTurns>,
-    /// Pause before each chunk.
+    /// Pause before each chunk of a played answer.
     chunk_delay: Duration,
 }
 
@@ -108,7 +108,7 @@ impl PlaybackModel {
         self
     }
 
-    /// Returns the description that the recording's file contains.
+    /// Returns the description of the recording, as its file states it.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }

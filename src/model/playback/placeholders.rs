@@ -1,9 +1,10 @@
-//! Placeholders in a recorded text, which are filled from the conversation so far.
+//! Placeholders in a recorded text. Playback fills them from the conversation so far.
 //!
 //! `{{search-results/match/file}}` stands for the text of the first `file` in the first `match` of
-//! the latest `search-results` in the conversation. `match[2]` means the second `match`, and
-//! `@name` an attribute. Values are escaped as XML text, so that they cannot become markup. A
-//! missing value becomes [`MISSING`]. `{{nonce}}` stands for the nonce of the turn.
+//! the latest `search-results` in the conversation. In a placeholder, `match[2]` means the second
+//! `match`, and `@name` means an attribute. Values are escaped as XML text, so that they cannot
+//! become markup. A missing value becomes [`MISSING`]. `{{nonce}}` stands for the nonce of the
+//! turn.
 
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_text, unescape_text};

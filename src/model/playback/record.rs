@@ -23,8 +23,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// Lock: also held while the file is written, so that an older state never replaces a newer
-    /// one.
+    /// The turns that were collected so far. Lock: also held while the file is written, so that an
+    /// older state of the turns never replaces a newer one.
     collected: Mutex<CollectedTurns>,
 }
 

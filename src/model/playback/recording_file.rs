@@ -38,7 +38,7 @@ pub(super) struct RecordedTurn {
     #[serde(rename = "text")]
     pub text: String,
     /// Whether the text contains a `{{` that begins no placeholder. In such a text, only
-    /// `{{nonce}}` is a placeholder, and only if the turn has a nonce.
+    /// `{{nonce}}` is a placeholder. If the turn has no nonce, even `{{nonce}}` is left unchanged.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]

@@ -4,8 +4,9 @@ use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether the body of a response may be an event stream, by status and content type. A response
-/// without a content type, or with plain text, may also be a stream.
+/// Whether a response may have an event stream as its body. Its status must be 200, and its content
+/// type must not be HTML, JSON or XML. A response with plain text, or without a content type, is
+/// accepted.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");

@@ -203,8 +203,8 @@ fn is_about_credit(kind: &str) -> bool {
     ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
 }
 
-/// Parses an error body in any of the known forms: an object `error`, a text `error`, `message`,
-/// `detail`, a list of these, or plain text.
+/// Parses an error body in any of the known forms. The forms are plain text, and JSON with an
+/// object `error`, a text `error`, `message` or `detail`, or a list of these.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
         return ErrorBody {

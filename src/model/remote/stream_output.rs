@@ -5,7 +5,7 @@ use crate::model::answer::AnswerChunk;
 use crate::model::key::{KeyFilter, ProviderKey};
 use crate::model::{OnChunk, sse};
 
-/// Whether the stream continues.
+/// Whether the stream continues after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum ReadProgress {
     More,
@@ -28,7 +28,7 @@ pub(in crate::model) enum StreamFault {
 }
 
 impl StreamFault {
-    /// Returns the fault of an event whose data is not the expected JSON.
+    /// Makes the fault for an event whose data is not the expected JSON.
     pub fn json(error: &serde_json::Error, event: sse::SseEvent<'_>) -> Self {
         let data = String::from_utf8_lossy(event.data);
         let head: String = data.chars().take(limits::ERROR_MESSAGE_CHARS_MAX / 4).collect();
@@ -83,7 +83,7 @@ impl<'a> AnswerWriter<'a> {
         if self.bytes > limits::ANSWER_BYTES_MAX { Err(StreamFault::TooLong) } else { Ok(()) }
     }
 
-    /// Returns the number of bytes of text that were passed on so far.
+    /// Returns how many bytes of text were passed on so far.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }

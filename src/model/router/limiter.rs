@@ -32,8 +32,8 @@ impl Default for RateLimits {
 #[derive(Debug)]
 pub struct RateLimiter {
     pace: RateLimits,
-    /// Lock: held only for arithmetic, never across an await, because all callers of the model
-    /// share it.
+    /// The load and the current limits. Lock: held only for arithmetic, never across an await,
+    /// because all callers of the model share it.
     state: Mutex<LimiterLoad>,
     /// Wakes waiting calls when capacity becomes free.
     freed: Notify,
@@ -62,7 +62,8 @@ pub struct CallPermit<'a> {
     began: Instant,
 }
 
-/// Additive increase per success, as a fraction of the configured rate.
+/// Amount by which each success raises the current limit of tokens per minute, as a fraction of the
+/// configured limit.
 const RATE_STEP: f64 = 0.02;
 
 #[expect(clippy::cast_precision_loss, reason = "tokens are counted to fifty bits at most")]

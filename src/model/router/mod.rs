@@ -2,9 +2,9 @@
 //!
 //! A call tries its routes in the order of the strategy until one answers. A temporary failure is
 //! retried in later rounds, after a backoff. A failure that only concerns one provider is retried
-//! on the other routes. If an answer broke off, [`AnswerChunk::Restart`] comes before the next
-//! answer, and the receiver drops the text that it has. The router waits only between attempts.
-//! Dropping a call ends it immediately.
+//! on the other routes. If an answer breaks off, the router sends [`AnswerChunk::Restart`] before
+//! the next answer, and the receiver drops the text that it has. The router waits only between
+//! attempts. Dropping a call ends it immediately.
 
 mod backoff;
 mod limiter;
@@ -34,7 +34,8 @@ pub enum RoutingStrategy {
     /// has failed (failover).
     #[default]
     Failover,
-    /// Begins each call with the route after the route with which the previous call began.
+    /// Takes the routes in turn. Each call begins with the route after the first route of the
+    /// previous call.
     RoundRobin,
     /// Begins with the route that has the smallest load relative to its limit.
     LeastLoaded,
@@ -58,7 +59,7 @@ impl RoutedModel {
 pub struct ModelRouter {
     routes: Vec<RoutedModel>,
     strategy: RoutingStrategy,
-    /// Maximum number of rounds over the routes.
+    /// Maximum number of rounds in which a call tries its routes.
     attempts: u32,
     next: AtomicUsize,
     /// Source of random delays. All calls share it, so that their delays differ.
@@ -151,7 +152,7 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether the receiver has got pieces of an answer that then broke off. If so,
+    /// Whether the receiver has got pieces of an answer that was not completed. If so,
     /// [`AnswerChunk::Restart`] must come before the next answer.
     is_void: bool,
     tries: u32,
@@ -171,8 +172,9 @@ enum RetryDecision {
 }
 
 impl CallAttempts<'_> {
-    /// Returns the routes that have no pause. If every route has a pause, waits for the end of the
-    /// shortest one. A route whose pause is longer than the maximum wait counts as failed.
+    /// Returns the routes for which no provider has requested a pause. If every route has a pause,
+    /// waits for the end of the shortest one. A route whose pause is longer than the maximum wait
+    /// counts as failed.
     async fn routes_without_pause<'r>(
         &mut self,
         order: &mut Vec<&'r RoutedModel>,

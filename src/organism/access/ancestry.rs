@@ -1,5 +1,5 @@
-//! Finds the listener that a process descends from, by the parents that the operating system
-//! reports.
+//! Finds the listener that a process descends from. Follows the parents of the process, as the
+//! operating system reports them.
 //!
 //! A process that detached itself has this program as its parent (see [`crate::children`]), so its
 //! listener is unknown. The environment and the process group of a process are no evidence of its
@@ -46,8 +46,8 @@ enum WalkEnd {
 
 /// Determines the ancestry of the process `pid`, which is at the other end of the socket. A `pid`
 /// of 0 stands for a process in a PID namespace that this process cannot see. `is_own` returns
-/// whether the journal with a given id belongs to this organism. A process that has exited, or
-/// whose parents keep changing, counts as hosted.
+/// whether the journal with a given id belongs to this organism. A process that has exited counts
+/// as hosted, and so does a process whose parents keep changing.
 pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> ProcessAncestry {
     traced(pid, is_own).unwrap_or(ProcessAncestry::Hosted(None))
 }
@@ -149,9 +149,10 @@ pub fn exists(pid: i64) -> bool {
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether an earlier pump of this organism started a process. If so, the environment of the
-/// process contains the pump's mark, which names a journal of this organism. The listener's name in
-/// the environment is no evidence, because a person may set that name for a program on NATS.
+/// Whether an earlier pump of this organism started the process `pid`. If so, the environment of
+/// the process contains the pump's mark, which names a journal of this organism. The listener's
+/// name in the environment is no evidence, because a person may set that name for a program on
+/// NATS.
 fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {

@@ -1,9 +1,9 @@
 //! Finds out whether a process that an organism hosts is at the other end of a TCP connection on
 //! loopback.
 //!
-//! The operating system shows the owner of a socket only where it lists the sockets and the open
-//! files of processes (Linux). On other systems, the owner is unknown, and the requester must prove
-//! its access in another way.
+//! The owner of a socket can be found only on an operating system that lists the sockets and the
+//! open files of processes (Linux). On other systems, the owner is unknown, and the requester must
+//! prove its access in another way.
 //!
 //! A process can hide a socket from every list: it sends the socket to itself without receiving it,
 //! or registers it with an io_uring. So if the socket belongs to our own user and is in no list,
@@ -22,7 +22,7 @@ use crate::mutant::mutant;
 /// during it.
 const LOOKS_MAX: usize = 8;
 
-/// Index of the user's field in a line of `/proc/net/tcp`.
+/// Index of the field that contains the user's id in a line of `/proc/net/tcp`.
 const UID_FIELD: usize = 7;
 const INODE_FIELD: usize = 9;
 
@@ -80,12 +80,12 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of the processes `pids` is hosted. A process for which `is_hosted` returns `None`
-/// counts as hosted if `is_still_owner` returns true. Returns `None` if no process counts as
-/// hosted, and `is_hosted` returned `None` for at least one process.
+/// Whether one of the processes `pids` is hosted. For a process that has exited, `is_hosted`
+/// returns `None`. Such a process counts as hosted if `is_still_owner` returns true for it. Returns
+/// `None` if at least one process has exited and no process counts as hosted.
 ///
-/// For a process that has exited, `is_hosted` returns `None`. Often, such a process was a child of
-/// the client. A child has the client's sockets until the child runs its own program.
+/// Often, a process that has exited was a child of the client. A child has the client's sockets
+/// until the child runs its own program.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,

@@ -63,8 +63,8 @@ pub struct AccessRules {
     /// The hosted listeners, each with its own client if it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
-    /// Clients that may see the texts of models. Each of these clients sees only the texts in its
-    /// own threads.
+    /// Clients that may see the texts that models write. Each of these clients sees only the texts
+    /// in its own threads.
     with_steps: Vec<ListenerName>,
     operators: OperatorKeys,
     /// Data directory of this organism. Pumps with journals in this directory mark every process
@@ -237,7 +237,7 @@ impl AccessRules {
     }
 
     /// Signs the rights of a subscription's reader, for the pumps on other hosts. Without a
-    /// readable key the rights stay unsigned, and those pumps refuse the subscription.
+    /// readable key the rights stay unsigned, and the pumps on other hosts refuse the subscription.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
         let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
         let fault = match &signed {
@@ -371,8 +371,8 @@ impl AccessRules {
 
     /// Adds proof to a request that was accepted in this process and goes to a pump in another
     /// process. A submission gets the secret of its client. A subscription gets the rights of its
-    /// reader. An operator's request gets the user at the other end of the socket as the acting
-    /// person, in place of any person that the request names.
+    /// reader. In an operator's request, the acting person is set to the user at the other end of
+    /// the socket, even if the request names another person.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
@@ -432,7 +432,8 @@ fn deny_unknown(message: String, ask: &ServiceRequest) -> DeniedCaller {
     DeniedCaller { sender, refusal }
 }
 
-/// Whether the journal in `data`, or the journal of a partition in it, has this id.
+/// Whether `data` contains the journal with this id, either as its only journal or as the journal
+/// of a partition.
 fn has_journal(data: &Path, id: Uuid) -> bool {
     let mut journals = partitions_in(data).into_iter();
     journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
@@ -488,7 +489,7 @@ fn denied(
     }
 }
 
-/// Returns the text that the record of a refused request contains.
+/// Returns the text that describes a request in the record of its refusal.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),

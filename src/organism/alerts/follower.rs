@@ -27,7 +27,7 @@ use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Fact, Input, Record};
 use crate::thread_priority;
 
-/// Results of the tasks of the follower.
+/// Result of a task that the follower has started.
 enum AlertTaskResult {
     /// A report is durable, or the pump stopped before the report was recorded.
     Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
@@ -39,7 +39,7 @@ enum AlertTaskResult {
     AllWaitingSent,
 }
 
-/// Next step of the follower when a report is durable.
+/// Next step of the follower once a report is durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AfterRecord {
     RunCommand,
@@ -58,8 +58,8 @@ pub(super) struct AlertFollower {
     /// Position of the last record that was processed.
     read: Position,
     /// Whether the pump has sent its list of calls that wait for a person. The follower processes
-    /// records only after it has the list. Otherwise it could process the end of a call's wait
-    /// before it knows the call.
+    /// no records before it has the list. Otherwise, it could process the end of a wait before it
+    /// knows the call that waits.
     knows_waiting: bool,
     /// Whether all records from before the start have been processed.
     has_caught_up: bool,
@@ -69,9 +69,8 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed checkpoint copies so far, as counted at the last check at which no
-    /// checkpoint waited for its copy. A higher count at a later check means that a copy has failed
-    /// since then.
+    /// Number of failed checkpoint copies at the last check that found no checkpoint waiting for
+    /// its copy. If a later check finds a higher number, a copy has failed since then.
     copy_failures: u64,
 }
 
@@ -208,8 +207,8 @@ impl AlertFollower {
         }
     }
 
-    /// Restores the alerts that earlier runs recorded. Then sets the position after which the
-    /// follower searches the records for causes of further alerts.
+    /// Restores the alerts that earlier runs recorded. Then chooses the position from which the
+    /// follower searches the records for further causes of alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         let mut recorded = Vec::new();
         if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {

@@ -1,6 +1,6 @@
-//! Alerts: runs the alert command that the config names for causes that an operator must know of.
+//! Alerts: runs the alert command that the config names, so that an operator learns of problems.
 //!
-//! A separate thread follows the records of one pump ([`follower`]) and finds the causes
+//! A separate thread follows the records of one pump ([`follower`]) and finds the causes of alerts
 //! ([`rules`]). The thread runs the command for an alert ([`command`]) only after the pump has
 //! recorded the alert. The pump never waits for that thread.
 //!

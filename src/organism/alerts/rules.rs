@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of an alert that only counts further alerts of its kind. Used once the maximum number of
-/// alerts of this kind was raised within the window.
+/// Subject of an alert that counts all further alerts of its kind. It is used once the maximum
+/// number of alerts of this kind has been raised within the time window of the config.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -83,7 +83,8 @@ pub struct AlertRules {
     bursts: BTreeMap<AlertKey, Burst>,
     waiting: BTreeMap<CallId, UndecidedCall>,
     problems: BTreeMap<String, ProblemChecks>,
-    /// For each kind of alert, the times at which alerts were raised within the window.
+    /// For each kind of alert, the times at which alerts were raised within the time window of the
+    /// config.
     raised: BTreeMap<AlertKind, VecDeque<Time>>,
     /// Alerts that earlier runs raised and that are on record.
     known: HashSet<AlertId>,
@@ -265,8 +266,8 @@ impl AlertRules {
         }
     }
 
-    /// Counts an occurrence of a cause. Raises an alert if there are enough occurrences within the
-    /// window.
+    /// Counts an occurrence of a cause. Raises an alert if the time window of the config contains
+    /// enough occurrences.
     fn occur(&mut self, found: Occurrence) {
         let key = (found.kind, found.subject.clone());
         if self.counted.get(&key).is_some_and(|counted| found.position <= *counted) {
@@ -313,7 +314,8 @@ impl AlertRules {
     }
 
     /// Raises an alert. If the maximum number of alerts of this kind was already raised within the
-    /// window, only counts the new alert in the alert with the subject [`ALL_OTHERS`].
+    /// time window of the config, only adds the alert to the count of the alert with the subject
+    /// [`ALL_OTHERS`].
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -363,13 +365,13 @@ impl AlertRules {
         self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
     }
 
-    /// Whether an alert ends when its cause has not recurred within the window.
+    /// Whether an alert ends when its cause has not recurred within the time window of the config.
     fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
         matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
     }
 
-    /// Applies the passage of time. Raises alerts about calls that wait for too long, and ends
-    /// alerts whose cause did not occur again within the window.
+    /// Applies the passage of time. Raises alerts about calls that wait for too long. Ends alerts
+    /// whose cause did not occur again within the time window of the config.
     pub fn tick(&mut self, now: Time) {
         let window = self.config.window;
         let quiet = self

@@ -1,5 +1,5 @@
-//! Alerts about a journal that takes no more records: an error ended the pump, or a start refused
-//! the journal.
+//! Alerts about a journal that takes no more records, because an error ended the pump or a start
+//! refused the journal.
 //!
 //! A file in the state directory holds such an alert until the organism runs again and records the
 //! alert. While the file exists, the same error raises no further alert. So a supervisor that
@@ -56,8 +56,8 @@ impl UnrecordedAlert {
     }
 }
 
-/// Whether the journal itself is the cause of the error. Another process that writes the journal,
-/// or a failed connection to NATS, is no such cause.
+/// Whether the error lies in the journal itself. It does not if another process writes the journal,
+/// or if the connection to NATS failed.
 fn is_about_record(error: &Error) -> bool {
     !matches!(error, Error::InUse { .. } | Error::Fenced { .. } | Error::Nats(_))
 }

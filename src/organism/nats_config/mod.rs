@@ -1,8 +1,8 @@
 //! Writes configs of NATS servers, and the keys that identify the users. The configs let each
 //! listener publish only on its own subjects.
 //!
-//! A listener gets core NATS only. With any permission on JetStream, a listener could make the
-//! server publish on another listener's subject.
+//! A listener gets permissions for core NATS only. With any permission on JetStream, a listener
+//! could make the server publish on another listener's subject.
 
 mod keys;
 mod rights;
@@ -35,7 +35,7 @@ const OPERATOR: &str = "operator";
 /// NATS user of the servers' system account. The account has no other user.
 const SYSTEM: &str = "system";
 
-/// Settings of the written files.
+/// Settings for the configs and keys that are written.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Directory of keys and configs. It is created if it does not exist.

@@ -13,10 +13,10 @@ pub struct SubjectRights {
 }
 
 impl SubjectRights {
-    /// Allows a listener to receive its deliveries and cancellations, and to publish its answers. A
-    /// listener may answer discovery requests (ADR-32) only in the inboxes of operators. Without
-    /// this limit, the sender of a request could make the listener publish on any subject, because
-    /// the sender chooses the reply subject.
+    /// Returns the permissions of a listener. The listener may receive its deliveries and
+    /// cancellations, and may publish its answers. It may answer discovery requests (ADR-32) only
+    /// in the inboxes of operators. Without this limit, the sender of a request could make the
+    /// listener publish on any subject, because the sender chooses the reply subject.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![
@@ -41,7 +41,8 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of the pump. The pump may publish to the inboxes of the listeners in
-    /// `hosted`: listeners that remember calls, and agents that request their threads.
+    /// `hosted`. Some of these listeners remember calls, and others are agents that request their
+    /// threads.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
@@ -89,8 +90,8 @@ impl SubjectRights {
 /// Prefix of the inboxes of operators.
 const OPERATORS: &str = "_INBOX_operator.";
 
-/// Returns the names of a journal's streams. Each stream is listed, because a wildcard matches only
-/// whole tokens.
+/// Returns the names of a journal's streams. Permissions must name each stream, because a wildcard
+/// of NATS stands for a whole token of a subject, not for the end of a token.
 fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
     let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
     let all = (0..partitions).map(of);

@@ -11,7 +11,7 @@ use crate::limits;
 /// A server of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerNode {
-    /// Name of the server: one token of a subject.
+    /// Name of the server. The name must be one token of a NATS subject.
     pub name: String,
     /// Address on which the server listens, and at which the other servers reach it.
     pub host: String,

@@ -1,5 +1,5 @@
-//! The live channel of an organism with several partitions. A reader has one subscription to the
-//! pumps of all partitions that it watches, wherever these pumps run.
+//! The live channel of an organism with several partitions. A reader can watch several partitions
+//! with one subscription, wherever the pumps of these partitions run.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::service::{
 impl PartitionMap {
     /// Sends the reader the events of every partition that the reader watches, until the reader
     /// leaves. The events of all these partitions share one bounded queue. So a slow reader delays
-    /// neither a pump nor the connection to the servers.
+    /// neither a pump nor the connection to NATS.
     pub(super) async fn follow_live(
         &self,
         request: &LiveRequest,
@@ -114,7 +114,7 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the next subscription must report that events were lost before it. True once a
+    /// Whether the reader must learn at the next subscription that events were lost. True once a
     /// subscription has begun, or once the reader has got an `Unwatched` event.
     has_gap: bool,
     /// The last reason that the reader was given for missing events.
@@ -140,9 +140,9 @@ impl PartitionWatch {
         self.pause = limits::BUSY_RETRY;
     }
 
-    /// Records that no pump responded. Reports `detail` to the reader only if no pump has responded
-    /// for longer than a takeover takes. Resets the pause to its minimum, because a pump may take
-    /// over at any time.
+    /// Records that no pump responded. Usually, a takeover soon ends this state. So `detail` is
+    /// reported to the reader only if no pump has responded for longer than a takeover takes.
+    /// Resets the pause to its minimum, because a pump may take over at any time.
     fn unavailable(&mut self, queue: &LiveQueue, detail: String) {
         self.pause = limits::BUSY_RETRY;
         let since = *self.unserved_since.get_or_insert_with(Instant::now);
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the reasons for missing events that the reader gets.
+    /// Returns the reasons that the reader gets for missing events.
     fn reasons(queue: &LiveQueue) -> Vec<String> {
         let events = std::iter::from_fn(|| queue.next().now_or_never());
         let details = events.filter_map(|event| match event {

@@ -189,7 +189,7 @@ impl GroupMembership {
 #[derive(Default)]
 struct LiveMembers {
     entries: BTreeMap<MemberId, (MemberAnnouncement, Instant)>,
-    /// Time of the last change of ownership.
+    /// Time at which the members, or their partitions, last changed.
     changed: Option<Instant>,
 }
 

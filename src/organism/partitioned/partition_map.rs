@@ -18,10 +18,10 @@ use crate::organism::pump_rpc::PumpRpc;
 use crate::organism::reload::SharedRules;
 use crate::service::{Error, PumpService, ResponseSender, ServiceRequest, ServiceResponse, follow};
 
-/// Location of every partition.
+/// The processes that run the pumps of the partitions, as far as this process knows them.
 pub struct PartitionMap {
-    /// Location of each partition. Every request reads the locations, and the workers write them.
-    /// No lock of this map is held across an await.
+    /// For each partition, the process that runs its pump. Every request reads this list, and the
+    /// workers write it. No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
     /// For each partition, the last position of its journal that this host can read. Empty once the
     /// last worker has ended.
@@ -48,8 +48,8 @@ struct TakeoverPlan {
     arriving: BTreeSet<u32>,
 }
 
-/// The state that a process announces: the partitions that it pumps, the partitions that it could
-/// take over, and whether it is taking over or handing over a partition.
+/// The state that a process announces: the partitions whose pumps it runs, the partitions that it
+/// could take over, and whether it is taking over or handing over a partition.
 pub(super) type MemberState = (BTreeSet<u32>, BTreeSet<u32>, bool);
 
 #[derive(Clone)]
@@ -194,14 +194,14 @@ impl PartitionMap {
         }
     }
 
-    /// Ends all followers of the journals, because no more records will become readable on this
-    /// host.
+    /// Ends all tasks that follow the journals, because no more records will become readable on
+    /// this host.
     pub(super) fn end_followers(&self) {
         self.recorded().clear();
     }
 
-    /// Whether all followers of the journals must end, because no more records become readable on
-    /// this host.
+    /// Whether all tasks that follow the journals must end, because no more records become readable
+    /// on this host.
     pub(super) fn has_ended(&self) -> bool {
         self.recorded().is_empty()
     }

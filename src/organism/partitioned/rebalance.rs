@@ -1,9 +1,9 @@
 //! Rebalance: decides which process hands over a partition, and to which process. Every process
 //! computes the same decision from the announcements of all processes.
 //!
-//! A partition moves from its owner to a process that stands by for the partition, if the receiver
-//! has at least two partitions fewer than the owner. Each handover makes the difference smaller, so
-//! rebalancing ends, and no partition moves back and forth.
+//! A partition moves from its owner to a process that stands by for the partition. The receiver
+//! must have at least two partitions fewer than the owner. Each handover makes the difference
+//! smaller, so rebalancing ends, and no partition moves back and forth.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub struct MemberAnnouncement {
     /// Digest of the process's config.
     #[serde(rename = "config")]
     pub config: Digest,
-    /// Partitions that the process pumps.
+    /// Partitions whose pumps the process runs.
     #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
     /// Partitions for which the process stands by, with a projection that has caught up.
@@ -37,8 +37,8 @@ pub struct MemberAnnouncement {
     pub is_leaving: bool,
 }
 
-/// A planned handover of one partition from the member `from` to the member `to`. The set `of`
-/// contains the partitions that may be handed over.
+/// A planned handover of one partition. The member `from` gives the partition to the member `to`.
+/// The field `of` contains the partitions from which `from` may choose one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionHandover {
     pub from: MemberId,
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Makes a member that may pump the partitions in `may` and pumps none of them yet.
+    /// Makes a member that may run the pumps of the partitions in `may`, and runs none of them yet.
     fn entry(may: &[u32]) -> MemberAnnouncement {
         MemberAnnouncement {
             id: MemberId::new(),
@@ -136,9 +136,9 @@ mod tests {
         (moves, members.iter().map(|entry| entry.has.len()).collect())
     }
 
-    /// Carries out all due handovers, as [`settle`] does. `may` contains the partitions that each
-    /// member may pump. At first, the first member pumps all of its partitions, and no other member
-    /// pumps any.
+    /// Carries out all due handovers, as [`settle`] does. `may` contains the partitions whose pumps
+    /// each member may run. In the beginning, the first member runs the pumps of all of its
+    /// partitions, and no other member runs any.
     fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
         let mut members: Vec<_> = may.iter().map(|may| entry(may)).collect();
         let first = &mut members[0];

@@ -1,6 +1,6 @@
-//! The worker of one partition. The worker follows the partition's stream as a standby, and pumps
-//! the partition once it holds the lease. When another pump takes over, the worker returns to
-//! standby.
+//! The worker of one partition. The worker follows the partition's stream as a standby, and runs
+//! the partition's pump once it holds the lease. When another pump takes over, the worker returns
+//! to standby.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,9 +114,9 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Adopts the config in force, so that the next pump of the partition starts with it. Then
-    /// waits for the lease. Returns `None` if the config was reloaded meanwhile, or if the worker
-    /// must stop.
+    /// Adopts the config in force, so that the next pump of the partition starts with this config.
+    /// Then waits for the lease. Returns `None` if the config was reloaded during the wait, or if
+    /// the worker must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
         self.config = Arc::new(in_force);
@@ -124,7 +124,7 @@ impl PartitionWorker {
     }
 
     /// Waits as standby for the lease. Returns `None` if the worker must stop, or if the config was
-    /// reloaded meanwhile.
+    /// reloaded during the wait.
     async fn stand_by(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let (release, released) = channel();
         let (sender, mut acquired) = oneshot::channel();
@@ -249,8 +249,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Waits for the time that deliveries in flight have to end before a planned handover. If the
-    /// process stops meanwhile, waits only [`limits::DRAIN_TIMEOUT`] from then on.
+    /// Gives the deliveries in flight time to end before a planned handover: waits for
+    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop meanwhile, waits only
+    /// [`limits::DRAIN_TIMEOUT`] from then on.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;

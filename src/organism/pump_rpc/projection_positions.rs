@@ -15,8 +15,8 @@ use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
-/// A function that returns the live processes of the organism that this process knows, including
-/// this process.
+/// A function that returns those live processes of the organism that this process knows, including
+/// this process itself.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 

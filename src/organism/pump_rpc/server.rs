@@ -104,8 +104,8 @@ impl Drop for PartitionSubscription {
 #[derive(Default)]
 struct PartialRequests {
     partial: HashMap<String, (ChunkDecoder, Instant)>,
-    /// Number of refused requests, whose reply subject is no inbox. A warning is logged only when
-    /// this number is a power of two.
+    /// Number of requests that were refused because their reply subject is no inbox. A warning is
+    /// logged only when this number is a power of two.
     refused: u64,
 }
 

@@ -31,10 +31,10 @@ pub(super) struct EpochDecider {
     /// boot record of the epoch is recomputed with both cores. After the boot record, this field is
     /// `None`.
     without_schedules: Option<Core>,
-    /// Gates of earlier configs. An attempt that was in flight at a reload still ends under the
-    /// gate that was in force before the reload.
+    /// Gates of earlier configs. If an attempt was in flight at a reload, its answer is still
+    /// checked by the gate that was in force before the reload.
     earlier: EarlierGates,
-    /// If the next record is the record of a reload, the config of this reload.
+    /// Config of a reload, if the next record is the record of this reload.
     next: Option<CoreConfig>,
 }
 

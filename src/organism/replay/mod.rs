@@ -1,10 +1,11 @@
 //! `organism replay`: proves that the pump's rules produce each record from the record's input.
 //!
 //! The records are read in order. Each record is checked (hash, chain, conservation of messages),
-//! and its facts are applied to a state. Each boot begins an epoch. If the epoch's config is stored
-//! and this program has the same core version as the epoch's pump, a second core starts from that
-//! state, as the pump did. The second core recomputes each record from its input. In doing so,
-//! payloads pass the gate of the epoch's config again. The result must equal the record.
+//! and its facts are applied to a state. Each boot begins an epoch. If the epoch's config is
+//! stored, and the epoch's pump had the same core version as this program, a second core starts
+//! from that state, as the pump did. The second core recomputes each record from its input.
+//! Payloads in the input pass the gate of the epoch's config again. The result must equal the
+//! record.
 //!
 //! **Invariant:** nothing here writes to a journal or starts a program.
 
@@ -84,8 +85,8 @@ struct ReplayRun {
     reader: JournalReader,
     /// State that results from applying the recorded facts, without recomputing any record.
     folded: Core,
-    /// Recomputes the records of the current epoch. `None` if the replay only applies the facts of
-    /// these records.
+    /// Recomputes the records of the current epoch. `None` if the replay applies the facts of these
+    /// records without recomputing them.
     decider: Option<EpochDecider>,
     ledger: MessageLedger,
     /// Loaded configs. The key consists of the digest of the effective config and the digest of the

@@ -140,8 +140,8 @@ impl ReplayReport {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the last epoch so far, which contains the record at `position`. If the journal has
-    /// no boot before this record, first adds an epoch.
+    /// Returns the epoch of the record at `position`, which is the last epoch so far. If the
+    /// journal has no boot before this record, first adds an epoch.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {

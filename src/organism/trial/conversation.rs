@@ -22,7 +22,7 @@ pub struct RecordedRequest {
     pub payload: String,
 }
 
-/// Why a thread cannot be tried.
+/// Why a trial cannot repeat a recorded thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConversationGap {
     NoRequest,
@@ -92,7 +92,7 @@ impl Conversation {
     }
 }
 
-/// If this record forks a thread together with the source's history, returns the source thread.
+/// Returns the source of the fork if this record opens a fork that has the source's history.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),

@@ -1,9 +1,9 @@
-//! Tries a config on recorded threads: sends the requests of each thread again to an organism that
-//! has a journal of its own and whose calls have no effects.
+//! Tries a config on recorded threads. A trial sends the requests of each thread again to an
+//! organism that has a journal of its own and whose calls have no effects.
 //!
 //! In a trial, each thread is a fork of a recorded thread in another journal. Calls to listeners
-//! that are neither agent nor workflow get the recorded results, and turns with a recorded prompt
-//! get the recorded answers. A call or turn without a recorded result ends as `not-recorded`.
+//! that are neither agent nor workflow get the recorded results. Turns with a recorded prompt get
+//! the recorded answers. A call or turn without a recorded result ends as `not-recorded`.
 //!
 //! **Invariant:** a trial never writes to the journals of the recorded threads, and starts only
 //! those listener processes that the caller names.
@@ -146,7 +146,7 @@ struct Trial<'a> {
     options: &'a TrialOptions,
     schemas: Schemas,
     spent: Spending,
-    /// The thread in which the judge decides at present.
+    /// The thread in which the judge is deciding now; `None` if the judge is not deciding.
     judging: Option<ThreadId>,
 }
 
@@ -185,8 +185,8 @@ impl Trial<'_> {
         Ok(TrialOutcome::Ran(judgement))
     }
 
-    /// Opens the thread `thread` as a fork and sends all requests of a conversation again in it.
-    /// The inner `Err` is the reason why the thread cannot be opened or does not exist.
+    /// Opens the thread `thread` as a fork, and sends all requests of a conversation again in this
+    /// thread. The inner `Err` is the reason why the thread cannot be opened or does not exist.
     async fn repeat(
         &self,
         thread: &ThreadId,

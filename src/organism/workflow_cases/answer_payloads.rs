@@ -11,12 +11,13 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Converts `text`, the answer of `sender` to `request` in a case, to payloads. If an agent's text
-/// contains no payload that the agent may write, the whole text is the agent's final answer.
+/// Converts `text` to payloads. `text` is the answer to `request` that a case gives in place of
+/// `sender`. If an agent's text contains no payload that the agent may write, the whole text is the
+/// agent's final answer.
 ///
 /// # Errors
 ///
-/// Returns an error if the sender is no agent and the text is neither empty nor XML.
+/// Returns an error if `sender` is no agent, and `text` is not empty and contains no XML.
 pub fn answer_payloads(
     config: &Config,
     sender: &ListenerName,
@@ -46,7 +47,7 @@ pub fn answer_payloads(
     Ok(found.into_iter().map(|element| element.text.into_bytes()).collect())
 }
 
-/// Writes an example of an answer to `request`, in the shortest form, for a hint.
+/// Writes a short example of an answer to `request`, for the hint of an error message.
 pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message) -> String {
     let names = known_names(config, sender, request);
     let is_agent =
@@ -59,7 +60,7 @@ pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message)
     }
 }
 
-/// Writes the final answer of an agent with this text.
+/// Writes the payload of an agent's final answer with the text `text`.
 fn final_text(text: &str) -> Vec<u8> {
     let name = QName::from(&goal_answer());
     let namespace = name.namespace.clone();

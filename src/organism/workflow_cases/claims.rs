@@ -218,9 +218,9 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at a path that `never` forbids. A `never` that ends with
-/// `*` forbids all paths that begin with the text before the `*`. Any other `never` is a path: it
-/// forbids this path and all paths that are part of it (see [`is_part`]). `goals` contains two
+/// Adds a problem if the run has a call at a path that `never` forbids. Usually, `never` is a path.
+/// It then forbids this path and all paths that are part of it (see [`is_part`]). A `never` that
+/// ends with `*` forbids all paths that begin with the text before the `*`. `goals` contains two
 /// lists: the goal ids of the case's workflow, and the goal ids of all workflows.
 fn check_never(
     never: &CaseText,
@@ -240,10 +240,10 @@ fn check_never(
     }
 }
 
-/// Whether the path `path` is `whole`, or is part of the goal at `whole`. The parts of a goal are
+/// Whether `path` is the path `whole`, or is part of the goal at `whole`. The parts of a goal are
 /// its passes, items, members and further runs, and all calls beneath them. `goals` contains the
-/// goal ids that the first label of a path may name. `nested` contains the goal ids for all later
-/// labels.
+/// goal ids that the first label of a path may name. `nested` contains the goal ids that later
+/// labels may name.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -257,8 +257,8 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
 }
 
 /// Whether the label `step` is `whole`, or is the label of a further run of `whole`. If `whole` is
-/// the id of a goal, also returns true for the labels of its passes, items and members. Returns
-/// false for the label of another goal, even if the id of that goal begins with `whole`.
+/// the id of a goal, also accepts the labels of its passes, items and members. The label of another
+/// goal is never accepted, even if the id of that goal begins with `whole`.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

@@ -8,7 +8,7 @@ use crate::bus::{Delivery, DeliveryPreview, Host, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
 
-/// Deliveries that wait for the case, oldest first.
+/// Deliveries that wait for an answer of the case, oldest first.
 #[derive(Clone, Default)]
 pub struct PendingDeliveries(Arc<Mutex<CaseQueue>>);
 
@@ -18,7 +18,7 @@ struct CaseQueue {
     is_closed: bool,
 }
 
-/// A delivery, and the sink for its outcome.
+/// A delivery, and the sink that gets the outcome of the delivery.
 #[derive(Clone)]
 pub struct ScriptedDelivery {
     pub delivery: Delivery,

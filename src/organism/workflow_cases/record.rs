@@ -74,7 +74,7 @@ impl CaseRecord {
         self.calls.iter().filter(move |call| call.path == path)
     }
 
-    /// Returns the last state of each goal.
+    /// Returns the last state of each goal of the run.
     pub fn goals(
         &self,
         definition: &WorkflowDefinition,

@@ -33,14 +33,16 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Paths of all deliveries and held calls that waited for the case at the last step.
+    /// Paths of all deliveries and held calls that waited for an answer of the case at the last
+    /// step.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }
 
 /// Result of a wait until the run of a case comes to rest.
 enum RunnerRest {
-    /// Every delivery in flight waits for the case. The next record gets this position.
+    /// Every delivery in flight waits for an answer of the case. The next record gets this
+    /// position.
     At(Position),
     /// The time limit has passed while these listeners still work on deliveries.
     Working(BTreeSet<ListenerName>),
@@ -49,9 +51,10 @@ enum RunnerRest {
 /// Result of one step of the runner. A step begins when the run has come to rest.
 enum RunnerStep {
     Moved,
-    /// The case has nothing to answer. Only the passage of time can continue the run.
+    /// The case gives no answer now. Only the passage of time can continue the run.
     Rests,
-    /// A delivery or a held call waits, but the case has no answer for it, or only a wrong answer.
+    /// A delivery or a held call waits for an answer. The case has no answer for it, or only a
+    /// wrong one.
     Stuck,
 }
 
@@ -144,9 +147,9 @@ impl<'a> CaseRunner<'a> {
         }
     }
 
-    /// Waits until every delivery in flight waits for the case. If programs still work on
-    /// deliveries, gives up after `limits::CASE_STEP_TIMEOUT` of real time. The clock of the run is
-    /// frozen meanwhile.
+    /// Waits until every delivery in flight waits for an answer of the case. If programs still work
+    /// on deliveries, gives up after `limits::CASE_STEP_TIMEOUT` of real time. The clock of the run
+    /// is frozen during this wait.
     async fn rest(&mut self) -> Result<RunnerRest, Error> {
         let mut recorded = self.handle.recorded();
         let begun = Instant::now();
@@ -174,7 +177,8 @@ impl<'a> CaseRunner<'a> {
         self.handle.deliveries_in_flight().await.map_err(|_| Error::Stopped)
     }
 
-    /// Returns the listeners with a delivery in flight that does not wait for the case.
+    /// Returns the listeners with a delivery in flight that does not wait for an answer of the
+    /// case.
     fn working(&self, in_flight: &[DeliveryInFlight]) -> BTreeSet<ListenerName> {
         let waiting = self.pending.all();
         let waits = |working: &&DeliveryInFlight| {
@@ -426,7 +430,8 @@ impl<'a> CaseRunner<'a> {
         self.report(failed(place, message, help));
     }
 
-    /// Reports that neither an answer nor time ends the run.
+    /// Reports that the run waits, and that neither an answer of the case nor a time-out ends the
+    /// wait.
     fn report_endless(&mut self) {
         let waiting = self.waiting.join("`, `");
         let message = format!("the run waits at `{waiting}`, and no time-out ends that");

@@ -3,7 +3,8 @@
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a case, and how many turns of each the runner has given so far.
+/// The answers of a case. Each answer is stored with the number of its turns that the runner has
+/// given so far.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }
@@ -12,7 +13,8 @@ struct ScriptedAnswer<'a> {
     answer: &'a CaseAnswer,
     /// Number of turns of this answer that the runner has given so far.
     given: usize,
-    /// If the next turn is a fault: the call whose attempts all get this fault.
+    /// The call that gets the next turn, if that turn is a fault. All attempts of this call get the
+    /// same fault.
     failing: Option<CallId>,
 }
 
@@ -58,7 +60,8 @@ impl<'a> CaseScript<'a> {
         }
     }
 
-    /// Returns each answer of which some turns were not given, with the first of these turns.
+    /// Returns each answer that still has turns which were not given. Each answer comes with the
+    /// first of these turns.
     pub fn unused(&self) -> impl Iterator<Item = (&'a CaseAnswer, &'a CaseTurn)> {
         self.answers.iter().filter_map(|scripted| {
             let given = scripted.given + usize::from(scripted.failing.is_some());

@@ -36,8 +36,8 @@ pub enum CaseWriteError {
     Organism(#[from] Error),
 }
 
-/// Writes, as TOML, a case that the recorded run passes. `records`: the records of the run's tree.
-/// `config`: the present config.
+/// Writes a case as TOML. The recorded run passes this case. `records` are the records of the run's
+/// tree. `config` is the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
@@ -274,7 +274,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 
     /// If the call ended with a fault that a case can inject, adds the fault to the answers.
-    /// `record` closed the call, in the way that `how` states.
+    /// `record` is the record that closed the call. `how` states the way in which the call was
+    /// closed.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
         let is_cancelled = matches!(record.input, Input::Cancel { .. });
@@ -324,8 +325,8 @@ fn key_of(name: &str) -> String {
     if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { basic_text(name) }
 }
 
-/// Writes a text as a TOML string; over several lines if it has line breaks and a literal string
-/// can hold it.
+/// Writes a text as a TOML string. The string has several lines if the text has line breaks and a
+/// literal string can contain it.
 fn text_of(text: &str) -> String {
     let is_plain = |c: char| c == '\n' || c == '\t' || !c.is_control();
     let is_literal = text.contains('\n') && !text.contains("'''") && !text.ends_with('\'');

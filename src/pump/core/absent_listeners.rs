@@ -26,15 +26,16 @@ pub(super) struct AbsentListeners(BTreeMap<ListenerName, Absence>);
 
 #[derive(Debug, Clone)]
 struct Absence {
-    /// Number of failed rounds in this absence. Deliveries that are returned before the next probe
-    /// is due count as one round.
+    /// Number of rounds of returned deliveries in this absence. All deliveries that come back
+    /// before the next probe is due form one round. The delay of the next probe doubles with each
+    /// round.
     rounds: u32,
     /// Earliest time of the next probe.
     probe_at: Time,
     /// Call that is delivered as a probe, and the time at which the probe started.
     probe: Option<(CallId, Time)>,
-    /// For each waiting call, the time at which the call fails as undeliverable if the listener is
-    /// still absent.
+    /// For each waiting call, the time at which the call fails as undeliverable if its listener is
+    /// still absent then.
     due: BTreeMap<CallId, Time>,
 }
 
@@ -99,8 +100,8 @@ impl AbsentListeners {
         (absence.probe_at, is_news)
     }
 
-    /// Records that the delivery of `call` is the probe. Returns the end of the time-out of the
-    /// probe: if the probe is not returned before, the listener counts as present.
+    /// Records that the delivery of `call` is the probe. Returns the time at which the probe counts
+    /// as accepted. If the delivery comes back before this time, the listener is still absent.
     pub fn start_probe(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
         if let Some(absence) = self.0.get_mut(listener) {
             absence.probe = Some((call, now));
@@ -108,8 +109,8 @@ impl AbsentListeners {
         now.plus(limits::ABSENT_PROBE_TIMEOUT)
     }
 
-    /// Lowers the deadline of a waiting call to `due`. An earlier deadline stays. Returns the
-    /// deadline that is now in force.
+    /// Sets the deadline of a waiting call to `due`, unless the call already has an earlier
+    /// deadline. Returns the deadline that is now in force.
     fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
         let Some(absence) = self.0.get_mut(listener) else { return due };
         let known = absence.due.entry(call).or_insert(due);
@@ -129,7 +130,7 @@ impl AbsentListeners {
         self.0.get_mut(listener).is_some_and(|absence| absence.due.remove(&call).is_some())
     }
 
-    /// Forgets a closed call, whether it waited for `listener` or was delivered to `listener` as a
+    /// Forgets a closed call. The call either waited for `listener` or was delivered to it as a
     /// probe.
     pub fn close(&mut self, listener: &ListenerName, call: CallId) {
         if let Some(absence) = self.0.get_mut(listener) {
@@ -150,9 +151,9 @@ impl AbsentListeners {
         out.map(Absence::next_look).collect()
     }
 
-    /// Moves the start of each probe in flight and the deadline of each waiting call by the
-    /// duration `by`. Called, for example, after a standstill, because its time must not count
-    /// towards deadlines.
+    /// Moves the start of each probe in flight and the deadline of each waiting call to a later
+    /// time, by the duration `by`. The pump calls this, for example, after a standstill, because
+    /// the time of a standstill must not count towards deadlines.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -170,7 +171,7 @@ impl AbsentListeners {
 }
 
 impl Core {
-    /// Queues a call for its listener. If the listener is absent, sets the deadline after which the
+    /// Queues a call for its listener. If the listener is absent, also sets the time at which the
     /// call fails.
     pub(super) fn enqueue(
         &mut self,
@@ -191,9 +192,9 @@ impl Core {
         }
     }
 
-    /// Sets the deadline until which a call waits for its absent listener. The wait counts from the
-    /// first hand-over of the call since its last outcome or failure. Without such a hand-over, the
-    /// wait begins now.
+    /// Sets the deadline until which a call waits for its absent listener. The time-out runs from
+    /// the first delivery that was handed over since the listener's last answer or failure in this
+    /// call. If there was no such delivery, the time-out runs from now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
@@ -202,8 +203,8 @@ impl Core {
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Sets a new deadline for a call that waits for its absent listener. Called after a pause,
-    /// because the time of a pause must not count.
+    /// Sets a new deadline for a call that waits for its absent listener. The pump calls this after
+    /// a pause, because the time of a pause must not count towards the deadline.
     pub(super) fn wait_for_listener_again(
         &mut self,
         step: &mut Step,
@@ -320,8 +321,8 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
 
-    /// Marks the listener as present, because it has reported something. Its waiting calls can then
-    /// be delivered.
+    /// Marks the listener as present, because a process of the listener has sent something. The
+    /// pump can then deliver the listener's waiting calls.
     pub(super) fn record_presence(&mut self, listener: &ListenerName) {
         if self.scheduler.absences.end(listener) {
             self.scheduler.mark_runnable(listener);

@@ -1,4 +1,4 @@
-//! Actions of an outcome: calls to peers, and messages of an agent to itself.
+//! Actions in the outcome of a listener: calls to peers, and messages of an agent to itself.
 
 use super::cycle;
 use super::message::NewMessage;
@@ -17,11 +17,11 @@ use crate::thread::{Opener, Opening};
 type CallDenial = (RefusalRule, String);
 
 impl Core {
-    /// Carries out one action of an outcome.
+    /// Carries out one action in the outcome of a listener.
     ///
     /// # Errors
     ///
-    /// Returns the refusal if the action had no effect.
+    /// Returns the refusal if the action was refused. The action then had no effect.
     pub(super) fn act(
         &mut self,
         step: &mut Step,
@@ -158,8 +158,8 @@ impl Core {
         }
     }
 
-    /// Returns a description of the budget that `thread`'s tree has used up, or `None` if every
-    /// budget has room.
+    /// Returns a description of a budget that the tree of `thread` has used up. Returns `None` if
+    /// every budget of the tree has room.
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.budgets.limits.messages;

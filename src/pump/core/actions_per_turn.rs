@@ -1,6 +1,6 @@
-//! Applies `max_actions_per_turn`, the maximum number of actions in one turn: refuses each further
-//! action. In a turn with a final payload, also refuses each call. A refusal does not affect the
-//! other actions of the turn.
+//! Applies `max_actions_per_turn`, the maximum number of actions in one turn of an agent. Refuses
+//! each action beyond the maximum. If a turn contains a final payload, also refuses each call of
+//! the turn. A refusal does not affect the other actions of the turn.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::Meaning;

@@ -3,8 +3,8 @@
 //! are bound to the run.
 //!
 //! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, calls in the thread and its subthreads time out if other threads opened them. The time of
-//! a thread runs even while a call is held for a person.
+//! over, calls that other threads opened in the thread or its subthreads time out. The time of a
+//! thread also runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -124,7 +124,8 @@ fn budget_of(limits: Allotment) -> Budget {
 }
 
 impl Core {
-    /// Sets an alarm for each open call in these trees that the time limit of a thread will end.
+    /// Takes all open calls in the trees with these `roots`. If the time limit of a thread will end
+    /// a call, sets an alarm for that call.
     pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
@@ -144,8 +145,8 @@ impl Core {
     }
 
     /// Returns the time at which `call` times out because its thread, or a thread above that
-    /// thread, reaches its time limit. Returns `None` if no time limit of these threads runs. Also
-    /// returns `None` if `call` was opened by a call in the same thread, because `call` then ends
+    /// thread, reaches its time limit. Returns `None` if these threads have no running time limit,
+    /// or if another call in the same thread opened `call`. In the second case, `call` ends
     /// together with its opener.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
@@ -160,9 +161,9 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, times out those
-    /// calls in this thread and its subthreads that were opened by other threads. Outer calls end
-    /// first, so that the order of call ids has no influence on the results.
+    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, ends the calls that
+    /// other threads opened in this thread and its subthreads. These calls time out. Outer calls
+    /// end first, so that the order of call ids has no influence on the results.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };

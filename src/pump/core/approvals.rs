@@ -1,4 +1,4 @@
-//! Decisions on held calls: an operator approves or refuses a call, a person answers a question.
+//! Decisions on held calls. An operator approves or refuses a call, or a person answers a question.
 //!
 //! A decision names the message id of the call's request, so it stays valid across restarts of the
 //! pump. A decision counts once. A second decision is refused, and the refusal is recorded.
@@ -91,8 +91,9 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
-    /// Returns the operator who made a decision. Checks the signature only if the call is held,
-    /// because a decision on any other call changes nothing.
+    /// Returns the operator who made a decision. Checks the signature of the decision only if the
+    /// call is held. A decision on any other call changes nothing, so its signature does not
+    /// matter.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -167,7 +168,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of the caller's budget if it was used up while the call was held.
+    /// Returns a description of a budget of the caller that was used up while the call was held.
     /// Returns `None` if every budget has room. An approval checks this, because a caller without
     /// budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
@@ -295,8 +296,8 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Returns `refusal` with the whole answer added to it, so that the record of the refusal contains
-/// the answer. `refusal` refuses the signature on this answer.
+/// Adds the whole answer to `refusal`, which refuses the signature on this answer. With the
+/// addition, the record of the refusal contains the answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),

@@ -14,8 +14,8 @@ const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
     /// Returns the open calls in threads that are bound to `call`, and in the subthreads of these
-    /// threads. Each call is paired with its bound thread. Calls in the deepest threads come first.
-    /// Scans the open calls of the tree once.
+    /// threads. Each pair contains the bound thread and an open call in or beneath that thread.
+    /// Calls in the deepest threads come first. Scans the open calls of the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
@@ -38,8 +38,9 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels `calls`, which [`Core::bound_calls`] returned for a call that has closed since.
-    /// Nothing can use the results of these calls. Records a note in each bound thread.
+    /// Cancels `calls`, and records a note in each bound thread. The caller gets `calls` from
+    /// [`Core::bound_calls`], and closes the call to which the threads are bound. After that,
+    /// nothing can use the results of `calls`.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
         let mut noted = None;

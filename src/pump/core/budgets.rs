@@ -14,10 +14,10 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
-/// Limits of every tree, and the calls that will lead to further model calls in each tree. Spent
+/// Limits of every tree, and the calls in each tree that will lead to further model calls. Spent
 /// and reserved amounts are not here, because they are part of the recorded state.
 ///
-/// **Invariant:** `turns` contains a call exactly while its callee is an agent and the call is in
+/// **Invariant:** `turns` contains a call as long as its callee is an agent and the call is in
 /// flight, queued or held, because each such call will make a model call. The check of the budgets
 /// reads the size of the set instead of counting the calls.
 ///
@@ -33,7 +33,7 @@ impl Budgets {
         Self { limits, turns: Map::default() }
     }
 
-    /// Reserves a turn for `call` in the tree with this root.
+    /// Reserves a turn for `call` in the tree with the root `root`.
     pub fn reserve_turn(&mut self, root: ThreadId, call: CallId) {
         self.turns.entry(root).or_default().insert(call);
     }
@@ -166,8 +166,8 @@ impl Core {
         allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
-    /// Warns the agent about each nearly used-up budget of the tree and of the agent. Sends no
-    /// warning about a budget if the tree already has a warning about it.
+    /// Warns the agent about each budget of the tree and of the agent that is nearly used up. Warns
+    /// only once about each budget of a tree.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
         // The call has ended, so its agent cannot be warned. The tree's next turn gets the warning.
         if self.state.call(context.call).is_none() {

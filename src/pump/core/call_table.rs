@@ -126,8 +126,8 @@ impl Core {
         Some(running)
     }
 
-    /// Removes a closed call from all parts of the core that know the call. Returns the attempt on
-    /// which the call's listener still works.
+    /// Removes a closed call from all parts of the core that know the call. If the call's listener
+    /// still works on an attempt, returns that attempt.
     pub(super) fn forget_call(
         &mut self,
         call: CallId,

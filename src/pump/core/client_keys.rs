@@ -1,6 +1,6 @@
-//! Repeated client keys. If a submission has the client key and the payload of an earlier
-//! submission, the repeated submission starts nothing, and its client gets the receipt of the
-//! earlier one.
+//! Repeated client keys. A client may repeat a submission with the same client key and the same
+//! payload. The repeated submission starts nothing. Its client gets the receipt of the earlier
+//! submission.
 
 use super::Core;
 use super::event::{Receipt, Submission};

@@ -17,7 +17,7 @@ use crate::system::{CorePayload, ErrorCode, ThreadStatus};
 use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
 use crate::xml::scan::scan;
 
-/// Result of a call, before it becomes a message.
+/// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
     pub how: Closing,
     /// Disposition of the messages that were not delivered to the callee. If this is `Late` and the
@@ -61,8 +61,7 @@ pub(super) struct ClosingCall {
 }
 
 impl ClosingCall {
-    /// Whether the opener of the call is in the call's own thread, so that the result stays in this
-    /// thread.
+    /// Whether the call was opened from its own thread, so that its result stays in this thread.
     fn is_nested(&self) -> bool {
         matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
     }
@@ -146,8 +145,8 @@ impl Core {
         );
     }
 
-    /// Returns the name of the callee if the call is a leg of a group, because the result of a
-    /// group names the callee of each leg. Otherwise returns `None`.
+    /// Returns the name of the callee if the call is a leg of a group. The result of a group needs
+    /// this name for each leg. Otherwise returns `None`.
     fn leg_name(&self, call: CallId) -> Option<ListenerName> {
         let open = self.state.call(call)?;
         open.opening.group.map(|_| open.callee.clone())
@@ -160,8 +159,9 @@ impl Core {
         }
     }
 
-    /// Closes one call. If another call was forwarded to this call, and no other leg is open,
-    /// returns the forwarded call and its result. The caller must close the forwarded call next.
+    /// Closes one call. The call may be a leg of a forward, by which a listener hands its own call
+    /// on to peers. When no leg of the forward is open any more, returns the call of that listener
+    /// with its result. The caller must close the returned call next.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -188,8 +188,8 @@ impl Core {
         None
     }
 
-    /// Returns the result of a forwarded call. The result consists of the results of all legs to
-    /// which the call was forwarded. Returns `None` while a leg has no result.
+    /// Returns the result of a call that its listener has forwarded to peers. The result consists
+    /// of the results of all legs of the forward. Returns `None` while a leg has no result.
     fn forwarded(
         &mut self,
         step: &mut Step,
@@ -254,8 +254,8 @@ impl Core {
         found
     }
 
-    /// Closes each of `calls` with the function `close`. Until all of them are closed, the step
-    /// wakes none of them, and no call beneath them.
+    /// Closes each of `calls` with the function `close`. Until all of `calls` are closed, the step
+    /// delivers nothing to them or to calls beneath them.
     pub(super) fn close_all(
         &mut self,
         step: &mut Step,
@@ -383,8 +383,8 @@ impl Core {
         messages
     }
 
-    /// Records the result of a closed call as messages that no open call in this thread will
-    /// handle.
+    /// Records the result of a closed call as messages with the disposition `recorded`, because no
+    /// open call in the opener's thread will handle them.
     fn record_result(
         &mut self,
         step: &mut Step,

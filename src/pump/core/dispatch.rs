@@ -16,8 +16,8 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues the call `id` if the call is ready, and neither queued nor in flight. Fails the call
-    /// instead if it must not continue, for example because a budget is used up.
+    /// Queues the call `id` if it is ready, unless it is already queued or in flight. If the call
+    /// must not continue, for example because a budget is used up, fails the call instead.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -113,9 +113,10 @@ impl Core {
         }
     }
 
-    /// Extends deadlines by time that counts for no deadline, such as a standstill of the pump. If
-    /// no call is open, records nothing, except for a forward step of the clock that affects the
-    /// time limit of a thread or the retention time of a client key.
+    /// Moves all deadlines to a later time, by an amount of time that must not count, such as a
+    /// standstill of the pump. Usually records nothing if no call is open. A forward step of the
+    /// clock is recorded even then if a thread has a time limit or client keys have a retention
+    /// time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

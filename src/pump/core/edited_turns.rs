@@ -39,8 +39,8 @@ impl Core {
         }
     }
 
-    /// Ends the turn of a reopened call: the payload of an operator replaces the turn. The
-    /// operator's action is `cause`.
+    /// Ends an agent's turn that the payload of an operator replaces. The turn belongs to a call
+    /// that a fork has reopened. The operator's action is `cause`.
     pub(super) fn take_edited_turn(
         &mut self,
         step: &mut Step,

@@ -20,7 +20,7 @@ use super::forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 use super::pauses::{PauseChange, PauseRuling};
 use super::retries::{RetryOrder, RetryRuling};
 
-/// Thread to which a client sends its payload.
+/// The thread to which a client sends its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A new root thread. The thread gets the id `suggested`, unless another thread already has
@@ -51,7 +51,7 @@ pub struct Submission {
 /// A person's decision on a held call.
 #[derive(Debug, Clone)]
 pub struct CallDecision {
-    /// Identifies the caller that waits for the ruling. Not recorded.
+    /// Identifies the caller that waits for the pump's ruling on this decision. Not recorded.
     pub ticket: Uuid,
     /// Message id of the held call's request.
     pub message: MessageId,
@@ -63,7 +63,7 @@ pub struct CallDecision {
 /// A person's request to cancel all open calls in a thread and its subthreads.
 #[derive(Debug, Clone)]
 pub struct Cancellation {
-    /// Identifies the caller that waits for the ruling. Not recorded.
+    /// Identifies the caller that waits for the pump's ruling on this request. Not recorded.
     pub ticket: Uuid,
     pub thread: ThreadId,
     pub reason: String,
@@ -97,8 +97,8 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Box<Turn>>,
-        /// Time at which a host of this pump received the outcome. `None` if the outcome did not
-        /// come from a host.
+        /// Time at which a host of this pump received the outcome of the listener. `None` if the
+        /// outcome did not come from a host.
         arrived: Option<Time>,
     },
     Failed {
@@ -126,16 +126,16 @@ pub enum Event {
         call: CallId,
         attempt: Attempt,
     },
-    /// An agent requests permission to send the next request of a model call. The reservation
-    /// states the maximum cost of that request.
+    /// An agent requests permission to send the next request of a model call. The event states the
+    /// maximum cost of that request.
     Reserve {
         call: CallId,
         attempt: Attempt,
         reservation: Reservation,
     },
     Alarm(Alarm),
-    /// The request of a schedule's run must be sent (see [`Alarm::ScheduledRun`]). `begun` is the
-    /// trace that the run may begin.
+    /// The pump must now send the request with which a run of a schedule begins (see
+    /// [`Alarm::ScheduledRun`]). If the run begins a trace, `begun` is that trace.
     SendScheduled {
         request: MessageId,
         begun: Option<TraceParent>,
@@ -148,8 +148,8 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// The search of a fork's source for the result of a call has ended. `result` is `None` if the
-    /// source has no result.
+    /// A search in the source of a fork has ended. The pump searched for the source's result of a
+    /// call. `result` is `None` if the source has no such result.
     Recalled {
         call: CallId,
         result: Option<CallRecollection>,
@@ -162,7 +162,7 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
-    /// Programs of this listener report that NATS servers denied them operations.
+    /// NATS servers denied operations to programs of this listener, as these programs report.
     Denied {
         listener: ListenerName,
         /// The denied operations, each named once, such as `subscribe organism.desk.to.search`.
@@ -177,7 +177,7 @@ pub enum Event {
     Busy(BusyCount),
     /// The alert monitor reports an alert.
     Alert {
-        /// Identifies the caller that waits until the report is durable. Not recorded.
+        /// Identifies the caller that waits until the alert's report is durable. Not recorded.
         ticket: Uuid,
         report: AlertReport,
     },
@@ -215,8 +215,7 @@ pub struct CoreConfig {
     pub digest: Digest,
 }
 
-/// Time that counts for no deadline. It has two parts: a standstill, and a forward step of the
-/// clock.
+/// Time that counts for no deadline: the sum of a standstill and of a forward step of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
     /// Duration for which the pump was frozen or blocked, or the machine was suspended.
@@ -240,8 +239,8 @@ pub struct BusyCount {
     pub count: u64,
 }
 
-/// An alarm that the core has set. The alarm has no effect if a later change of the state has made
-/// it obsolete.
+/// An alarm that the core has set. When the alarm fires, it has no effect if the state has changed
+/// and the alarm is obsolete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {
@@ -281,12 +280,14 @@ pub enum Alarm {
     PreviewTime {
         call: CallId,
     },
-    /// An earlier pump made a reservation, and no record of the actual cost exists or can follow.
+    /// A reservation for a model call of an earlier pump must be charged. The journal contains no
+    /// record of the actual cost, and such a record can no longer come.
     Unsettled {
         call: CallId,
         attempt: Attempt,
     },
-    /// An operator has requested a pause with cancellation while this attempt was in flight.
+    /// An operator has requested a pause that also cancels the work in flight, and this attempt was
+    /// in flight.
     Stop {
         call: CallId,
         attempt: Attempt,
@@ -295,13 +296,13 @@ pub enum Alarm {
     Schedule {
         timer: TimerId,
     },
-    /// The request of a schedule's run must be sent.
+    /// The pump must now send the request with which a run of a schedule begins.
     ScheduledRun {
         request: MessageId,
     },
-    /// The recorded event of this call may now take effect. Events that a fork takes from its
-    /// source take effect in the order of the source, each when nothing else in the fork can
-    /// continue.
+    /// A recorded event may now take effect: a result or a turn of this call that a fork takes from
+    /// its source. Recorded events take effect in the order of the source, each when nothing else
+    /// in the fork can continue.
     Recorded {
         call: CallId,
     },
@@ -315,14 +316,14 @@ pub enum Receipt {
         thread: ThreadId,
         calls: Vec<CallId>,
         again: bool,
-        /// Whether at least one of the opened calls waits for an approval.
+        /// Whether a person must approve at least one of the opened calls.
         held: bool,
     },
     Refused {
         refusal: Refusal,
         retry_after: Option<Duration>,
     },
-    /// The client may not write to this thread. The payload states the reason.
+    /// The client may not write to this thread. The payload `answer` states the reason.
     NoThread {
         answer: String,
     },
@@ -346,23 +347,23 @@ pub enum Effect {
     CountBusy {
         client: ListenerName,
     },
-    /// Sends the ruling on a decision or a cancellation to the caller that waits for it. For an
-    /// operator's action, confirms to the waiting caller that the action is recorded.
+    /// Sends the pump's ruling on a decision or a cancellation to the caller that waits for it. For
+    /// an operator's action, confirms to the waiting caller that the action is recorded.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
     },
-    /// Sends the ruling on a pause or a resume to the caller that waits for the ruling.
+    /// Sends the pump's ruling on a pause or a resume to the caller that waits for it.
     PauseRuled {
         ticket: Uuid,
         ruling: PauseRuling,
     },
-    /// Sends the ruling on a fork to the caller that waits for the ruling.
+    /// Sends the pump's ruling on a fork to the caller that waits for it.
     ForkRuled {
         ticket: Uuid,
         ruling: ForkRuling,
     },
-    /// Sends the ruling on a retry to the caller that waits for the ruling.
+    /// Sends the pump's ruling on a retry to the caller that waits for it.
     RetryRuled {
         ticket: Uuid,
         ruling: RetryRuling,
@@ -383,7 +384,7 @@ pub enum Effect {
         listener: ListenerName,
         hold: Hold,
     },
-    /// Reports the result of a client's call to all who wait for this call.
+    /// Reports the result of a client's call to all clients that wait for this call.
     Result {
         call: CallId,
         how: Closing,

@@ -127,10 +127,11 @@ impl Core {
         }
     }
 
-    /// Fails a call after too many consecutive failed rounds. After fewer failed rounds, delays the
-    /// next round instead, except for agents, because model calls pace their rounds. A round is
-    /// everything that a listener gets after one of its answers. A round has failed if every result
-    /// in it is a failure. Returns whether the call failed or its next round was delayed.
+    /// Limits the failed rounds of a call. A round consists of all results that a listener gets
+    /// after one of its answers. A round has failed if every result in it is a failure. After too
+    /// many consecutive failed rounds, fails the call. After fewer, delays the next round, except
+    /// for agents, because model calls already slow down the rounds of an agent. Returns whether
+    /// the call failed or its next round was delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);

@@ -4,7 +4,8 @@
 //!
 //! If the source has no result for a call, the call goes to its listener, provided that the
 //! operator named this listener in the request for the fork. Otherwise the call is held for an
-//! operator. Timers fire in their order, each as soon as nothing else in the fork can continue.
+//! operator. The timers of a fork fire in their order, each as soon as nothing else in the fork can
+//! continue.
 
 use uuid::Uuid;
 
@@ -30,7 +31,7 @@ use crate::thread::{
 /// fork point.
 #[derive(Debug)]
 pub struct ForkOrder {
-    /// Identifies the caller that waits for the ruling. Not recorded.
+    /// Identifies the caller that waits for the pump's ruling on the fork. Not recorded.
     pub ticket: Uuid,
     pub action: ForkAction,
     pub threads: Vec<InheritedThread>,
@@ -51,23 +52,25 @@ pub enum ForkRuling {
     Refused(Refusal),
 }
 
-/// The result of a call in the source of a fork.
+/// The result that the source of a fork recorded for a call.
 #[derive(Debug, Clone)]
 pub struct CallRecollection {
-    /// The call in the source.
+    /// Id of the call in the fork's source.
     pub source: CallId,
-    /// The listener that had the call.
+    /// The listener that handled the call in the source.
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
-    /// Position of the record that closed the call in the source. `None` during a replay: the
-    /// result then takes effect at once, without waiting for earlier recorded events.
+    /// Position of the record that closed the call in the source. A replay does not know this
+    /// position and sets `None`. The result then takes effect at once, without waiting for earlier
+    /// recorded events.
     pub position: Option<Position>,
 }
 
 impl CallRecollection {
-    /// Whether `gate` now accepts every recorded reply as a reply of `listener`, or as a reply of a
-    /// listener to which `listener` forwards calls.
+    /// Whether `gate`, with its present config, accepts every recorded reply as a reply of
+    /// `listener`. A reply is also accepted if it could come from a listener to which `listener`
+    /// forwards calls.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {
@@ -81,7 +84,7 @@ impl CallRecollection {
     }
 }
 
-/// Order to search the source of a fork for the result of a call.
+/// An order of the core to search the source of a fork for the result of a call.
 #[derive(Debug, Clone)]
 pub struct RecallOrder {
     pub call: CallId,
@@ -150,7 +153,7 @@ impl Core {
         step.effects.insert(0, Effect::ForkRuled { ticket, ruling });
     }
 
-    /// Checks whether a fork may begin. Returns the peers that get its first request.
+    /// Checks whether a fork may begin. Returns the peers that get the first request of the fork.
     ///
     /// # Errors
     ///
@@ -250,8 +253,7 @@ impl Core {
         }
     }
 
-    /// Whether a call of a fork must wait for the end of a search: the search in the fork's source
-    /// for the result of the call.
+    /// Whether a call of a fork must still wait for its result to be searched in the fork's source.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -281,8 +283,9 @@ impl Core {
         }));
     }
 
-    /// Processes the end of a search in the fork's source for the result of a call. A result that
-    /// was found takes effect in the order in which the source recorded its results and turns.
+    /// Processes the end of a search in the fork's source for the result of a call. If the search
+    /// found a result, the result takes effect in the order in which the source recorded its
+    /// results and turns.
     pub(super) fn recalled(
         &mut self,
         step: &mut Step,
@@ -301,8 +304,8 @@ impl Core {
     }
 
     /// Ends a call of a fork with the result `found` from the source. If the source has no result,
-    /// the call goes to its listener if the fork names this listener. Otherwise the call is held
-    /// for a person.
+    /// sends the call to its listener, provided that the fork's order names this listener.
+    /// Otherwise holds the call for a person.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -329,8 +332,8 @@ impl Core {
         self.close(step, call, CallResult { how, undelivered: Disposition::Late, payloads });
     }
 
-    /// Whether a call of a fork needs an operator's approval, because the source has no result for
-    /// the call and the fork does not name the call's listener.
+    /// Whether a call of a fork needs an operator's approval. It does if the source has no result
+    /// for the call and the fork's order does not name the call's listener.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
         let tree = || self.state.tree(&call.thread);
         let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
@@ -376,8 +379,8 @@ impl Core {
         tree.open_calls().all(rests)
     }
 
-    /// Returns the timer that fires next in a fork, and its call. Skips the timers of paused calls,
-    /// because they do not fire.
+    /// Returns the timer that fires next in a fork, and the call that has set it. Skips the timers
+    /// of paused calls, because they do not fire.
     fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));

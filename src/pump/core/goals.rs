@@ -20,11 +20,12 @@ impl Core {
         Some(CalledGoal { answer: read_goal_answer(payload), delegate })
     }
 
-    /// Opens the call with which an agent delegates its goal.
+    /// Opens the call with which an agent gives its goal to another agent.
     ///
     /// # Errors
     ///
-    /// Returns the refusal if the goal has used up its delegations, or the call cannot be opened.
+    /// Returns the refusal if the goal already has its maximum number of delegations, or if the
+    /// call cannot be opened.
     pub(super) fn delegate(
         &mut self,
         step: &mut Step,
@@ -83,6 +84,7 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal, if the goal names one.
     answer: Option<PayloadName>,
-    /// The payload that delegates the goal, if the goal has roles.
+    /// The payload that delegates the goal. `None` if the goal names no roles to which its agent
+    /// may delegate.
     delegate: Option<PayloadName>,
 }

@@ -1,5 +1,6 @@
-//! How the legs of a `first` group end. A reply cancels the other legs. Faults are delivered only
-//! when every leg has failed.
+//! Ends of the legs of a `first` group. A group is one call to several peers, with a leg to each
+//! peer. In a `first` group, the first reply cancels the other legs. Faults are delivered only when
+//! every leg has failed.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
-    /// Applies the result of a leg to its group. If a leg of a `first` group has replied, cancels
-    /// the group's other legs and discards their faults.
+    /// Applies the result of a leg to the leg's group. If a leg of a `first` group has replied,
+    /// cancels the other legs of the group and discards their faults.
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
@@ -40,9 +41,9 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// Settles a leg of a `first` group in another thread. A reply cancels the other legs. A fault
-    /// is kept while another leg may still reply, and the last fault delivers all kept faults.
-    /// Returns true if the result of this leg was kept, false if it was not.
+    /// Processes the end of a leg that a `first` group has in another thread. A reply cancels the
+    /// other legs. A fault is kept while another leg may still reply, and the last fault delivers
+    /// all kept faults. Returns whether the result of this leg was kept.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,

@@ -69,8 +69,9 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Returns the number of held calls of this client at this listener if one more would exceed
-    /// the bound. Returns `None` if the bound permits one more, or if the config requires no hold.
+    /// Checks the bound on the held calls of one client at one listener. If the bound is reached
+    /// and the config would hold the new call, returns the number of held calls. Otherwise returns
+    /// `None`.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,
@@ -85,12 +86,14 @@ impl Core {
         (held >= contract.backlog).then_some(held)
     }
 
-    /// Returns the held calls, in the order of their ids. Their trees may be outside memory.
+    /// Returns the held calls, in the order of their ids. Includes calls in trees that the pump has
+    /// removed from memory.
     pub fn held_calls(&self) -> Vec<CallId> {
         self.holds.ids()
     }
 
-    /// Adds a call to the counts if the call is held.
+    /// Adds a call to the number of held calls of its client at its listener. Does nothing if the
+    /// call is not held.
     pub(super) fn count_hold(&mut self, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.held.is_some()) else { return };
         if let Some(key) = self.client_and_listener(open) {
@@ -115,8 +118,8 @@ impl Core {
         }
     }
 
-    /// Ends the hold of a call that was approved. With `lapsed`, ends a hold that the config no
-    /// longer requires.
+    /// Ends the hold of a call. If `lapsed` is false, the call was approved. If `lapsed` is true,
+    /// the config no longer requires the hold.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.withdraw_preview(step, call);
@@ -139,8 +142,8 @@ impl Core {
         calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
     }
 
-    /// Returns the time at which the alarm of a held call is due. The alarm is due at once if the
-    /// config now requires a different hold for the call, or no hold.
+    /// Returns the time at which the alarm of a held call is due. If the config no longer requires
+    /// a hold for the call, or requires a different hold, the alarm is due at once.
     pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
         let wanted = self.hold_of(call).map(|(hold, _)| hold);
         match call.held {
@@ -156,8 +159,9 @@ impl Core {
         }
     }
 
-    /// Handles the alarm of a held call. The alarm fires when the deadline of the hold has passed,
-    /// or when the config requires a different hold for the call, or no hold.
+    /// Handles the alarm of a held call. The alarm fires when the deadline of the hold has passed.
+    /// It also fires when the config no longer requires a hold for the call, or requires a
+    /// different hold.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };

@@ -11,9 +11,9 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Numbers of messages in flight, for trees whose open calls wait for persons or timers alone. The
-/// requests of held calls are counted apart, and are not included. Rebuilt after every boot from
-/// the trees.
+/// Numbers of messages in flight in trees whose open calls wait for persons or timers alone. The
+/// requests of held calls are not included, because they are counted separately. Rebuilt after
+/// every boot from the trees.
 ///
 /// **Invariant:** `total` is the sum of `by_tree`, which has no entry for zero.
 #[derive(Debug, Clone, Default)]
@@ -44,8 +44,9 @@ impl WaitingMessages {
 }
 
 impl Core {
-    /// Whether too many messages are in flight. Held calls, and the messages of trees that wait for
-    /// persons or timers alone, do not count, because they may stay for weeks.
+    /// Whether the pump has reached its maximum number of messages in flight. The messages of held
+    /// calls do not count, and neither do the messages of trees that wait for persons or timers
+    /// alone, because they may stay for weeks.
     pub fn is_full(&self) -> bool {
         let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
         let waiting = if mutant("count-the-waiting") { 0 } else { self.waiting.total };
@@ -76,7 +77,8 @@ impl Core {
         }
     }
 
-    /// Whether the call is open and has at least one timer. Its tree may be outside memory.
+    /// Whether the call is open and has at least one timer. The tree of the call need not be in
+    /// memory.
     pub fn has_timers(&self, call: CallId) -> bool {
         self.timed.contains(call)
     }
@@ -86,10 +88,10 @@ impl Core {
         self.timed.len()
     }
 
-    /// Returns the number of this client's calls with timers at this listener if the number has
-    /// reached its bound. Then no further call is accepted until some of these calls have ended.
-    /// Below the bound, returns `None`. The bound does not stop the listener from setting timers in
-    /// open calls.
+    /// Checks the bound on the calls with timers that one client has at one listener. If the bound
+    /// is reached, returns the number of these calls, and the pump accepts no further call until
+    /// some of them have ended. Otherwise returns `None`. The bound does not stop the listener from
+    /// setting timers in open calls.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

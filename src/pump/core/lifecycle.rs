@@ -63,15 +63,16 @@ impl Core {
         self.pick_up(step);
     }
 
-    /// Resumes all work that was open when the previous pump ended, so that every recorded call
-    /// continues. The trees outside memory follow in [`Core::continue_waiting`].
+    /// Resumes the work that was open when the previous pump ended, so that every recorded call
+    /// continues. This method handles the trees in memory. [`Core::continue_waiting`] handles the
+    /// trees outside memory.
     fn pick_up(&mut self, step: &mut Step) {
         let roots = self.state.roots_in_memory();
         self.pick_up_trees(step, &roots);
         self.look_for_unsettled(step);
     }
 
-    /// Resumes the open calls and the timers of these trees.
+    /// Resumes the open calls and the timers of the trees with these `roots`.
     pub(super) fn pick_up_trees(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let open = self.state.open_calls_in(roots);
         let mut open: Vec<_> = open.map(|call| (call.thread.clone(), call.id)).collect();
@@ -144,8 +145,8 @@ impl Core {
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
-    /// Records which operations NATS servers denied to the programs of a listener, as these
-    /// programs have reported. Has no other effect.
+    /// Records that NATS servers denied operations to the programs of a listener, as these programs
+    /// have reported. Has no other effect.
     pub(super) fn denied(
         &mut self,
         step: &mut Step,

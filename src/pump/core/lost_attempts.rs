@@ -1,5 +1,5 @@
 //! Attempts that an earlier pump handed over and whose end is not recorded. Each of them uses up
-//! one permitted attempt of its call: with `attempts = 1`, the listener does not get the call
+//! one permitted attempt of its call. With `attempts = 1`, the listener does not get the call
 //! again, and the call ends as `unknown-outcome`.
 
 use super::{Core, Step};

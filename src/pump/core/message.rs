@@ -1,4 +1,4 @@
-//! Messages that are not stamped yet.
+//! Messages that the step has not yet stamped with a `seq` and a time.
 
 use super::Step;
 use crate::envelope::{Message, MessageKind, Payload};
@@ -72,7 +72,7 @@ impl NewMessage {
         Self { call: call.into(), ..self }
     }
 
-    /// Makes the message the request of a new call. The call's id is the message id.
+    /// Turns the message into the request of a new call. The call gets the id of the message.
     pub fn opening(self, opening: Opening) -> Self {
         Self { opening: Some(opening), ..self }
     }

@@ -89,8 +89,8 @@ use timeouts::Timeouts;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Attempts and orphaned deliveries. This field and the next seven are rebuilt after every
-    /// boot, and are never recorded.
+    /// Attempts in flight, and orphaned deliveries. This field and the next seven fields are
+    /// rebuilt after every boot, and are never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
@@ -101,7 +101,7 @@ pub struct Core {
     previews: Previews,
     recorded: RecordedEvents,
     contracts: Arc<Contracts>,
-    /// Contracts of listeners that a reload has removed. They apply to the work that these
+    /// The contracts of the listeners that a reload has removed. They apply to work that these
     /// listeners still have.
     removed: RemovedListeners,
     /// Keys of operators. If there are none, decisions need no signature.
@@ -114,8 +114,8 @@ pub struct Core {
     /// The call whose outcome is being processed. The step queues no further delivery of this call
     /// before it has processed the last payload of the outcome.
     outcome_call: Option<CallId>,
-    /// Calls that this step closes or has closed. The step queues none of them again, so that the
-    /// end of one call does not decide how the next one ends.
+    /// Calls that this step closes or has closed. The step does not queue these calls again.
+    /// Otherwise the end of one of them could queue another one that is about to be closed.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 
@@ -177,7 +177,7 @@ impl Core {
         self.calls.handed_over_deliveries().chain(self.previews.deliveries())
     }
 
-    /// Returns the number of queued calls of all listeners.
+    /// Returns the total number of calls in the queues of all listeners.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
@@ -187,7 +187,8 @@ impl Core {
         self.scheduler.backlog(listener)
     }
 
-    /// Applies the facts of a record to the state. A recovery calls this for every record in order.
+    /// Applies the facts of a record to the state. A recovery calls this method for every record in
+    /// order.
     pub fn replay(&mut self, record: &Record) {
         for fact in &record.facts {
             self.state.apply(&record.tree, record.time, fact);
@@ -257,8 +258,8 @@ impl Core {
         step
     }
 
-    /// Starts the deliveries that the event made possible, and updates the state that depends on
-    /// the whole record.
+    /// Starts the deliveries that the step's event made possible. Then updates the parts of the
+    /// core that depend on the whole record of the step.
     fn finish_step(&mut self, step: &mut Step, position: Position) {
         if let Some((tree, _)) = &step.record {
             self.state.set_head(tree, position);

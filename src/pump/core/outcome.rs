@@ -24,7 +24,7 @@ use crate::xml::findings::TextLocation;
 /// A payload after the gate's check, or the refusal of the payload.
 pub(super) type Gated = Result<Checked, Refusal>;
 
-/// Listener, call and attempt that an outcome or a failure came from.
+/// Listener, call and attempt from which an outcome or a failure came.
 #[derive(Debug, Clone)]
 pub(super) struct AttemptSource {
     pub listener: ListenerName,
@@ -32,15 +32,15 @@ pub(super) struct AttemptSource {
     pub attempt: Attempt,
 }
 
-/// The call that an outcome belongs to, with the data that processing the outcome needs.
+/// The call to which an outcome belongs, with the data that processing the outcome needs.
 pub(super) struct OutcomeContext {
     pub call: CallId,
-    /// Cause of the messages that follow from the outcome.
+    /// The message that counts as the cause of each message that a listener's outcome produces.
     pub cause: MessageId,
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub receives_refusals: bool,
-    /// `seq` of the first message that follows from this outcome.
+    /// `seq` of the first message that the outcome produces.
     pub first_seq: u64,
     /// Number of messages of the thread that the listener has seen, in this delivery or an earlier
     /// one.
@@ -60,13 +60,13 @@ impl OutcomeContext {
         Self { call, cause, listener, thread, receives_refusals, first_seq: 0, shown: 0 }
     }
 
-    /// Returns the same context with another cause for its messages.
+    /// Returns a copy of this context. Messages made with the copy have the cause `cause`.
     #[must_use]
     pub fn caused_by(self, cause: MessageId) -> Self {
         Self { cause, ..self }
     }
 
-    /// Makes a message in the call's thread from a payload of the outcome.
+    /// Makes a message in the call's thread from a payload of the listener's outcome.
     pub fn message(&self, kind: MessageKind, to: &ListenerName, checked: &Checked) -> NewMessage {
         let message = NewMessage::checked(kind, &self.listener, to, &self.thread, checked);
         message.caused_by(self.call.0)
@@ -74,9 +74,9 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. If the outcome is a turn that the source of a fork has
-    /// recorded, the turn takes effect in the order in which the source recorded its results and
-    /// turns.
+    /// Processes the outcome of an attempt. An agent in a fork may repeat a turn that the fork's
+    /// source has recorded. Such a turn takes effect in the order in which the source recorded its
+    /// results and turns.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
@@ -148,8 +148,8 @@ impl Core {
         }
     }
 
-    /// Returns the context and the contract of an outcome. Returns `None` if the call is closed or
-    /// the sender is not its callee.
+    /// Returns the context of an outcome, and the contract of its listener. Returns `None` if the
+    /// call is closed, or if the sender of the outcome is not the callee.
     fn context(&self, source: &AttemptSource) -> Option<(OutcomeContext, Arc<Contract>)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
@@ -159,7 +159,8 @@ impl Core {
         Some((context, contract))
     }
 
-    /// Marks the delivered messages as handled.
+    /// Records that an outcome was received and that the delivered messages are handled. Sets the
+    /// fields of `context` that depend on the delivery.
     fn record_outcome_received(
         &mut self,
         step: &mut Step,
@@ -230,8 +231,8 @@ impl Core {
         self.reply(step, context, finals);
     }
 
-    /// Handles a `stale-preview`: the listener did nothing, because the preview that was approved
-    /// with the call is no longer valid. Ends the call.
+    /// Handles a `stale-preview` and ends the call. With this payload, the listener states that it
+    /// did nothing, because the preview that was approved with the call is no longer valid.
     fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
         let OutcomeContext { call, listener, thread, .. } = context;
         step.push_verdict(Verdict::Passed(checked.payload().digest));
@@ -248,9 +249,9 @@ impl Core {
         open.is_some_and(|open| open.approved && open.recorded_preview().is_some())
     }
 
-    /// Handles an outcome without actions and replies, which only acknowledges the delivery. The
-    /// call then waits for the next result of its subthreads or timers, including a result that has
-    /// arrived but was not delivered yet.
+    /// Handles an outcome that contains no actions and no replies, and so only acknowledges the
+    /// delivery. If a subthread or a timer of the call has a result still to come or to be
+    /// delivered, the call waits for the next such result.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -316,8 +317,9 @@ impl Core {
         }
     }
 
-    /// Records the note of a model call before the results of the turn. `late` is the attempt that
-    /// made the model call, if the attempt's call is already closed.
+    /// Records the note about a model call, before the payloads of the turn are recorded. `late` is
+    /// the attempt that made the model call, and is set only if the call of that attempt is already
+    /// closed.
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
@@ -342,7 +344,8 @@ impl Core {
         self.warn_of_budgets(step, context);
     }
 
-    /// Records the verdict on a payload. If the payload was refused, also handles the refusal.
+    /// Records the verdict on a payload of an outcome. If the payload was refused, also handles the
+    /// refusal.
     fn settle(&mut self, step: &mut Step, context: &OutcomeContext, taken: Gated) {
         step.push_verdict(verdict(&taken));
         if let Err(refusal) = taken {
@@ -387,8 +390,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer that names an attempt which the answering listener instance does not
-    /// handle. Records the refusal. No attempt is affected, not even the named one.
+    /// Refuses an answer to an attempt that the answering listener instance does not handle, and
+    /// records the refusal. The answer affects no attempt, even if it names one that exists.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,
@@ -413,8 +416,8 @@ impl Core {
         }
     }
 
-    /// Handles an answer to an attempt that is not the current one. `thread` is set if the call is
-    /// still open.
+    /// Refuses the payloads of an answer to an attempt that is not the current one. `thread` is the
+    /// thread of the call, or `None` if the call is closed.
     pub(super) fn stale_outcome(
         &mut self,
         step: &mut Step,
@@ -437,14 +440,14 @@ impl Core {
     }
 }
 
-/// Reduces a turn to the data that the recorded input needs. The note is recorded as a payload, the
-/// positions of payloads are in their refusals, and the texts of the model call are stored by
-/// digest.
+/// Removes from a turn the data that the record keeps elsewhere. The record contains the turn's
+/// note as a payload, the positions of payloads in their refusals, and digests of the texts of the
+/// model call.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }
 
-/// Sets the position of a refused payload to its place in the model's text.
+/// Sets the position in the refusal of a payload to the payload's place in the model's text.
 fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
     let found = written.iter().position(|candidate| candidate.payload == refusal.digest);
     let Some(original) = found.map(|at| written.remove(at)) else { return refusal };
@@ -491,8 +494,9 @@ fn in_order(payloads: Vec<Gated>, broken: &[BrokenPayload]) -> Vec<TurnItem<'_>>
     items
 }
 
-/// Removes the line numbers from all positions in an error message except the first position,
-/// because the other positions count from the beginning of the payload.
+/// Removes line numbers from an error message. The first position in the message keeps its line
+/// number. The other positions lose theirs, because they count lines from the beginning of the
+/// payload.
 fn without_lines(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

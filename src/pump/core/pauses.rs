@@ -25,7 +25,7 @@ use crate::thread::{
 /// An operator's request to pause or to resume.
 #[derive(Debug, Clone)]
 pub struct PauseChange {
-    /// Identifies the caller that waits for the ruling. Not recorded.
+    /// Identifies the caller that waits for the pump's ruling on this request. Not recorded.
     pub ticket: Uuid,
     pub action: PauseAction,
 }
@@ -33,9 +33,9 @@ pub struct PauseChange {
 /// The pump's ruling on a [`PauseChange`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PauseRuling {
-    /// The action is on record.
+    /// The operator's action is recorded.
     Done {
-        /// Number of deliveries in flight that the target covers.
+        /// Number of deliveries in flight to which the pause or the resume applies.
         in_flight: u32,
     },
     /// Everything is already as requested. Nothing is recorded.
@@ -186,7 +186,7 @@ impl Core {
         self.system_note(step, &target.home(), &ListenerName::core(), &answer);
     }
 
-    /// Ends the pause of `target`, and sets the alarms of all calls that no other pause covers.
+    /// Ends the pause of `target`. Sets the alarms of all calls that no other pause covers.
     fn resume(&mut self, step: &mut Step, target: &PauseTarget) {
         self.fact(step, Fact::Resumed { target: target.clone() });
         let roots = self.roots_under(target);
@@ -196,8 +196,8 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Sets the alarms of calls in these trees after the pause of `target` has ended. Sets no
-    /// alarms of calls that another pause covers.
+    /// Sets the alarms of calls in the trees with these `roots`, after the pause of `target` has
+    /// ended. Skips calls that another pause still covers.
     pub(super) fn set_alarms_after_pause(
         &mut self,
         step: &mut Step,
@@ -230,7 +230,8 @@ impl Core {
     }
 
     /// Sets the alarms of a call again after a pause, because an alarm that fired during the pause
-    /// had no effect. Does not set the alarms of timers and of time limits of threads.
+    /// had no effect. The alarms of timers, and the alarms for time limits of threads, are set
+    /// elsewhere.
     fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
         self.extend_preview(step, id);
         let Some(call) = self.state.call(id) else { return };
@@ -244,8 +245,9 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for time limits of threads again if the step has closed a call of a tree
-    /// that a pause covers. Once a paused call is closed, the time of its thread may run again.
+    /// If the step has closed a call in a tree that a pause covers, sets the alarms for the time
+    /// limits of the tree's threads again. The time of a thread stands still during a pause, and
+    /// may run again once the thread's paused call is closed.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
@@ -258,12 +260,12 @@ impl Core {
         }
     }
 
-    /// Whether a pause covers the call.
+    /// Whether a pause covers `call`.
     pub(super) fn is_paused(&self, call: &Call) -> bool {
         self.state.is_paused(call) && !mutant("hand-over-the-paused")
     }
 
-    /// Whether a pause covers the calls of `thread` to this listener.
+    /// Whether a pause covers calls of `thread` to the listener with this contract.
     pub(super) fn is_paused_at(&self, contract: &Contract, thread: &ThreadId) -> bool {
         self.state.pauses.covers(thread, &contract.name) && !mutant("hand-over-the-paused")
     }
@@ -283,8 +285,8 @@ impl Core {
         covered.filter(|call| self.previews.is_in_flight(call.id)).map(|call| call.id).collect()
     }
 
-    /// Handles [`Alarm::Stop`]: cancels the call of an attempt that was in flight when an operator
-    /// requested a pause with cancellation. The call ends, so its listener does not get the call a
+    /// Handles [`Alarm::Stop`]: an operator requested a pause that also cancels the work in flight.
+    /// Cancels the call of an attempt that was in flight then. Its listener does not get the call a
     /// second time.
     pub(super) fn stop_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);

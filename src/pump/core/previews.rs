@@ -1,7 +1,7 @@
 //! Previews: while a call is held for an approval, its listener describes the effects that the call
 //! would have.
 //!
-//! A preview is no attempt: it uses the attempt number 0 of its epoch, changes no count of the call
+//! A preview is no attempt. It uses the attempt number 0 of its epoch, changes no count of the call
 //! and never ends the call. If no preview comes in time, the person decides by the payload alone.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,13 +23,14 @@ use crate::system::ErrorCode;
 use crate::thread::{Call, Fact, Input, Map, Verdict};
 use crate::trace::SpanId;
 
-/// Previews that are requested or queued. Rebuilt after every boot from the held calls, never
-/// recorded.
+/// Requests for previews that are in flight or queued. Rebuilt after every boot from the held
+/// calls, never recorded.
 ///
 /// **Invariant:** each entry of `in_flight` counts as one delivery against its listener's capacity.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Previews {
-    /// Calls whose preview waits for capacity of its listener, oldest first.
+    /// For each listener, the held calls whose preview it has no free capacity to make yet, oldest
+    /// first.
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
     /// Preview requests that a listener works on. In one epoch, a call has at most one preview
     /// request.
@@ -38,8 +39,8 @@ pub(super) struct Previews {
     deadlines: Map<CallId, Time>,
 }
 
-/// A preview request that a listener works on. `is_withdrawn` is set when the preview is no longer
-/// needed.
+/// A request for a preview on which a listener works. `is_withdrawn` is set when the preview is no
+/// longer needed.
 #[derive(Debug, Clone)]
 struct RunningPreview {
     listener: ListenerName,
@@ -49,7 +50,7 @@ struct RunningPreview {
 }
 
 impl Previews {
-    /// Returns the number of requests that listeners work on.
+    /// Returns the number of preview requests on which listeners work.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
@@ -92,7 +93,8 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by `by`, a period that does not count for deadlines.
+    /// Extends the deadline of every preview by the duration `by`, which must not count towards
+    /// deadlines.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -241,8 +243,8 @@ impl Core {
         self.fact(step, Fact::PreviewMissing { call, reason });
     }
 
-    /// Handles a preview request that failed, or that no process of the listener took. Does not
-    /// change the call's hold.
+    /// Handles a preview request that failed, or that no process of the listener accepted. The call
+    /// stays held.
     pub(super) fn preview_failed(
         &mut self,
         step: &mut Step,
@@ -332,9 +334,10 @@ impl Core {
         }
     }
 
-    /// Whether a call cannot be delivered, because its approval names a preview and its listener no
-    /// longer declares previews. Such a listener would not check that the preview is still valid. A
-    /// listener that has answered the call once has already checked it.
+    /// Whether a call cannot be delivered, because it was approved with a preview and its listener
+    /// no longer declares previews. Such a listener would not check that the preview is still
+    /// valid. The check is no longer needed once the listener has answered the call, so then
+    /// returns false.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -128,8 +128,8 @@ impl Core {
         (is_known && !self.has_ended(&thread, &context.thread)).then_some(thread)
     }
 
-    /// Answers with the same error for unknown threads and for threads outside the sender's
-    /// subtree.
+    /// Answers a primitive that names an unknown thread, or a thread outside the sender's subtree.
+    /// Both cases get the same error.
     fn no_descendant(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
         let text = ask.checked.payload().as_str().as_bytes();
         let refusal = Refusal::new(RefusalRule::UnknownThread, UNKNOWN_THREAD, text);

@@ -3,7 +3,8 @@
 //!
 //! Recorded events take effect one after another in the order of the source, each when nothing else
 //! in the fork can continue. So the results of parallel work come in the order of the source,
-//! however fast the work is in the fork. An agent that acts as in the source gets the same prompts.
+//! however fast the work is in the fork. If an agent acts as it did in the source, it therefore
+//! gets the same prompts.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,7 @@ use crate::ids::{CallId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Call;
 
-/// A result or a turn that the source of a fork has recorded, and that takes effect again in the
-/// fork.
+/// A result or a turn from the record of a fork's source. It takes effect again in the fork.
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
     Result { call: CallId, found: CallRecollection },
@@ -35,11 +35,12 @@ impl RecordedEvent {
 }
 
 /// The recorded events of each fork that have not taken effect yet. They take effect in the order
-/// of the source. A boot rebuilds these events by repeating the searches and attempts that lead to
-/// them.
+/// of the fork's source. This table is not recorded. After a boot, the pump fills it again by
+/// repeating the searches in the source and the attempts of agents.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
-    /// The waiting events of each fork, by their position in the source and their call in the fork.
+    /// For each fork, its recorded events, ordered by their position in the fork's source and then
+    /// by their call in the fork.
     waiting: BTreeMap<ThreadId, BTreeMap<(Position, CallId), RecordedEvent>>,
 }
 
@@ -78,7 +79,7 @@ impl RecordedEvents {
         Some(event)
     }
 
-    /// Removes and returns the event of a call, even if other events of the fork precede it.
+    /// Removes and returns the event of a call, even if earlier events of the fork still wait.
     pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;
@@ -95,7 +96,7 @@ impl RecordedEvents {
 }
 
 impl Core {
-    /// Keeps an event until it takes effect in the order of the source.
+    /// Keeps a recorded event until its turn comes in the order of the fork's source.
     pub(super) fn keep_recorded(
         &mut self,
         step: &mut Step,
@@ -107,7 +108,7 @@ impl Core {
         self.follow_recorded(step, &fork);
     }
 
-    /// Whether recorded events of this fork must take effect in the order of the source. During a
+    /// Whether recorded events of this fork must take effect in the order of its source. During a
     /// drain, they take effect at once.
     pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
         let tree = self.state.trees.get(fork);
@@ -149,9 +150,9 @@ impl Core {
         }
     }
 
-    /// Whether no open call of a fork can continue before the next recorded event takes effect. A
-    /// call can continue if a listener handles it, or if the search for its result still runs. A
-    /// held call, or a call with a waiting recorded event, cannot continue.
+    /// Whether all open calls of a fork wait until the next recorded event takes effect. A call
+    /// does not wait if a listener handles it, or if the search for its result still runs. A held
+    /// call, or a call with a recorded event of its own, waits.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

@@ -1,4 +1,5 @@
-//! Refusals by the pump of payloads that passed the gate, and the handling of all refusals.
+//! Refusals that the pump adds to those of the gate: the payload passed the gate, but breaks a rule
+//! of the pump. This module also handles all refusals.
 //!
 //! A refusal is self-contained, so that replaying it reproduces the same effects.
 
@@ -24,8 +25,9 @@ impl Core {
     /// Refuses a payload of an outcome and informs its sender. A sender whose contract includes
     /// refusals gets every refusal. Any other sender gets only the refusals that it can act on.
     ///
-    /// A spent budget ends the call of a listener that makes no model calls: such a listener might
-    /// send the same payload again forever, and no limit of model calls would stop it.
+    /// If a budget is used up, the call of a listener that makes no model calls ends. Otherwise
+    /// such a listener might send the same payload again forever, and no limit of model calls would
+    /// stop it.
     pub(super) fn refuse_payload(
         &mut self,
         step: &mut Step,

@@ -1,8 +1,8 @@
 //! Reload: the pump puts another config in force while work is in flight.
 //!
-//! Everything that is queued, or comes later, follows the new config, as after a restart. A
-//! delivery in flight continues: its attempt is neither aborted nor counted as failed. A listener
-//! that the new config lacks may finish its deliveries in flight, and gets no further ones.
+//! Queued and later work follows the new config, as after a restart. A delivery in flight
+//! continues: its attempt is neither aborted nor counted as failed. A listener that the new config
+//! lacks may finish its deliveries in flight, and gets no further ones.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, Map, OperatorAction};
 
-/// Contracts of listeners that the config no longer has. Empty after a boot.
+/// Contracts of the listeners that the config no longer has. Empty after a boot.
 ///
-/// **Invariant:** nothing is delivered to a removed listener.
+/// **Invariant:** the pump delivers nothing to a removed listener.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Keeps the contracts of listeners that `before` has and `after` lacks. Drops the contracts of
-    /// listeners that have come back.
+    /// Keeps the contracts of the listeners that are in `before` but not in `after`. Drops the
+    /// contracts of the listeners that are in `after` again.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {
@@ -50,7 +50,7 @@ impl Core {
         self.draining
     }
 
-    /// Puts another config in force. The recorded action names the operator.
+    /// Puts another config in force. The recorded action names the operator who requested it.
     pub(super) fn reload(&mut self, step: &mut Step, request: ReloadRequest) {
         let ReloadRequest { ticket, action, config, blobs } = request;
         let CoreConfig { contracts, limits, schedules, digest } = config;
@@ -73,10 +73,10 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Picks up the calls in these trees that have no delivery in flight, as a start with this
-    /// config would. Fails a call if its listener is removed, or if the call was approved with a
-    /// preview and its listener no longer declares previews. For each other call, requests the
-    /// missing preview. Queued calls stay in their queues.
+    /// Adapts the calls in the trees with these `roots` to the config that is now in force, except
+    /// calls with a delivery in flight. Fails a call if the config no longer has its listener, or
+    /// if the call was approved with a preview and its listener no longer declares previews.
+    /// Requests the missing previews of all other calls. Queued calls stay in their queues.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let idle = calls.filter(|call| call.handed_over.is_none());

@@ -1,5 +1,5 @@
-//! Calls that were open at the fork point: the fork accepts their messages again, under its own
-//! ids, and their listeners continue.
+//! Calls of a fork's source that were open at the fork point. The fork records their messages
+//! again, with ids of its own, and the listeners of these calls continue.
 
 use super::event::{Alarm, Effect};
 use super::message::NewMessage;
@@ -12,13 +12,14 @@ use crate::thread::{
     Fact, Opener, Opening, Record, ReopenedCall, ReopenedCalls, ReopenedKind, Timer,
 };
 
-/// Text of the error with which work of a spawned thread ends in a fork.
+/// Text of an error in a fork. The pump sends it as the result of work in a spawned thread, because
+/// the fork does not continue that work.
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Reopens the work that was open in the source at the fork point, for the client of the fork.
-    /// Returns the calls that the client waits for. `edited` is the call whose turn the fork
-    /// replaces; this call does not continue by itself.
+    /// Opens again, in the fork, the work that was open in the source at the fork point. `client`
+    /// is the client of the fork. Returns the calls whose results this client gets. `edited` is the
+    /// call in which the fork replaces a turn. This call does not continue by itself.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -73,7 +74,7 @@ impl Core {
         self.accept(step, again);
     }
 
-    /// Continues each reopened call. Must be called after all of them are open.
+    /// Continues each reopened call. Must be called after all calls have been reopened.
     fn continue_reopened(
         &mut self,
         step: &mut Step,
@@ -124,8 +125,8 @@ impl Core {
     }
 }
 
-/// If a client opened the call, replaces this client by the client of the fork, which then gets the
-/// result.
+/// Replaces the opener of a call by `client`, the client of the fork, if a client opened the call.
+/// The client of the fork then gets the result.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {

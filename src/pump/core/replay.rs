@@ -21,12 +21,12 @@ use crate::thread::{
 };
 use crate::trace::TraceParent;
 
-/// Returns the event that led to `record`. `gate` must have the config that was valid at the
+/// Returns the event that led to `record`. `gate` must have the config that was in force at the
 /// record.
 ///
 /// Accepted payloads are taken from the record's messages by digest and pass the gate again.
-/// Refused payloads return as their recorded refusals. Returns `None` if the bytes are redacted, or
-/// if the gate now decides differently.
+/// Refused payloads return as their recorded refusals. Returns `None` if the text of a payload is
+/// redacted, or if the gate now decides differently.
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
@@ -177,7 +177,7 @@ pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     Some(Event::Reload(Box::new(ReloadRequest { ticket, action, config, blobs })))
 }
 
-/// Returns the trace to which the work of the tree belongs from this record on.
+/// Returns the trace to which the record assigns the work of its tree.
 fn trace_of(record: &Record) -> Option<TraceParent> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Traced { trace } => Some(*trace),

@@ -1,8 +1,8 @@
 //! Reservations of model calls. A reservation is recorded before the model request is sent, so that
 //! the cost is recorded even if the call, its host or its pump fails.
 //!
-//! The record of the actual cost ends the reservation. If the pump or the host died, no such record
-//! can come, and the whole reservation is charged.
+//! The record of the actual cost ends the reservation. If the pump or the host has died, no such
+//! record can come. Then the whole reservation is charged.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step, allotments};

@@ -1,5 +1,6 @@
-//! Finds the trees and client keys that an event reads and that may have left memory: trees at
-//! rest, and trees whose open calls wait for persons or timers alone.
+//! Finds the trees and client keys that an event needs and that may be outside memory. The pump
+//! moves two kinds of trees from memory to a working file: trees at rest, and trees whose open
+//! calls wait for persons or timers alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
-    /// Returns the next tree that `event` may read and that is not in memory, because the tree has
-    /// left memory or does not exist. The caller must restore a tree that has left, and then call
-    /// this method again. If the client key that the event names exists, the key must be in memory.
-    /// For an event that concerns all trees with open calls, [`Core::continue_waiting`] handles the
-    /// trees outside memory.
+    /// Returns the next tree that `event` may read and that is not in memory. The caller restores
+    /// the tree if it exists, and calls this method again until it returns a tree that does not
+    /// exist, or `None`. A client key that `event` names must already be in memory. For an event
+    /// that concerns all trees with open calls, [`Core::continue_waiting`] handles the trees
+    /// outside memory.
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -61,23 +62,25 @@ impl Core {
         })
     }
 
-    /// Whether a fact of [`Core::fact_of_all_trees`] changes the state of trees with open calls. A
-    /// fact that changes no state only has effects on these trees.
+    /// Whether `fact` changes the state of trees with open calls. `fact` comes from
+    /// [`Core::fact_of_all_trees`]. Some of those facts change no state, and only have effects on
+    /// the trees.
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
 
-    /// Applies facts of [`Core::changes_all_trees`] to trees that were outside memory when the
-    /// facts were applied to the trees in memory.
+    /// Applies pauses and resumes to the trees with these `roots`, after the trees have come back
+    /// to memory. The trees in memory have these facts already. [`Core::changes_all_trees`] selects
+    /// the facts.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         if !mutant("pause-only-in-memory") {
             self.state.follow_pauses_in(roots);
         }
     }
 
-    /// Adds the effects of `fact` on trees that were outside memory to `step`. The step has
-    /// recorded `fact`, a fact of [`Core::fact_of_all_trees`]. The step gets no further facts,
-    /// because no call of these trees is ready or awaits a preview.
+    /// Adds the effects of `fact` on the trees with these `roots` to `step`. These trees were
+    /// outside memory when `step` recorded `fact`, a fact that [`Core::fact_of_all_trees`] selects.
+    /// The step gets no further facts, because no call of these trees is ready or awaits a preview.
     pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
         match fact {
             Fact::Booted { .. } => self.pick_up_trees(step, roots),
@@ -87,9 +90,9 @@ impl Core {
         }
     }
 
-    /// Returns the contracts that a start or reload puts in force, if a listener of these contracts
-    /// gives previews. The step may then hand over requests for previews of the listener's held
-    /// calls. Returns `None` for any other event, and if no listener gives previews.
+    /// Returns the contracts that a start or a reload puts in force, if at least one listener gives
+    /// previews. The step of such an event may send requests for previews of held calls. Returns
+    /// `None` if no listener gives previews, and for every other event.
     pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -100,8 +103,8 @@ impl Core {
         gives_previews.then_some(contracts)
     }
 
-    /// Returns the trees that contain calls whose hand-over is recorded in `record`, except the
-    /// tree to which `record` belongs.
+    /// Returns the trees of the calls whose hand-over `record` contains, except the tree to which
+    /// `record` belongs.
     pub fn trees_of_hand_overs(&self, record: &Record) -> Vec<ThreadId> {
         let calls = record.facts.iter().filter_map(|fact| match fact {
             Fact::HandedOver { call, .. } => Some(*call),
@@ -111,14 +114,14 @@ impl Core {
         roots.filter(|root| *root != record.tree).collect()
     }
 
-    /// Whether a tree in memory may leave memory although it has open calls.
+    /// Whether a tree may leave memory although it has open calls.
     pub fn may_wait_outside(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.resident(root).filter(|_| self.state.only_waits(root));
         let is_idle = |call: &Call| !self.is_busy_with(call.id) && !self.previews.concerns(call);
         tree.is_some_and(|tree| tree.open_calls().all(is_idle))
     }
 
-    /// Returns the trees with open calls that wait outside memory.
+    /// Returns the trees with open calls that are outside memory.
     pub fn waiting_outside(&self) -> BTreeSet<ThreadId> {
         let roots = self.state.calls.values();
         roots.filter(|root| self.state.trees.resident(root).is_none()).cloned().collect()
@@ -145,11 +148,12 @@ impl Core {
         used.calls.iter().find_map(|call| self.tree_of_open(*call))
     }
 
-    /// Puts back a tree that has left memory.
+    /// Puts a tree that has left memory back into memory. `text` is the text in which the tree was
+    /// stored.
     ///
     /// # Errors
     ///
-    /// Returns why `text` is not the text of a tree.
+    /// Returns the reason why `text` is not the text of a tree.
     pub fn restore_tree(&mut self, root: &ThreadId, text: &str) -> Result<(), String> {
         let restored = self.state.restore_tree(root.clone(), text);
         restored.map_err(|error| error.to_string())
@@ -160,11 +164,12 @@ impl Core {
         self.state.release_tree(root);
     }
 
-    /// Puts back a client key that has left memory.
+    /// Puts a client key that has left memory back into memory. `text` is the text in which the key
+    /// and its submission were stored.
     ///
     /// # Errors
     ///
-    /// Returns why `text` is not the text of a key's use.
+    /// Returns the reason why `text` is not such a text.
     pub fn restore_key(&mut self, key: &ClientKey, text: &str) -> Result<(), String> {
         let restored = self.state.restore_key(key.clone(), text);
         restored.map_err(|error| error.to_string())
@@ -175,8 +180,8 @@ impl Core {
         self.state.release_key(key);
     }
 
-    /// Returns the tree that a submission names. If the submission suggests no id for a new tree,
-    /// returns the first root id generated from the submission's id that no tree in memory has.
+    /// Returns the tree that a submission names. For a new tree without a suggested id, generates
+    /// root ids from the submission's id, and returns the first one that no tree in memory has.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -186,8 +191,8 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery, even if the delivery's call has closed. Returns `None` if
-    /// the tree is in memory anyway, because a listener works on the open call.
+    /// Returns the tree of a delivery, even if the delivery's call has closed. Returns `None` for a
+    /// delivery on which a listener works while its call is open: such a tree is always in memory.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

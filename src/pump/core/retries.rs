@@ -1,7 +1,7 @@
 //! Retries by operators: a refused or failed message is sent again as a new message of the same
 //! sender. The earlier message and its disposition stay as they are.
 //!
-//! Each message is retried once at most. A further retry names the new message, so that two
+//! Each message is retried at most once. A further retry must name the new message, so that two
 //! operators never send the same work twice.
 
 use uuid::Uuid;
@@ -27,7 +27,7 @@ const RETRY_LABEL: &str = "retry";
 /// message's payload at the gate.
 #[derive(Debug)]
 pub struct RetryOrder {
-    /// Identifies the caller that waits for the ruling. Not recorded.
+    /// Identifies the caller that waits for the pump's ruling on the retry. Not recorded.
     pub ticket: Uuid,
     pub action: RetryAction,
     pub payload: Result<Checked, Refusal>,
@@ -41,17 +41,18 @@ pub enum RetryRuling {
         thread: ThreadId,
         calls: Vec<CallId>,
     },
-    /// The message was retried before; this is the message of that retry. Nothing is recorded.
+    /// The message was already retried. The variant contains the id of the new message of that
+    /// retry. Nothing is recorded.
     AlreadyRetried(MessageId),
-    /// The retry could repeat work that was already done, and the operator has not accepted this
+    /// The retry could repeat work that is already done, and the operator has not accepted this
     /// risk. Nothing is recorded.
     Unconfirmed(String),
     Refused(Refusal),
 }
 
-/// The client and the peers of a retry that may begin.
+/// The client and the peers of a retry that passed all checks.
 struct RetryPlace {
-    /// The client that gets the result.
+    /// The client that gets the result of the retry.
     client: ListenerName,
     peers: Vec<ListenerName>,
 }
@@ -112,9 +113,8 @@ impl Core {
         Some(RetryRuling::AlreadyRetried(*retry))
     }
 
-    /// Returns [`RetryRuling::Unconfirmed`] for a retry that could repeat work that was already
-    /// done, unless the operator has accepted this risk. Returns `None` if the retry needs no
-    /// confirmation.
+    /// Returns [`RetryRuling::Unconfirmed`] if the retry could repeat work that is already done and
+    /// the operator has not accepted this risk. Otherwise returns `None`.
     fn unconfirmed(
         &self,
         action: &RetryAction,
@@ -139,8 +139,8 @@ impl Core {
         Some(RetryRuling::Unconfirmed(text))
     }
 
-    /// Returns the peers that get the payload of a retry. If the message had a recipient, only that
-    /// recipient gets it.
+    /// Returns the peers that get the payload of a retry. If the retried message had a recipient,
+    /// only that recipient gets the payload.
     fn peers_of_retry(
         &self,
         action: &RetryAction,
@@ -160,7 +160,8 @@ impl Core {
         Err(refusal_of(RefusalRule::NotInVocabulary, text, checked))
     }
 
-    /// Checks whether a retry may begin. Returns the client and the peers that get it.
+    /// Checks whether a retry may begin. Returns the client that gets the result of the retry, and
+    /// the peers that get the payload.
     ///
     /// # Errors
     ///
@@ -203,7 +204,8 @@ impl Core {
         Ok(RetryPlace { client, peers })
     }
 
-    /// Refuses the retry if the client itself has sent the refused submission again.
+    /// Refuses the retry of a submission if its client has itself sent the submission again with
+    /// the same client key.
     fn check_key(&self, now: Time, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
         let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
         let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };
@@ -214,8 +216,8 @@ impl Core {
         Err(refusal_of(RefusalRule::KeyReused, text, checked))
     }
 
-    /// Returns the submission that used the client key of the retry, unless that key has expired
-    /// since.
+    /// Returns the submission that used the client key of the retry. Returns `None` if there is
+    /// none, or if the key has expired since.
     fn key_use(&self, now: Time, action: &RetryAction) -> Option<&KeyUse> {
         self.recorded_key(action).filter(|used| !self.has_expired(used, &action.sender, now))
     }
@@ -274,9 +276,9 @@ impl Core {
         RetryRuling::Retried { thread, calls }
     }
 
-    /// Returns the thread that gets the new message. A client's message continues the root thread.
-    /// A listener's call gets its own subthread. Its caller already has a result, so nothing new
-    /// may appear in the memory of the caller.
+    /// Returns the thread that gets the new message of a retry. A client's message continues the
+    /// root thread. A listener's call gets a new subthread. The listener already has a result for
+    /// the earlier call, so the new result must not appear in the thread that it remembers.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

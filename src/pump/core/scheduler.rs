@@ -17,18 +17,20 @@ use crate::thread::Map;
 /// **Invariant:** a listener never has more deliveries in flight than its `concurrency`, orphaned
 /// deliveries included.
 ///
-/// **Invariant:** a thread of a serial listener belongs to one call until its handler has ended.
+/// **Invariant:** at a serial listener, at most one call at a time occupies a thread. The call
+/// occupies the thread until it is closed and its handler has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
     waiting: HashSet<CallId, foldhash::fast::RandomState>,
     pub absences: AbsentListeners,
-    /// Listeners that may have become able to take a call since the last dispatch.
+    /// Listeners that may have become able to take a call since deliveries were last started.
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call of this listener occupies its thread: at a serial listener until the call is
-/// closed, and with `serial_per_thread` until the handler has ended.
+/// Whether a call of this listener occupies its thread. A call to a serial listener occupies its
+/// thread until the call is closed. With `serial_per_thread`, the call occupies its thread until
+/// the handler has ended.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }
@@ -45,7 +47,7 @@ struct ListenerQueue {
 /// Calls from one thread to one listener.
 #[derive(Debug, Clone, Default)]
 struct ThreadQueue {
-    /// Queued calls in their order of arrival. A call that was put back comes first.
+    /// Queued calls in their order of arrival. A call that was put back comes before the others.
     ready: VecDeque<CallId>,
     /// The call that occupies the thread at a serial listener, until the call's handler has ended.
     /// The call may be closed already.

@@ -1,4 +1,5 @@
-//! Schedules: plans their times, begins their runs, and records the result of each planned time.
+//! Schedules. The core plans the times of each schedule, begins its runs, and records the result of
+//! each planned time.
 //!
 //! When a planned time has come, one record in `sess-organism` states its result. A separate step
 //! sends the request of the run, as a submission of the schedule's client, because the record of
@@ -55,8 +56,8 @@ impl Schedules {
 }
 
 impl Core {
-    /// Makes this core plan and run `schedules`. A core without schedules leaves recorded schedules
-    /// unchanged.
+    /// Sets the schedules whose times this core plans and whose runs it begins. Without schedules,
+    /// the core leaves recorded schedules unchanged.
     #[must_use]
     pub fn with_schedules(self, schedules: Schedules) -> Self {
         Self { schedules: Some(Arc::new(schedules)), ..self }
@@ -101,9 +102,9 @@ impl Core {
         }
     }
 
-    /// Continues a run that an earlier pump began and whose request was not sent. Records the run
-    /// as refused if the config no longer has the schedule, or as missed if the run is too late and
-    /// the schedule skips missed runs.
+    /// Continues a run that an earlier pump began without sending its request. Records the run as
+    /// refused if the config no longer has the schedule. Records the run as missed if it is too
+    /// late and the schedule skips missed runs.
     fn continue_run(
         &mut self,
         step: &mut Step,
@@ -155,7 +156,8 @@ impl Core {
     }
 
     /// Records the result of each planned time that has come, and plans the next time. At boot
-    /// (`is_boot`), all these times count as missed, because no pump ran.
+    /// (`is_boot`), all times that have come count as missed, because no pump ran. They also count
+    /// as missed if the latest of them is too long ago.
     fn take_times(
         &mut self,
         step: &mut Step,
@@ -212,7 +214,7 @@ impl Core {
         ScheduleEvent::Started { due, thread }
     }
 
-    /// Plans the schedule's first time after `time`, and returns it.
+    /// Plans the first time of the schedule after `time`, and returns the planned time.
     fn plan(&mut self, step: &mut Step, schedule: &Schedule, time: Time) -> Time {
         let timer = TimerId(step.next_id());
         let due = schedule.times.after(time);
@@ -225,8 +227,9 @@ impl Core {
         due
     }
 
-    /// Returns an unused root thread id in the partition of this pump. If a tree at rest has the
-    /// id, the request of the run is refused, because the id is taken.
+    /// Returns a root thread id in the partition of this pump that no tree in memory has. If a tree
+    /// outside memory has the id, the pump later refuses the request of the run, because the id is
+    /// taken.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -314,8 +317,8 @@ impl Core {
     }
 }
 
-/// Returns the event for the missed times, or `None` if no time was missed. If several times have
-/// passed, only the latest can be run; all earlier times are missed.
+/// Returns the event that records missed times, or `None` if no time was missed. If several planned
+/// times have come, all except the latest are missed. With `is_missed`, the latest is missed too.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

@@ -45,11 +45,12 @@ impl Core {
         Ok(operator)
     }
 
-    /// Returns the valid signature of a decision; `None` if the decision has none and needs none.
+    /// Returns the valid signature of a decision, or `None` if the decision needs no signature and
+    /// has none.
     ///
     /// # Errors
     ///
-    /// Returns the refusal of a decision that is not proved.
+    /// Returns the refusal of a decision whose signature is missing or invalid.
     pub(super) fn proof<'d>(
         &self,
         now: Time,

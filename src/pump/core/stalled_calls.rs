@@ -1,5 +1,5 @@
-//! Calls that are ready for their listener and are not handed over: a pause covers them, or their
-//! listener is absent.
+//! Stalled calls: they are ready for their listener but are not handed over. Either a pause covers
+//! the call, or its listener is absent.
 
 use super::Core;
 use crate::clock::Time;

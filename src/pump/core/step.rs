@@ -14,7 +14,7 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Decision, Fact, Input, Record, Timer, Verdict};
 
-/// Result of processing one event.
+/// The result of processing one event: facts to record, and effects.
 #[derive(Debug)]
 pub struct Step {
     pub position: Position,
@@ -39,7 +39,8 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// Records the verdict on the next payload of an outcome, or on the payload of an answer.
+    /// Records the verdict on a payload: the next payload of an outcome, or the payload of an
+    /// answer.
     pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {

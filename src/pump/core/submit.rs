@@ -24,7 +24,7 @@ enum SubmissionDenial {
 pub(super) struct ClientRequest<'a> {
     pub id: MessageId,
     pub sender: &'a ListenerName,
-    /// The client that gets the result.
+    /// The client that gets the result of the calls.
     pub client: &'a ListenerName,
     pub thread: &'a ThreadId,
     pub key: Option<&'a String>,
@@ -71,8 +71,8 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Chooses the thread of a submission, and applies the rules that the gate has left to the
-    /// pump, in the gate's order.
+    /// Chooses the thread of a submission. Applies the rules of submissions that need the pump's
+    /// state, and that the gate therefore cannot check, in the order of [`RefusalRule`].
     fn place(
         &self,
         submission: &Submission,
@@ -174,9 +174,9 @@ impl Core {
         Ok(peers.clone())
     }
 
-    /// Whether a client's request resets the request counters of a tree. A request does not reset
-    /// them while an earlier request runs. It also does not reset them if its client belongs to a
-    /// listener, which could otherwise renew its own budgets.
+    /// Whether a client's request resets the request counters of a tree. Usually it does. It does
+    /// not while an earlier request of the tree runs, or if the client belongs to a listener,
+    /// because the listener could then renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -184,9 +184,9 @@ impl Core {
         is_at_rest && (mutant("renew-for-anybody") || !is_hosted())
     }
 
-    /// Returns the thread that a submission names, or a fresh id. A client may continue only a root
-    /// thread that it opened. Foreign and unknown threads take the same branch, so that the
-    /// response does not reveal which threads exist.
+    /// Returns the thread that a submission names, or a new id if it names none. A client may
+    /// continue only a root thread that it opened. Threads of others and unknown threads get the
+    /// same response, so that the response does not reveal which threads exist.
     fn target_thread(&self, submission: &Submission) -> Result<ThreadId, SubmissionDenial> {
         match &submission.target {
             Target::Thread { id } => {
@@ -226,8 +226,8 @@ impl Core {
         }
     }
 
-    /// Makes a root id from the random part of the submission's id, so that no other randomness and
-    /// no clock is needed.
+    /// Makes the id of a root thread from the random part of the submission's id, so that the step
+    /// needs no clock and no other randomness.
     pub(super) fn fresh_root(&self, id: MessageId) -> ThreadId {
         let mut bits = id.0.as_u128() & ((1 << 62) - 1);
         let mut text = String::from(ThreadId::ROOT_PREFIX);
@@ -374,7 +374,7 @@ fn shorten(id: &mut String) {
     }
 }
 
-/// Text for every thread that the sender may not write to.
+/// Text of the refusal for a thread that does not exist or to which the sender may not write.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
 /// Returns the refusal of a whole submission because of `rule`. This refusal replaces the gate's

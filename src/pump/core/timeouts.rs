@@ -17,10 +17,12 @@ use crate::thread::{Input, Map};
 
 /// The deadlines of attempts in flight. Rebuilt from the deliveries, never recorded.
 ///
-/// **Invariant:** a call has at most one deadline, that of its current attempt.
+/// **Invariant:** a call has at most one deadline: the deadline of its current attempt.
 ///
-/// **Invariant:** `by_time` contains exactly the deadlines of `by_call` for which no answer has
-/// arrived, so that neither a poll nor a change scans all deadlines.
+/// **Invariant:** `by_time` contains each deadline of `by_call`, except if the answer of the
+/// attempt has arrived in time. [`Timeouts::extend_all`] adds such a deadline again, but the driver
+/// reports all arrivals anew before it lets deadlines fire. The set is sorted, so that a poll or a
+/// change need not scan all deadlines.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]
@@ -87,7 +89,7 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed. Disarmed deadlines count as well.
+    /// Whether the deadline of an attempt in flight has passed, even if the deadline is disarmed.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -107,15 +109,15 @@ impl Core {
         Some((at, Alarm::Deadline { call, attempt }))
     }
 
-    /// Returns the alarms of passed deadlines, earliest first and at most `most` of them.
+    /// Returns the alarms of at most `most` deadlines that have passed, earliest first.
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let due = self.timeouts.due(now).take(most);
         due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
     }
 
-    /// Records that a host has read an answer that still waits to be processed. An answer that
-    /// arrived before its deadline wins over the deadline, however late the pump processes the
-    /// answer. An answer that would be refused has no effect.
+    /// Records that a host has read an answer that the pump has not processed yet. If the answer
+    /// arrived before the deadline of its attempt, the deadline has no effect, however late the
+    /// pump processes the answer. An answer that the pump would refuse changes nothing.
     pub fn answer_arrived(
         &mut self,
         listener: &ListenerName,
@@ -174,7 +176,7 @@ mod tests {
         Attempt { epoch: 1, n }
     }
 
-    /// Returns the deadlines of three calls: 10, 20 and 30 µs.
+    /// Returns deadlines for three calls, at 10 µs, 20 µs and 30 µs.
     fn armed() -> Timeouts {
         let mut timeouts = Timeouts::default();
         for n in [3_u8, 1, 2] {

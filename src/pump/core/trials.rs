@@ -2,7 +2,8 @@
 //! person waits for their calls.
 //!
 //! A call that would be held ends as `not-recorded` in a step of its own. An agent's call also ends
-//! as `not-recorded` if no record answers its model call and the trial may not call the model.
+//! as `not-recorded` if no recorded answer exists for its model call and the trial may not call the
+//! model.
 
 use super::{Core, Step};
 use crate::contract::Role;

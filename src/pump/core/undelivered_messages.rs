@@ -1,5 +1,6 @@
-//! The messages that a closed call leaves undelivered. **Rule:** a fault never answers a fault.
-//! Each undelivered message gets a disposition, and nothing is sent back.
+//! The messages that were not yet delivered when their call closed. Each of them gets a
+//! disposition, and nothing is sent back to its sender. **Rule:** the pump never answers a fault
+//! with another fault.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Version of the step's decisions. Each boot records it.
+//! Version of the rules by which the step decides. Each boot records it.
 
 /// Changes of the core, one line for each version. The version rises by one with every change of a
 /// decision of the step, or of a text that the core puts into a payload or a record. Existing lines

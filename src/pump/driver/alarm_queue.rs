@@ -18,7 +18,7 @@ pub(super) struct AlarmQueue {
     /// Earliest time at which the next timers may fire. If the pump was full at the last batch of
     /// timers, this time is later than that batch.
     timers_from: Time,
-    /// Number of timer alarms that remained when the alarms of ended timers were last removed.
+    /// Number of timer alarms that were left after the last removal of alarms of ended timers.
     timers_kept: usize,
 }
 
@@ -53,8 +53,8 @@ impl AlarmQueue {
         [timers, earliest(&self.others)].into_iter().flatten().min()
     }
 
-    /// Removes and returns the due alarms, with a bounded number of timer alarms. `is_full` states
-    /// whether the pump has too many messages in flight; then the next timers fire later.
+    /// Removes and returns the due alarms. The number of returned timer alarms is bounded. If
+    /// `is_full` is true, the pump has too many messages in flight, and the next timers fire later.
     pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
         while let Some(alarm) = take_due(&mut self.others, now) {

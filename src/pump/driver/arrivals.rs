@@ -9,10 +9,10 @@ use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
 
-/// Time at which a host read each answer that is not processed yet.
+/// Time at which a host read each answer that the pump has not processed yet.
 ///
-/// **Invariant:** an answer is stamped under the lock. So a pump that reads the time and then takes
-/// the lock finds every answer that was read before that time.
+/// **Invariant:** a host takes the time of an answer while it holds the lock of this map. So if the
+/// pump reads the time and then takes the lock, the map contains every answer that was read before.
 ///
 /// **Invariant:** an entry stays until the pump has processed the event that was made from its
 /// answer.

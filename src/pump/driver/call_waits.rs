@@ -1,5 +1,5 @@
-//! Waits of calls for a person, a model or a listener, as reported to clients that watch a tree.
-//! These waits are not recorded. A client whose channel is full may miss a wait, but misses no
+//! Waits of calls for a person, a model or a listener. The pump reports them to clients that watch
+//! a tree, and does not record them. A client whose channel is full may miss a wait, but misses no
 //! receipt and no result.
 
 use tokio::sync::mpsc;
@@ -36,11 +36,11 @@ pub(in crate::pump) struct ModelReport {
     pub state: ModelState,
 }
 
-/// Channel that sends the waits of a tree to one client. Each wait is boxed, because the queue
-/// reserves space for 32 waits even while it is empty.
+/// Channel that reports the waiting calls of a tree to one client. Each report is boxed, because
+/// the queue reserves space for 32 of them even while it is empty.
 pub type WaitSender = mpsc::Sender<Box<CallWait>>;
 
-/// Clients that watch a tree, by the tree's root.
+/// Clients that watch the waiting calls of a tree, by the tree's root.
 #[derive(Default)]
 pub(super) struct Watchers(Map<ThreadId, Vec<WaitSender>>);
 

@@ -6,8 +6,8 @@ use super::handle::{CallCompletion, PumpStopped};
 use crate::ids::CallId;
 
 /// Sender of completions. The channel needs no bound, because it holds at most one completion for
-/// each registered call. A completion is boxed, because the channel allocates places for 32
-/// completions at once and exists for as long as the call is open.
+/// each registered call. Each completion is boxed to save memory: the channel reserves space for 32
+/// completions at once, and exists for as long as the call is open.
 pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<Box<CallCompletion>>;
 
 /// Receiver of completions.
@@ -17,9 +17,9 @@ pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>
 /// the calls end in another order.
 #[derive(Debug)]
 pub struct Completions {
-    /// Calls whose completion was not returned yet, in reverse order.
+    /// Calls whose completion was not returned yet, the last call first.
     calls: Vec<CallId>,
-    /// Completions that arrived before the completions of earlier calls.
+    /// Completions that arrived before the completions of calls that precede them.
     early: Vec<CallCompletion>,
     completed: CompletionReceiver,
 }

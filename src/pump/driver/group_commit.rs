@@ -14,7 +14,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::{Effect, Event, Step};
 
-/// Interval between write attempts while the disk is full or the server is unreachable.
+/// Interval between attempts to write while the disk is full or the journal's server is
+/// unreachable.
 pub(super) const ROOM_RETRY: Duration = Duration::from_millis(500);
 
 impl Pump {
@@ -60,9 +61,9 @@ impl Pump {
         self.queue_deadlines(now);
     }
 
-    /// Queues a check of passed deadlines behind all commands in the inbox. So an answer that was
-    /// read in time wins over its deadline, even if the pump or the gate processes the answer after
-    /// the deadline.
+    /// Queues a check of passed deadlines behind all commands in the inbox. If an answer arrives
+    /// before its deadline, the pump therefore processes the answer first, even if the deadline has
+    /// passed by then.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -70,8 +71,8 @@ impl Pump {
         }
     }
 
-    /// Makes the steps durable, then performs their effects in order. Hosts that do not read the
-    /// journal get their deliveries before the records are readable. All other hosts get their
+    /// Makes the steps durable, then performs their effects in order. Some hosts do not read the
+    /// journal, and get their deliveries before the records are readable. All other hosts get their
     /// deliveries afterwards.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
@@ -104,8 +105,8 @@ impl Pump {
         self.perform_all(effects)
     }
 
-    /// Stores the inputs of this batch's turns before the records that name them. Each text is
-    /// stored once.
+    /// Stores the texts that models got as input in this batch's turns, before the records that
+    /// name these texts. Each text is stored once.
     fn keep_inputs(&mut self) -> Result<(), Error> {
         for inputs in std::mem::take(&mut self.inputs) {
             let digest = Digest::of(inputs.as_bytes());
@@ -131,9 +132,9 @@ impl Pump {
         self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
     }
 
-    /// Writes the records. Waits while the disk is full or the journal's server is unreachable,
-    /// until the pump is stopped. Waiting is safe, because no effect of these records has been
-    /// performed.
+    /// Runs `attempt` on the journal. While the disk is full or the journal's server is
+    /// unreachable, waits and tries again, until the pump is stopped. Waiting is safe, because the
+    /// effects of a record are performed only after the record is durable.
     pub(super) fn persist(
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
@@ -160,8 +161,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Refuses new submissions until the journal may accept records again. All other commands wait
-    /// in order.
+    /// Waits until the journal may accept records again. Meanwhile refuses new submissions, and
+    /// keeps all other commands in their order.
     fn wait_out(&mut self, error: &Error) {
         tracing::error!("submissions are refused until the journal accepts records again: {error}");
         let until = Instant::now() + ROOM_RETRY;

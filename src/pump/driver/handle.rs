@@ -45,7 +45,7 @@ pub struct CallCompletion {
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
-/// A decision, and the channel to the caller that waits for its ruling.
+/// A decision on a held call, and the channel to the caller that waits for the pump's ruling.
 pub(in crate::pump) struct Decide {
     pub decision: CallDecision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
@@ -96,8 +96,8 @@ pub(in crate::pump) struct RecordAlert {
     pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A reservation for a model call, and the channel to the agent that waits for the permission to
-/// call.
+/// A request to reserve the cost of a model call, and the channel to the agent that waits for the
+/// permission to make the call.
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
@@ -108,18 +108,21 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
-    /// Generation of the gate that checked the payload: the number of reloads up to that gate.
+    /// Generation of the gate that checked the payload. The generation counts the reloads before
+    /// this gate came into force.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
     pub completions: Option<CompletionSender>,
-    /// Channel for the waits of the submission's tree.
+    /// Channel that reports the calls of the submission's tree that wait, and the reason for each
+    /// wait.
     pub waits: Option<WaitSender>,
     pub permit: InboxPermit,
 }
 
 impl Submit {
-    /// Refuses the submission, because the journal has failed. Returns the rule of the refusal.
+    /// Refuses the submission, because the journal cannot accept records at present. Returns the
+    /// rule of the refusal.
     pub fn refuse(self, error: &Error) -> RefusalRule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
@@ -169,8 +172,8 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Returns the reason why a submission was not accepted, for the submission's span. Returns `None`
-/// if the submission was accepted.
+/// Returns a word for the submission's span that states why the submission was not accepted.
+/// Returns `None` if the submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
@@ -213,12 +216,12 @@ impl Handle {
         self.recorded.clone()
     }
 
-    /// Counts a `busy` refusal that an entry point has given to `client`.
+    /// Counts one `busy` refusal that an entry point has sent to `client`.
     pub fn count_busy(&self, client: &ListenerName) {
         self.busy.count(client, Time::now());
     }
 
-    /// Refuses a submission as `busy` before it reaches the pump.
+    /// Refuses a submission as `busy` without sending it to the pump.
     fn refuse_busy(&self, client: &ListenerName, text: &[u8], message: &str) -> Receipt {
         self.count_busy(client);
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
@@ -238,8 +241,8 @@ impl Handle {
     }
 
     /// Checks `text` at the gate on the caller's thread and submits it. Returns the receipt with
-    /// the completions of the calls that the submission opens. Waits while too many submissions of
-    /// this client to this thread are with the pump.
+    /// the completions of the calls that the submission opens. Waits while the pump still has to
+    /// process too many submissions of this client to this thread.
     pub async fn submit(
         &self,
         client: &ListenerName,
@@ -252,8 +255,8 @@ impl Handle {
         Box::pin(self.submit_watched(None, client, target, key, text, None)).await
     }
 
-    /// Submits a payload like [`Handle::submit`], with the client's trace context. `waits` receives
-    /// the waits of the calls in the submission's tree.
+    /// Submits a payload like [`Handle::submit`], with the client's trace context. The channel
+    /// `waits` reports which calls in the submission's tree wait, and for what reason.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -316,7 +319,7 @@ impl Handle {
         self.tracer.begin(request.0, SpanId::of_call(CallId(request)))
     }
 
-    /// Records an entry point's refusal of a payload of `sender`.
+    /// Records that an entry point refused a payload of `sender`.
     pub async fn record_refusal(
         &self,
         sender: &ListenerName,
@@ -363,8 +366,8 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Carries out a pause or a resume. Returns once the action is durable. A full inbox does not
-    /// cause a refusal, because a flood of submissions is a reason to pause.
+    /// Carries out a pause or a resume. Returns once the action is durable. If the inbox is full,
+    /// waits instead of refusing the request, because a flood of submissions is a reason to pause.
     pub async fn pause(&self, action: PauseAction) -> Result<PauseRuling, PumpStopped> {
         let permit = self.inbox.permit().await.ok_or(PumpStopped)?;
 
@@ -440,8 +443,9 @@ impl Handle {
         ruled.await.map_err(|_| PumpStopped)
     }
 
-    /// Reports to the pump which result the source of a fork has for a call. If the gate now
-    /// refuses a reply of the result, reports that the source has no result.
+    /// Reports to the pump the result that the source of a fork has for a call. `result` is `None`
+    /// if the source has no result. If the gate no longer accepts a reply in the result, reports
+    /// `None` as well.
     pub fn recalled(
         &self,
         call: CallId,
@@ -452,8 +456,8 @@ impl Handle {
         self.event(Event::Recalled { call, result })
     }
 
-    /// Submits a decision on a held call and returns the ruling. Answers must pass the gate first,
-    /// see [`Handle::gated`].
+    /// Submits a decision on a held call and returns the pump's ruling. Answers must pass the gate
+    /// first, see [`Handle::gated`].
     pub async fn decide(
         &self,
         message: MessageId,
@@ -501,7 +505,7 @@ impl Handle {
         }
     }
 
-    /// Stops accepting submissions, waits for the deliveries in flight to end, and closes the
+    /// Stops accepting submissions, waits for the end of the deliveries in flight, and closes the
     /// journal.
     pub async fn drain(&self, reason: &str) -> Result<(), PumpStopped> {
         let (done, drained) = oneshot::channel();

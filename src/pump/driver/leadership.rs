@@ -1,6 +1,6 @@
-//! Verifies before each delivery that this pump still leads. If a pump is frozen after its record
-//! became durable, another pump may replace it. Without this check, the frozen pump's delivery
-//! would reach the listener after deliveries of the successor.
+//! Verifies before each delivery that this pump is still the leader. If a pump is frozen after its
+//! record became durable, another pump may replace it. Without this check, the frozen pump's
+//! delivery would reach the listener after deliveries of the successor.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// The latest time at which this pump provably led.
+/// The latest time for which it is proved that this pump was the leader.
 #[derive(Debug, Default)]
 pub(super) struct LeadershipProof {
     /// Time of the proof, on a clock that also runs while the machine is suspended.
@@ -30,9 +30,9 @@ impl LeadershipProof {
 }
 
 impl Pump {
-    /// Returns an error if this pump may no longer lead. Must be called directly before each
-    /// delivery, so that a takeover between check and delivery is possible only if the process is
-    /// frozen at that moment.
+    /// Returns an error if this pump may no longer be the leader. Must be called directly before
+    /// each delivery. A takeover between the check and the delivery is then possible only if the
+    /// process is frozen at that moment.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

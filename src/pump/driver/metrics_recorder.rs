@@ -66,8 +66,8 @@ impl MetricsRecorder {
         self.counts.step.took(took);
     }
 
-    /// Handles records that are durable and applied to `state`. Must be called before their effects
-    /// are performed.
+    /// Updates the spans for records that are durable and applied to `state`. Must be called before
+    /// the effects of the records are performed.
     pub fn record_written(&mut self, records: &[Record], state: &State) {
         if let Some(spans) = &mut self.spans {
             records.iter().for_each(|record| spans.record_facts(record, state));
@@ -176,7 +176,8 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records the end of a delivery. Only the first end of a delivery counts.
+    /// Records the end of a delivery. Ignores all reports after the first one for the same
+    /// delivery.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
@@ -209,7 +210,8 @@ impl MetricsRecorder {
     }
 }
 
-/// Marks the metrics as stopped when dropped, however the run of the pump ends.
+/// Marks the metrics as stopped when this value is dropped, in whatever way the run of the pump
+/// ends.
 pub(super) struct Lifetime(pub Arc<PumpMetrics>);
 
 impl Drop for Lifetime {
@@ -232,8 +234,9 @@ fn schedule_event(message: &Message) -> Option<usize> {
     ScheduleEvent::WORDS.iter().position(|known| *known == event)
 }
 
-/// Returns the value of an attribute if the message is the core payload `local`. `start` is the
-/// text of the payload before the value.
+/// Returns the value of an attribute in the payload of `message`. `start` is the text that precedes
+/// the value. Returns `None` if the payload is not the core payload `local`, or does not contain
+/// `start`.
 fn word_of<'m>(message: &'m Message, local: &str, start: &str) -> Option<&'m str> {
     if message.kind != MessageKind::System || *message.name.local != *local {
         return None;

@@ -1,9 +1,9 @@
-//! The driver: one thread that takes events, steps the core, makes the records durable, and only
-//! then performs the effects.
+//! The driver: one thread that takes events, lets the core process them, makes the records durable,
+//! and only then performs the effects.
 //!
-//! All events that are ready are stepped and committed together, so that one disk write serves them
-//! all. The order of commits also holds while the disk is full: new submissions are refused, and
-//! records that are already decided are written as soon as there is space.
+//! The driver processes and commits all events that are ready together, so that one disk write
+//! serves them all. The order of commits also holds while the disk is full: new submissions are
+//! refused, and records that are already decided are written as soon as there is space.
 
 mod alarm_queue;
 mod arrivals;
@@ -78,23 +78,24 @@ pub(super) enum PumpCommand {
     ModelState(Box<call_waits::ModelReport>),
     Act(Box<handle::Act>),
     Alert(Box<handle::RecordAlert>),
-    /// Handle the deadlines that have passed. When a deadline passes, this command is queued behind
-    /// all commands that are already in the inbox.
+    /// Handles the deadlines that have passed. The pump queues this command when a deadline passes,
+    /// behind all commands that are already in the inbox.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
-    /// Accept no more submissions, and respond when no delivery is in flight.
+    /// Ends the acceptance of submissions. The pump responds when no delivery is in flight.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
     },
-    /// Exchange the config. This command ends the collection of a batch, and is carried out after
-    /// that batch.
+    /// Replaces the config. No further command is added to the batch that contains this command.
+    /// The pump replaces the config after that batch.
     Reload(Box<reload::Reload>),
     /// Stop at once.
     Stop,
 }
 
-/// A pump before its run. The state is rebuilt, and the pump is the only writer of the journal.
+/// A pump that is ready to run. The state is rebuilt, and the pump is the only writer of the
+/// journal.
 pub struct Pump {
     core: ResidentCore,
     /// Makes snapshots; `None` for a pump without snapshots.
@@ -110,7 +111,7 @@ pub struct Pump {
     /// Hosts that a reload has replaced and that still have deliveries.
     retiring: Vec<RetiringHost>,
     has_reloaded: bool,
-    /// The reload to carry out after this batch.
+    /// The reload to carry out after the present batch of commands.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
     /// Channel for orders to search the source of a fork; `None` for a pump that serves no forks.
@@ -120,28 +121,33 @@ pub struct Pump {
     /// Whether [`PumpCommand::Deadlines`] is in the inbox.
     is_deadline_queued: bool,
     waiters: Waiters,
-    /// Queries of this batch, answered when the batch's records are durable.
+    /// Queries of the present batch of commands, which the pump answers when the batch's records
+    /// are durable.
     queries: Vec<PumpQuery>,
     watch: PumpClock,
     heartbeats: PendingHeartbeats,
     arrivals: Arrivals,
     busy: BusyCounter,
     /// Position of the last durable record. A watch channel holds only the latest position, so a
-    /// slow follower delays nothing: the latest position covers all that the follower missed.
+    /// slow reader of the channel delays nothing. The latest position covers all earlier positions
+    /// that the reader missed.
     recorded: tokio::sync::watch::Sender<Position>,
     lead: LeadershipProof,
     meter: MetricsRecorder,
-    /// Inputs of this batch's turns, to be stored before the records.
+    /// Texts that models got as input in the turns of the present batch. They are stored before the
+    /// records.
     inputs: Vec<String>,
-    /// Digests of the inputs that are stored already.
+    /// Digests of the texts in `inputs` that are stored already.
     kept: HashSet<Digest>,
-    /// Digests of the texts that the organism uses, for the boot record. Empty after the boot.
+    /// Digests of the texts that the organism uses. The record of the boot lists them. Empty after
+    /// the boot.
     blobs: Vec<Digest>,
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id.
     has_same_ids: bool,
 }
 
-/// Replaces the journal's id in pumps that [`Pump::with_same_ids`] configures.
+/// A constant from which pumps derive ids instead of from the journal's id, if
+/// [`Pump::with_same_ids`] configures them so.
 const SAME_IDS: Uuid = Uuid::from_u128(0x6f72_6761_6e69_8000_8000_6361_7365_0001);
 
 impl Pump {
@@ -195,7 +201,8 @@ impl Pump {
         }
     }
 
-    /// Sets the digests of texts that the journal already holds and that the boot record must list.
+    /// Sets the digests that the record of the boot lists: digests of texts that the journal
+    /// already holds.
     #[must_use]
     pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
         self.blobs = blobs;
@@ -243,7 +250,7 @@ impl Pump {
         self.handle.clone()
     }
 
-    /// Returns the sink that hosts report to.
+    /// Returns the sink to which hosts report.
     pub fn sink(&self) -> Arc<PumpSink> {
         let outbox = self.handle.outbox();
         let heartbeats = self.heartbeats.clone();
@@ -328,7 +335,8 @@ impl Pump {
         }
     }
 
-    /// Logs the pauses in force at the start, because they explain why calls are not handed over.
+    /// Logs the pauses in force when the pump starts, so that an operator sees why calls are not
+    /// handed over.
     fn warn_of_pauses(&self) {
         for pause in self.core.state().pauses.iter() {
             tracing::warn!(
@@ -382,8 +390,8 @@ impl Pump {
         Ok(steps)
     }
 
-    /// Steps one event. `position` is the position of the next record, and advances with each
-    /// record that the step appends.
+    /// Lets the core process one event. `position` is the position of the next record, and advances
+    /// with each record that the core adds.
     fn step(
         &mut self,
         position: &mut Position,

@@ -1,6 +1,7 @@
-//! Clock of the pump: the system's time, but never going back and always advancing. The clock
-//! measures uncounted time, in which the pump did not run or the system's clock was set. In test
-//! cases of workflows the clock is frozen, and only the case advances it.
+//! Clock of the pump: it follows the system's time, but never goes back and always advances. The
+//! clock also measures uncounted time: time in which the pump did not run, and time by which the
+//! system's clock was set forward. In test cases of workflows the clock is frozen, and only the
+//! case advances it.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use crate::mutant::mutant;
 use crate::pump::core::Standstill;
 
 /// The pump's clock. If the system clock is set back, this clock continues at the pace of real
-/// time, so that timers and deadlines keep their distances. If the system clock is set forward,
-/// this clock follows and counts the difference as uncounted time.
+/// time, so that the time left until timers and deadlines stays right. If the system clock is set
+/// forward, this clock follows and counts the difference as uncounted time.
 pub(super) struct PumpClock {
     set: (Time, ClockReading),
     pulse: StandstillDetector,
@@ -67,8 +68,8 @@ impl PumpClock {
         self.at(Time::now(), reading)
     }
 
-    /// Advances a frozen clock to `at`, if `at` is later than the time of the clock. The skipped
-    /// time counts for every deadline. Does nothing if the clock is not frozen.
+    /// Advances a frozen clock to `at`, if `at` is later than the time of the clock. Deadlines come
+    /// closer by the skipped time. Does nothing if the clock is not frozen.
     pub fn skip_to(&mut self, at: Time) {
         if self.is_frozen {
             let (time, _) = &mut self.set;
@@ -98,17 +99,18 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Adds the time since `since` to the uncounted time, because all input had to wait while the
-    /// journal accepted no records (disk full, or server unreachable).
+    /// Counts the time since `since` as uncounted time. The pump calls this after the journal
+    /// accepted no records, because the disk was full or the server was unreachable, and all input
+    /// had to wait.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns and resets the uncounted time since the previous call. Returns `None` if this time
-    /// is too short for a record, or if the clock is frozen, because no deadline comes closer while
-    /// it is frozen.
+    /// Returns the uncounted time since the previous call, and starts again from zero. Returns
+    /// `None` if this time is too short for a record. Also returns `None` if the clock is frozen,
+    /// because deadlines come no closer then.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

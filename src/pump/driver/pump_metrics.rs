@@ -122,9 +122,9 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns the position of the first record that the start itself proved, and the position of
-    /// the last record that the background proof has proved so far. The records between these
-    /// positions are not proved yet.
+    /// Returns two positions: of the first record that the pump proved at its start, and of the
+    /// last record that the background proof has proved so far. The records between these positions
+    /// are not proved yet.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -162,7 +162,7 @@ impl PumpMetrics {
         }
     }
 
-    /// Returns the index of a listener in the metrics.
+    /// Returns the index under which the metrics keep a listener.
     pub(super) fn index(&self, listener: &ListenerName) -> Option<usize> {
         self.index.get(listener).copied()
     }
@@ -394,7 +394,7 @@ impl PumpMetrics {
     }
 }
 
-/// Writes one sample for each label value of a closed list.
+/// Writes one sample for each of `words`, the possible values of the label `label`.
 fn each<'w, const N: usize>(
     mut family: MetricFamily<'_>,
     label: &'static str,

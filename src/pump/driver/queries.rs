@@ -17,19 +17,18 @@ use crate::limits;
 use crate::thread::{Call, CallPreview, Hold};
 
 pub(in crate::pump) enum PumpQuery {
-    /// Registers a waiter for the completion of a call in this thread, if the call has not
-    /// completed yet.
+    /// Registers a waiter for the completion of the call, if the call has not completed yet.
     Completion {
         thread: ThreadId,
         call: CallId,
         is_open: oneshot::Sender<bool>,
         completion: CompletionSender,
     },
-    /// Asks for the thread of the held call that this message opened.
+    /// Asks for the thread of the held call whose request is `message`.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Asks which calls are held.
     HeldIds { answer: oneshot::Sender<Vec<CallId>> },
-    /// Asks which of `calls` are held, and for the requests of these calls.
+    /// Asks for the requests of those calls in `calls` that are held.
     HeldCalls { calls: Vec<CallId>, answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Asks for the position of the latest record of a thread's tree. The answer is `None` if the
     /// thread does not exist.
@@ -41,7 +40,7 @@ pub(in crate::pump) enum PumpQuery {
     StalledCalls { thread: ThreadId, answer: oneshot::Sender<Vec<CallWait>> },
     /// Asks whether a thread's tree has no open call.
     TreeRest { thread: ThreadId, answer: oneshot::Sender<bool> },
-    /// Asks for the deliveries in flight and the position of the next record.
+    /// Asks for the deliveries in flight, and for the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
     /// Advances a frozen clock to the next alarm or deadline, if `next` is still the position of
     /// the next record.
@@ -66,7 +65,7 @@ impl PumpQuery {
     }
 }
 
-/// A delivery that has not ended, even if it was withdrawn.
+/// A delivery that has not ended yet. It may have been withdrawn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeliveryInFlight {
     pub call: CallId,
@@ -94,7 +93,7 @@ pub struct HeldRequest {
     pub hold: Hold,
     /// Deadline after which the hold ends without a decision.
     pub until: Option<Time>,
-    /// Reason why the call needs an approval.
+    /// Reason why the call is held for an approval.
     pub why: Option<&'static str>,
     /// The preview of the call; `None` if the listener gives no previews.
     pub preview: Option<HeldPreview>,
@@ -143,7 +142,8 @@ impl HeldCalls {
 
 impl Handle {
     /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
-    /// completed; the journal then has the call's result, if the call has one.
+    /// completed. In this case, the caller can read the result of the call in the journal, if the
+    /// call has one.
     pub async fn completion(
         &self,
         thread: ThreadId,
@@ -156,7 +156,7 @@ impl Handle {
         if self.query(query).await? { completions.next().await.transpose() } else { Ok(None) }
     }
 
-    /// Returns the thread of the held call that this message opened, or `None` if this pump holds
+    /// Returns the thread of the held call whose request is `message`, or `None` if this pump holds
     /// no such call.
     pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldThread { message, answer }).await
@@ -168,8 +168,8 @@ impl Handle {
         Ok(HeldCalls { pump: self.clone(), ids: ids.into_iter() })
     }
 
-    /// Returns the request of the held call that `message` opened. The list is empty if this pump
-    /// holds no such call.
+    /// Returns the held call whose request is `message`. The list is empty if this pump holds no
+    /// such call.
     pub async fn held_call(&self, message: MessageId) -> Result<Vec<HeldRequest>, PumpStopped> {
         let calls = vec![CallId(message)];
         self.query(|answer| PumpQuery::HeldCalls { calls, answer }).await
@@ -197,8 +197,8 @@ impl Handle {
         self.query(|answer| PumpQuery::TreeRest { thread, answer }).await
     }
 
-    /// Returns the deliveries in flight and the position of the next record. If no host is working
-    /// on a delivery, only time or a request changes the state of the pump.
+    /// Returns the deliveries in flight, and the position of the next record. If no host works on a
+    /// delivery, the state of the pump stays the same until time passes or a request arrives.
     pub(crate) async fn deliveries_in_flight(
         &self,
     ) -> Result<(Vec<DeliveryInFlight>, Position), PumpStopped> {
@@ -227,8 +227,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Answers the queries of a batch. Must come after the batch's commit, because a step of the
-    /// batch may have closed a queried call.
+    /// Answers the queries of a batch of commands. Must be called after the commit of the batch,
+    /// because a step of the batch may have closed a call that a query names.
     pub(super) fn answer_queries(&mut self) -> Result<(), Error> {
         for query in std::mem::take(&mut self.queries) {
             if let Some(thread) = query.thread() {
@@ -327,8 +327,8 @@ impl Pump {
         Ok(held.map(|call| call.thread.clone()))
     }
 
-    /// Returns the requests of the calls in `calls` that are held. Does not bring trees back to
-    /// memory.
+    /// Returns the requests of those calls in `calls` that are held. Reads trees outside memory
+    /// without bringing them back.
     fn held_requests(&self, calls: &[CallId]) -> Result<Vec<HeldRequest>, Error> {
         let mut held = Vec::new();
         for call in calls {

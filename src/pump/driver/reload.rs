@@ -1,5 +1,5 @@
-//! Exchanges the config of a running pump between two batches: the gate, the hosts, and the core's
-//! part of the config.
+//! Replaces the config of a running pump between two batches of commands. A config consists of the
+//! gate, the hosts, and the config of the core.
 //!
 //! Ordering rule: the effects of all earlier steps were performed with the earlier hosts, and all
 //! later steps use the new gate.
@@ -29,7 +29,7 @@ pub(crate) struct ConfigExchange {
     pub action: OperatorAction,
     pub core: CoreConfig,
     pub gate: Gate,
-    /// Texts of the new config. The journal stores them, as it stores the texts of a config at a
+    /// Texts of the new config. The journal stores these texts, as it does with the config at a
     /// start.
     pub texts: Vec<String>,
     /// All hosts of the new config, including the hosts that stay from the earlier config.
@@ -47,7 +47,7 @@ pub(in crate::pump) struct Reload {
     done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// A replaced host that gets no more deliveries and still works on earlier deliveries.
+/// A host that a reload has replaced. It gets no more deliveries, and still works on earlier ones.
 pub(super) struct RetiringHost {
     host: Arc<dyn Host>,
     in_flight: HashSet<(CallId, Attempt)>,
@@ -145,7 +145,7 @@ impl Pump {
         found.map(|retiring| &retiring.host)
     }
 
-    /// Records that a delivery of a replaced host has ended.
+    /// Records the end of a delivery to a host that a reload has replaced.
     fn end_at_retiring_host(&mut self, call: CallId, attempt: Attempt) {
         if self.retiring.is_empty() {
             return;
@@ -157,7 +157,8 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks the payloads of an event again if they may have been checked before the last reload.
+    /// Checks the payloads of an event again if the last reload may have happened after their first
+    /// check.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {

@@ -1,7 +1,7 @@
 //! The gate with which hosts and clients check payloads on their own threads. A reload replaces the
 //! gate.
 //!
-//! A payload may be checked just before the reload, and processed after it. The pump checks such a
+//! A payload may be checked just before a reload and processed after it. The pump checks such a
 //! payload again, so that every record is decided with the config in force at its position.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,8 +17,8 @@ pub(super) struct SharedGate(Arc<RwLock<GatesInForce>>);
 struct GatesInForce {
     /// Number of reloads since the start of the pump.
     generation: u64,
-    /// The gate in force, behind a shared pointer: the check of each answer holds a copy of the
-    /// pointer.
+    /// The gate in force. It is shared, so that a thread that checks an answer can keep the gate
+    /// while a reload replaces it.
     current: Arc<Gate>,
     earlier: EarlierGates,
 }
@@ -30,7 +30,8 @@ impl SharedGate {
         Self(Arc::new(RwLock::new(gates)))
     }
 
-    /// Returns the gate in force and its generation: the number of reloads up to that gate.
+    /// Returns the gate in force and its generation. The generation counts the reloads before this
+    /// gate came into force.
     pub fn current(&self) -> (Arc<Gate>, u64) {
         // The lock is held for a copy alone, and never during a check.
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -41,8 +42,8 @@ impl SharedGate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).generation
     }
 
-    /// Returns the gate for the answer to an attempt: an earlier gate if the attempt was handed
-    /// over before a reload, and otherwise the gate in force.
+    /// Returns the gate that checks the answer to an attempt. If the attempt was handed over before
+    /// a reload, this is an earlier gate. Otherwise it is the gate in force.
     pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match gates.earlier.of_attempt(call, attempt) {
@@ -51,7 +52,8 @@ impl SharedGate {
         }
     }
 
-    /// Puts another gate in force. Attempts in flight keep the gate that they have.
+    /// Puts another gate in force. The answers to attempts in flight are still checked by the gates
+    /// under which the attempts were handed over.
     pub fn replace(&self, gate: Gate, in_flight: impl Iterator<Item = (CallId, Attempt)>) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = Arc::clone(&gates.current);
@@ -61,7 +63,7 @@ impl SharedGate {
     }
 
     /// Removes and returns the earlier gate of an attempt that has ended. Returns `None` if the
-    /// gate in force is the gate of the attempt.
+    /// attempt was handed over under the gate in force.
     pub fn take_earlier(&self, call: CallId, attempt: Attempt) -> Option<Gate> {
         if self.0.read().unwrap_or_else(PoisonError::into_inner).earlier.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! The sink that hosts report to. It checks answers at the gate on the host's thread instead of the
-//! pump's thread.
+//! The sink to which hosts report. It checks answers at the gate on the host's thread instead of
+//! the pump's thread.
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;
@@ -105,8 +105,8 @@ impl PumpSink {
     }
 }
 
-/// Checks the note of a turn at the gate as a payload of the core, and verifies that the note names
-/// this agent and this call.
+/// Checks the note of a turn at the gate as a payload of the core. Also checks that the note names
+/// the agent `listener` and the call `call`.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,
@@ -129,8 +129,8 @@ fn note_of(
     }
 }
 
-/// Ends the attempt if the gate panics while it checks the answer. The deadline of the attempt may
-/// be disarmed by then, so nothing else would end the attempt.
+/// Ends the attempt if the gate panics while it checks the attempt's answer. The arrival of the
+/// answer may already have disarmed the deadline, so nothing else would end the attempt.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,
@@ -151,7 +151,7 @@ impl Drop for CheckGuard<'_> {
     }
 }
 
-/// Whether a note states that `agent` took the turn in `call`.
+/// Whether a turn's note states that `agent` took the turn in `call`.
 fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     let says = |head: &Element, name, text: &str| head.attribute(name) == Some(text);
     Element::head(note).is_some_and(|head| {

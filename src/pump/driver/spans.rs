@@ -51,7 +51,7 @@ impl PumpSpans {
         spans
     }
 
-    /// Handles a durable record, whose facts are already in `state`.
+    /// Updates the spans for a durable record, whose facts are already in `state`.
     pub fn record_facts(&mut self, record: &Record, state: &State) {
         self.now = record.time;
         for fact in &record.facts {
@@ -75,8 +75,8 @@ impl PumpSpans {
         self.deliveries_ended(record);
     }
 
-    /// Ends the spans of the deliveries whose end is in the record. Must be called after the
-    /// record's refusals are assigned to these spans.
+    /// Ends the spans of the deliveries that end in this record. Must be called after the record's
+    /// refusals are assigned to these spans.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.end_delivery(*call, *attempt, Some("timeout"));
@@ -191,8 +191,8 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery; only the first end of a delivery counts. `error` is `None` if
-    /// the listener answered; the error of a refused answer is already in the span.
+    /// Ends the span of a delivery. Only the first end of a delivery counts. `error` is `None` if
+    /// the listener answered. If its answer was refused, the span already contains that error.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
@@ -201,8 +201,8 @@ impl PumpSpans {
     }
 }
 
-/// Ends the spans of deliveries in flight as interrupted: the next pump starts these deliveries
-/// again.
+/// Ends the spans of deliveries in flight as interrupted, because the next pump starts these
+/// deliveries again.
 impl Drop for PumpSpans {
     fn drop(&mut self) {
         for (_, mut span) in self.under_way.drain() {
@@ -213,8 +213,8 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission, in the client's trace (`given`) or in the trace that
-/// the submission would have begun (`begun`).
+/// Exports the span of a refused submission. The span belongs to the client's trace `given`, if
+/// there is one, or else to `begun`, the trace that the submission would have begun.
 pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// Handle of the ticking thread. Dropping the handle ends the thread.
+/// Handle of the thread that ticks to detect standstills. Dropping the handle ends the thread.
 pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
 
 struct Ticks {
     latest: Instant,
-    /// Total duration of gaps since the last `take`.
+    /// Total duration of the gaps between ticks since the last call of
+    /// [`StandstillDetector::take`].
     stood: Duration,
 }
 

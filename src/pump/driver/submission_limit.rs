@@ -1,7 +1,7 @@
-//! Bounds on requests on their way to the pump. All submissions of one client to one thread share a
-//! bound, and so do all submissions of one client to new threads. Submissions with a shared bound
-//! proceed in their order of arrival. So a busy client does not delay other clients. The pump's
-//! inbox has its own bound.
+//! Limits the requests that wait for the pump. A common limit applies to all submissions of one
+//! client to one thread, and another to all submissions of one client to new threads. Submissions
+//! with a common limit proceed in their order of arrival. So a busy client does not delay other
+//! clients. The pump's inbox has its own limit.
 //!
 //! This module must not know which threads exist: submissions to unknown threads wait as well.
 
@@ -22,7 +22,8 @@ enum Destination {
     NewThread,
 }
 
-/// The semaphores of all queues that are in use.
+/// The semaphores of all queues with submissions. A queue contains the submissions of one client to
+/// one destination.
 #[derive(Clone, Default)]
 pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 
@@ -70,8 +71,8 @@ impl SubmissionLimiter {
         turn
     }
 
-    /// Takes a permit for a submission into a new thread. Returns `None` if the pump already has
-    /// too many such submissions of this client.
+    /// Takes a permit for a submission into a new thread. Returns `None` if the maximum number of
+    /// such submissions of this client already have a permit.
     pub fn try_new_thread(&self, client: &ListenerName) -> Option<SubmissionPermit> {
         let key = (client.clone(), Destination::NewThread);
         let semaphore = self.semaphore(&key, limits::NEW_THREADS_AT_ONCE);

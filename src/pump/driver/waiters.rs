@@ -1,5 +1,5 @@
-//! The callers that wait for receipts or results, the clients that watch the waits of a tree, and a
-//! requested stop of the pump.
+//! Registers of a pump: the callers that wait for receipts or results, the clients that watch which
+//! calls of a tree wait, and a requested stop.
 
 use std::collections::VecDeque;
 
@@ -20,15 +20,14 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Threshold for the number of calls with waiters. At this number, the waiters of departed
-    /// clients are removed.
+    /// Number of calls with waiters at which the waiters of departed clients are removed.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
     forks: Map<Uuid, oneshot::Sender<ForkRuling>>,
     retries: Map<Uuid, oneshot::Sender<RetryRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
-    /// Clients that watch the waits of their tree.
+    /// Clients that watch which calls of their tree wait.
     pub watchers: Watchers,
     /// Commands that arrived while the journal accepted no records. They are handled in order,
     /// before newer commands.
@@ -44,8 +43,8 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Takes the event out of a command and registers the command's waiter. Handles a command
-    /// without an event immediately. Releases the command's permit of the inbox.
+    /// Takes the event out of a command, and registers the caller that waits for the command.
+    /// Handles a command without an event immediately. Releases the command's permit of the inbox.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),
@@ -112,7 +111,8 @@ impl Waiters {
         }
     }
 
-    /// Registers the caller that waits for the ruling of this ticket.
+    /// Registers the caller that waits for a ruling. The pump names the caller by `ticket` when it
+    /// reports the ruling.
     pub fn await_ruling(&mut self, ticket: Uuid, ruling: oneshot::Sender<Result<(), Refusal>>) {
         self.rulings.insert(ticket, ruling);
     }

@@ -12,9 +12,10 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps gates when a config with the contracts `current` comes into force. Each attempt in
-    /// `in_flight` keeps its earlier gate or, if it has none, gets `before`. Gates of ended
-    /// attempts are dropped.
+    /// Keeps the gates of attempts in flight when a config with the contracts `current` comes into
+    /// force. An attempt that already has an earlier gate keeps it. Every other attempt in
+    /// `in_flight` gets the gate `before`, which was in force until now. Drops the gates of ended
+    /// attempts.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

@@ -7,12 +7,12 @@ use crate::system::Primitive;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::NestedElement;
 
-/// Codes of findings for a text that is not XML. The scan refuses such texts before libxml2 sees
-/// them. If libxml2 and the scan disagree about a text, the text is refused.
+/// Codes of findings for a text that is not XML. The gate's own scan refuses such texts before
+/// libxml2 sees them. If libxml2 nevertheless reports one of these codes, the text is refused too.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
-/// The text under check. A refusal records the part that broke a rule, with positions relative to
-/// this text.
+/// The text that the gate checks. A refusal records the part of the text that broke a rule, with
+/// positions relative to the text.
 pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
@@ -28,8 +28,8 @@ impl SubmittedText<'_> {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
-    /// Makes a refusal from findings. The refusal has the place of the first finding. The message
-    /// states the places of all further findings.
+    /// Makes a refusal from findings. The refusal's location is the location of the first finding.
+    /// The message states the locations of all further findings.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { RefusalRule::NotWellFormed } else { RefusalRule::SchemaInvalid };
@@ -47,7 +47,7 @@ impl SubmittedText<'_> {
         Refusal::new(rule, message, self.text).at(self.place(&first.place))
     }
 
-    /// Converts a place within the element to a place in the submitted text.
+    /// Converts a location within the current element to a location in the submitted text.
     fn place(&self, inside: &TextLocation) -> TextLocation {
         let base = &self.base;
         let path = match (&base.path, &inside.path) {

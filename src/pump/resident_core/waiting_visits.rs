@@ -1,5 +1,5 @@
-//! Visits of the trees that wait outside memory: for a step that concerns all trees, and for
-//! queries.
+//! Visits of trees that are outside memory while their open calls wait for persons or timers.
+//! Visits serve steps that concern all trees, and queries.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact`, which concerns all trees, to the trees that wait outside memory. If `step`
-    /// is given, adds the effects of the fact on these trees to the step. Brings back a bounded
-    /// number of trees at a time, and lets them leave again.
+    /// Applies `fact`, which concerns all trees with open calls, to those of them that are outside
+    /// memory. If `step` is given, adds the effects of the fact on these trees to the step. Brings
+    /// back a bounded number of trees at a time, and lets them leave again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,
@@ -61,8 +61,8 @@ impl ResidentCore {
         staying.iter().for_each(|root| self.note_rest(root, &[]));
     }
 
-    /// Brings back each waiting tree with a call that awaits a preview. Such a call is held for an
-    /// approval and has no preview, and its listener gives previews.
+    /// Brings back each tree outside memory with a call that awaits a preview. Such a call is held
+    /// for an approval and has no preview, and its listener gives previews.
     pub(super) fn recall_awaiting_previews(&mut self, contracts: &Contracts) -> Result<(), Error> {
         let mut awaiting = BTreeSet::new();
         self.visit_calls_outside(|call| {
@@ -77,8 +77,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Calls `visit` with each open call of the trees that wait outside memory. Does not bring the
-    /// trees back to memory.
+    /// Calls `visit` with each open call of the trees outside memory. Does not bring the trees back
+    /// to memory.
     pub fn visit_calls_outside(&self, mut visit: impl FnMut(&Call)) -> Result<(), Error> {
         for root in self.core.waiting_outside() {
             let tree = self.tree_outside(&root)?;
@@ -87,7 +87,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Returns an open call without bringing its tree back; `None` if the call is not open.
+    /// Returns an open call without bringing the tree of the call back to memory. Returns `None` if
+    /// the call is not open.
     pub fn open_call(&self, id: CallId) -> Result<Option<Cow<'_, Call>>, Error> {
         let state = self.core.state();
         let Some(root) = state.calls.get(&id) else { return Ok(None) };
@@ -100,7 +101,7 @@ impl ResidentCore {
         }
     }
 
-    /// Reads a tree that waits outside memory, without bringing the tree back.
+    /// Reads a tree outside memory, without bringing the tree back.
     fn tree_outside(&self, root: &ThreadId) -> Result<Option<Tree>, Error> {
         let Some(resting) = &self.resting else { return Ok(None) };
         let Some(text) = resting.store.get(root.as_str())? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Declarations of elements, and the XSD text for a declaration.
+//! Declarations of elements, and the XSD text that the schema generator makes from a declaration.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,8 @@ use super::super::xsd::XSD;
 use super::{Losses, OPTIONAL_MAX};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// Placeholder for the type of a value, as long as no value of the example has shown a type.
+/// Placeholder for the type of a value. It stays until the example contains a value that shows the
+/// type.
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// All facets that a conversion writes.
@@ -46,7 +47,7 @@ pub(super) struct ValueType {
     pub facets: Vec<(&'static str, String)>,
 }
 
-/// Content of an element: attributes, and either child elements or one value as text.
+/// Content of an element: attributes, and either child elements or a text with a simple type.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct FieldsType {
     pub attributes: Vec<AttributeDeclaration>,
@@ -86,7 +87,8 @@ impl ElementDeclaration {
         1 + fields.children.iter().map(Self::size).sum::<usize>()
     }
 
-    /// Permits the children of an element in any order and number if too many of them are optional.
+    /// If too many children of an element are optional, permits the element's children in any order
+    /// and number. Does the same for all elements within.
     pub fn loosen(&mut self, path: &str, losses: &mut Losses) {
         let ContentType::Fields(fields) = &mut self.of else { return };
         let optional = fields.children.iter().filter(|child| child.min == 0).count();
@@ -101,8 +103,8 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes these facets, because the schema does not compile with them. Returns whether the
-    /// declaration had any of them.
+    /// Removes the given facets from the declaration, because the schema does not compile with
+    /// them. Returns whether the declaration had any of these facets.
     pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
         match &mut self.of {
             ContentType::Value(of) => {

@@ -8,10 +8,10 @@ use super::declaration::{
 use super::{ConversionError, DEPTH_MAX, Losses, check_count};
 use crate::xml::element::Element;
 
-/// The declaration of an example.
+/// The declaration that was made from an example in XML.
 pub(super) struct ReadExample {
     pub root: ElementDeclaration,
-    /// Whether the children are in the namespace of the root.
+    /// Whether the example's child elements are in the namespace of the root.
     pub is_qualified: bool,
 }
 
@@ -142,8 +142,9 @@ pub(super) fn merge(
     }
 }
 
-/// Extends `fields` for an element that also occurs with a plain text as its only content; `of` is
-/// the type of this text. Makes all attributes and children optional.
+/// Changes the declaration `fields` of an element that has attributes or children in one place of
+/// the example, and only a text in another. `of` is the type of that text. Makes all attributes and
+/// children optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;
@@ -187,10 +188,10 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names that are searched without a map.
+/// Maximum number of names for which a search goes through a list instead of building a map.
 const FEW: usize = 8;
 
-/// Returns the index in `known` for each name in `names`. Builds a map only if there are many names
+/// Returns, for each of `names`, its index in `known`. Builds a map only if there are many names
 /// and their order differs from the order of `known`.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;
@@ -212,8 +213,8 @@ fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Opt
     found
 }
 
-/// Merges two lists of children. Returns the merged list, and whether the orders of the two lists
-/// differ.
+/// Merges two lists of child elements. Returns the merged list, and whether the two lists have
+/// different orders.
 fn merge_children(
     mut known: Vec<ElementDeclaration>,
     others: Vec<ElementDeclaration>,

@@ -35,14 +35,15 @@ struct JsonSchemaReader<'a> {
     root: &'a Json,
     losses: &'a mut Losses,
     elements: usize,
-    /// Number of values in all enumerations so far. An enumeration counts again for each reference
-    /// to it.
+    /// Number of values in the enumerations that have been read so far. An enumeration counts again
+    /// for each reference to it.
     words: usize,
-    /// References that are being followed. Used to detect a reference that leads back to itself.
+    /// References that the reader is following at present. A reference that occurs in this list
+    /// leads back to itself.
     open: Vec<String>,
 }
 
-/// A schema without references and without null.
+/// A JSON Schema after its references were followed and null was removed from its permitted types.
 struct ResolvedSchema {
     keys: Map<String, Json>,
     is_nullable: bool,
@@ -50,7 +51,8 @@ struct ResolvedSchema {
     followed: usize,
 }
 
-/// Keywords that do not constrain the value.
+/// Keywords that are never reported as a loss. They do not constrain the value, or the conversion
+/// uses them elsewhere.
 const SILENT: [&str; 11] = [
     "$schema",
     "$id",
@@ -125,7 +127,8 @@ impl JsonSchemaReader<'_> {
         check_count(self.elements)
     }
 
-    /// Follows references, and unwraps `allOf` and unions with null.
+    /// Resolves a schema: follows its references, merges the schemas of `allOf`, and removes null
+    /// from unions.
     fn resolve(&mut self, schema: &Json, path: &str) -> Result<ResolvedSchema, ConversionError> {
         self.elements += 1;
         self.check_size()?;
@@ -196,8 +199,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records a loss for each keyword that has different values in `part` and `over`, because the
-    /// conversion keeps only the value of `over`. `word` is the keyword that contains `part`.
+    /// Compares the keywords of two schemas that both apply to a value. If a keyword has different
+    /// values, the conversion keeps the value in `over`, and this function records the value in
+    /// `part` as a loss. `word` is the keyword that contains `part`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -222,8 +226,8 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the single type of a schema. Records each keyword that the type cannot express as a
-    /// loss.
+    /// Returns the single type of a schema. Records a loss for each keyword of the schema that the
+    /// type cannot express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],
@@ -311,7 +315,7 @@ impl JsonSchemaReader<'_> {
         Ok(FieldsType { children, ..FieldsType::default() })
     }
 
-    /// Declares a list: an element that occurs once for each item.
+    /// Declares a list as an element that occurs once for each item.
     fn list(
         &mut self,
         name: String,
@@ -456,7 +460,7 @@ impl JsonSchemaReader<'_> {
     }
 }
 
-/// Removes and returns the value of a keyword, if it has the expected kind.
+/// Removes a keyword and returns its value, if the value has the expected JSON type.
 fn taken<T: ToOwned + ?Sized>(
     keys: &mut Map<String, Json>,
     keyword: &str,
@@ -471,8 +475,8 @@ fn text(name: String) -> ElementDeclaration {
     ElementDeclaration::new(name, ContentType::Value(ValueType::plain("string")))
 }
 
-/// Merges the keys of two schemas that both apply. Keys of `over` have precedence; properties are
-/// merged.
+/// Merges the keywords of two schemas that both apply. Keywords of `over` have precedence. The
+/// properties of both schemas are merged.
 fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
     let mut all = under;
     for (key, value) in over {
@@ -528,7 +532,8 @@ fn is_word_of(base: &str, value: &Json) -> bool {
     }
 }
 
-/// Returns the enumerated values of a union of constants and enumerations.
+/// Returns all strings that a union permits, if each part of the union is a constant or an
+/// enumeration.
 fn words_of(parts: &[Json]) -> Option<Json> {
     let mut words = Vec::new();
     for part in parts {
@@ -549,7 +554,8 @@ fn short(value: &Json) -> String {
     if shown.len() < text.len() { format!("{shown}…") } else { shown }
 }
 
-/// Returns a string without quotes, or the short text of any other value.
+/// Returns the text that a message shows for a value: a string without quotes, or the shortened
+/// JSON of any other value.
 fn shown(value: &Json) -> String {
     value.as_str().map_or_else(|| short(value), str::to_owned)
 }

@@ -28,10 +28,11 @@ use crate::xml::scan::{BrokenRule, scan_within};
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of optional children with which an element keeps the order of its children. The
-/// time to compile the order grows with the square of the number of optional children.
+/// Maximum number of optional children for which an element keeps the order of its children. With
+/// more, the children may come in any order, because the time to compile the order grows with the
+/// square of their number.
 const OPTIONAL_MAX: usize = 300;
-/// Maximum number of losses that are listed.
+/// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;
 
 /// The kind of text that a conversion starts from.
@@ -45,20 +46,21 @@ pub enum SchemaOrigin {
 /// A generated schema.
 #[derive(Debug)]
 pub struct ConvertedSchema {
-    /// Name of the payload.
+    /// Name of the payload that the schema declares.
     pub name: String,
     pub xsd: String,
-    /// The payload in the short form of a config.
+    /// The payload in the short form that a config can contain, or the reason why it has no short
+    /// form.
     pub short: Result<ShortPayload, ConversionError>,
     /// Parts of the source that the XSD does not express, each with its path.
     pub losses: Vec<String>,
 }
 
-/// A payload in the short form, as a section of a config.
+/// A payload in the short form, as a section for a config.
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts that the XSD expresses and the short form does not.
+    /// Parts of the payload that the XSD expresses and the short form does not.
     pub losses: Vec<String>,
 }
 
@@ -99,9 +101,9 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text`. `name` is the name of a payload that is made from JSON; an example in XML keeps
-/// the name of its root. `namespace` replaces the namespace of the text, or the generated
-/// namespace.
+/// Converts `text` to a schema. `name` is the name of a payload that is made from JSON. An example
+/// in XML keeps the name of its root. `namespace` replaces the namespace of the text, or the
+/// namespace that would be generated.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,
@@ -158,7 +160,7 @@ pub fn convert(
     Ok(ConvertedSchema { name: root.name, xsd, short, losses: losses.texts })
 }
 
-/// Checks the example against the schema that was made from it.
+/// Checks that the schema made from an example accepts this example.
 fn accepts(file: &SchemaFile, text: &str) -> Result<(), ConversionError> {
     match file.validate(None, text.trim().as_bytes()) {
         SchemaVerdict::Valid => Ok(()),
@@ -212,7 +214,7 @@ fn has_doctype(text: &str) -> bool {
     }
 }
 
-/// Everything that a conversion could not keep, each part with its path.
+/// The parts of a source that its conversion could not keep, each with its path.
 #[derive(Debug, Default)]
 struct Losses {
     texts: Vec<String>,

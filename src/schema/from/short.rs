@@ -1,4 +1,4 @@
-//! Writes a declaration in the short form of a config.
+//! Writes the declaration of an element in the short form that a config can contain.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -50,8 +50,8 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Returns the child elements that the short form declares. The text of an element with attributes
-/// becomes the child `text`.
+/// Returns the children that the short form declares for an element. In the short form, an element
+/// with attributes has no text of its own. Its text becomes a child with the name `text`.
 fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text = fields.text.iter();
     let text =

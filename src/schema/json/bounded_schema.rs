@@ -1,4 +1,4 @@
-//! Shortens the JSON Schema of a payload to the bound on its length.
+//! Shortens the JSON Schema of a payload to its maximum length.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,9 @@ use crate::limits;
 
 /// Maximum number of enumerated values in a shortened schema.
 const CHOICES: usize = 12;
-/// Maximum characters of the documentation of a payload.
+/// Maximum characters of a payload's documentation in its JSON Schema.
 const DOC_CHARS: usize = 1_000;
-/// Maximum bytes of one property, applied only if the schema as a whole exceeds its bound.
+/// Maximum bytes of one property in a schema that is too long as a whole.
 const PROPERTY_BYTES: usize = 512;
 /// Bytes reserved in a schema for the comment that states how many parts were left out.
 const COMMENT_BYTES: usize = 512;
@@ -19,7 +19,7 @@ pub fn fits(schema: &Json) -> bool {
     excess(schema) == 0
 }
 
-/// Returns the number of bytes by which a schema exceeds its bound.
+/// Returns the number of bytes by which a schema is longer than the maximum.
 fn excess(schema: &Json) -> usize {
     let bound = limits::TOOL_SCHEMA_BYTES_MAX - COMMENT_BYTES;
     schema.to_string().len().saturating_sub(bound)
@@ -34,9 +34,9 @@ pub fn shorten_doc(doc: &mut String) {
 }
 
 /// Shortens a schema that is too long. First replaces long enumerations and removes documentation,
-/// then simplifies long properties. Finally removes properties from the end: first optional
-/// properties, then alternatives of ordered content, then required properties. The property
-/// `content` stays. Returns the number of removed properties.
+/// then simplifies long properties. Finally removes properties from the end of the schema: first
+/// optional ones, then alternatives of content with a fixed order, then required ones. Never
+/// removes the property `content`. Returns the number of removed properties.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;
@@ -116,7 +116,8 @@ fn simplify(schema: &mut Json) {
     }
 }
 
-/// Whether a description states the form of a value. Any other description is documentation.
+/// Whether a `description` states the form in which a value must be written. All other descriptions
+/// are documentation.
 fn states_the_form(description: &Json) -> bool {
     let begins = |text: &str| {
         ["well-formed XML", "with ", "in order, "].iter().any(|start| text.starts_with(start))

@@ -1,4 +1,5 @@
-//! The plan of an element's JSON form: one property for each attribute, each child and the text.
+//! Plans of the JSON form of elements. The plan of an element names a property for each attribute,
+//! for each child and for the text.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -16,8 +17,9 @@ use crate::schema::model::{
 use crate::schema::outline::{ElementOutline, OutlineAttribute, SimpleTypeOutline};
 use crate::xml::shape::QName;
 
-/// Name of the property that holds the text of an element with attributes, the list of ordered
-/// children, or content as XML.
+/// Name of the property that holds an element's content, if the content has no name of its own. The
+/// content may be the text of an element with attributes, a list of ordered children, or a string
+/// of XML.
 const CONTENT: &str = "content";
 /// Maximum characters of a property name that providers accept.
 const KEY_CHARS_MAX: usize = 64;
@@ -37,13 +39,15 @@ pub enum PlanContent {
         key: String,
         value: Box<SimpleTypeOutline>,
     },
-    /// Each child is a property with the child's own name. If `ordered` is set, the XML has the
-    /// children in the order of `slots`, even if the JSON has the properties in another order.
+    /// Each child has a property with the child's own name. With `ordered`, the children are
+    /// written to the XML in the order of `slots`, whatever the order of the properties in the
+    /// JSON.
     Keyed {
         slots: Vec<ChildProperty>,
         ordered: bool,
     },
-    /// The children are a list of objects with one property each, because their order matters.
+    /// The children are a list of objects, because their order matters. Each object has one
+    /// property, which holds a child.
     Listed {
         key: String,
         slots: Vec<ChildProperty>,
@@ -66,7 +70,7 @@ pub struct ChildProperty {
     pub required: bool,
 }
 
-/// The plans of a model's elements. Each named type is planned once.
+/// The plans for the elements of a schema model. Each named type is planned once.
 pub struct ElementPlans<'a> {
     model: &'a SchemaModel,
     named: HashMap<QName, Rc<PlannedType>>,
@@ -77,7 +81,7 @@ pub struct PlannedType {
     pub plan: ElementPlan,
     pub outline: ElementOutline,
     pub parts: UndescribedParts,
-    /// JSON Schema of the type without a description of the children.
+    /// JSON Schema of the type that lists the children without describing them.
     pub undescribed: OnceCell<Json>,
 }
 
@@ -129,7 +133,7 @@ impl ElementPlan {
         is_text && self.attributes.iter().all(|(_, attribute)| !attribute.required)
     }
 
-    /// Gives each property a unique name: first the children, then the attributes, then the
+    /// Gives each property a unique name. Names the children first, then the attributes, then the
     /// content.
     fn name(&mut self, outline: &ElementOutline) {
         let mut taken: HashSet<String> = HashSet::new();
@@ -277,7 +281,8 @@ fn distinct(mut slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
     slots
 }
 
-/// Walks a content model. Finds its elements, and finds out whether their order may vary.
+/// Collects the elements of a content model, and finds out whether the order of these elements may
+/// vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,
     slots: Vec<ChildProperty>,
@@ -346,8 +351,8 @@ impl ModelWalk<'_> {
         }
     }
 
-    /// Walks a group of particles. If the group repeats and contains elements of different names,
-    /// the order of these elements matters.
+    /// Processes a group of particles. If the group repeats and contains elements of different
+    /// names, the order of these elements matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);

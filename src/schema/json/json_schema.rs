@@ -15,12 +15,12 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// JSON Schema keyword whose text states that the schema leaves out parts.
+/// The JSON Schema keyword `$comment`. Its text states that the schema leaves out parts.
 pub const COMMENT: &str = "$comment";
 
 /// Returns the JSON Schema for the arguments of a payload. An unknown payload name gets a schema
-/// that permits every object. The length of the schema has a bound. A schema that would exceed this
-/// bound leaves out deeper levels and states the omission in `$comment`.
+/// that permits every object. The schema has a maximum length. If it would be longer, it leaves out
+/// deeper levels and states this in `$comment`.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -68,8 +68,8 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     schema
 }
 
-/// Returns the JSON Schema of a payload in the form that tools had before the eighth renderer
-/// version, without a bound on its length.
+/// Returns the JSON Schema of a payload in the form of the tools before version 8 of the renderer.
+/// This form has no maximum length.
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -88,11 +88,11 @@ struct SchemaBuilder<'p, 'm> {
     plans: &'p mut ElementPlans<'m>,
     above: Vec<QName>,
     nodes: usize,
-    /// Maximum number of levels of children that the schema describes.
+    /// Maximum number of levels of child elements that the schema describes.
     depth: usize,
-    /// Number of elements whose parts are left out.
+    /// Number of elements whose attributes and children the schema does not describe.
     left_out: usize,
-    /// Whether the schema has the form that renderer versions below 8 gave to the schemas of tools.
+    /// Whether the schema has the form of the tools before version 8 of the renderer.
     is_early: bool,
 }
 
@@ -179,9 +179,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns the schema of an element whose parts are left out. The schema permits JSON of the
-    /// same form as the full schema does. An element without children keeps its required
-    /// properties.
+    /// Returns a schema for an element whose attributes and children are not described. It permits
+    /// JSON of the same form as the full schema. For an element without children, it keeps the
+    /// required properties.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -245,8 +245,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Returns the schema of an element with children. The schema states only the names of the
-/// children.
+/// Returns a schema for an element with children that only lists the names of these children.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
@@ -275,21 +274,22 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     }
 }
 
-/// Returns the schema of an object. The property `key` has the schema `content`, and `about`
-/// describes the other properties.
+/// Returns a JSON Schema that describes an object. `content` is the schema of the object's property
+/// `key`. `about` is a text about the other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));
     schema
 }
 
-/// Returns the schema of a string that contains XML. The description of the string lists `parts`.
+/// Returns the JSON Schema of a string that contains XML. The schema's description lists the
+/// elements and attributes in `parts`.
 fn markup_with(parts: &UndescribedParts) -> Json {
     markup(&parts.in_prose().map(|parts| format!(" {parts}")).unwrap_or_default())
 }
 
-/// Returns the schema of a string that contains XML. `about` continues the description of the
-/// string.
+/// Returns the JSON Schema of a string that contains XML. `about` is the end of the schema's
+/// description.
 fn markup(about: &str) -> Json {
     json!({"type": "string", "description": format!("well-formed XML{about}")})
 }
@@ -305,7 +305,7 @@ fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     }
 }
 
-/// Converts a default or enumerated value to the JSON type of its schema.
+/// Converts the text of a default or an enumerated value to the JSON type that `schema` states.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
     let plain =

@@ -1,12 +1,13 @@
-//! The JSON form of payloads for native calls: the JSON Schema, and the conversions in both
+//! The JSON form of payloads for native tool calls: the JSON Schema, and the conversions in both
 //! directions.
 //!
 //! The JSON Schema and both conversions use the same plan of an element (`element_plan`), so that
 //! the advertised form is also the accepted form. Child elements and attributes are properties with
-//! their local names. Text beside attributes is the property `content`. A repeatable element is an
-//! array. Where the order of several names matters, `content` is an array of objects with one
-//! property each. A part that JSON cannot express (`unsupported`) is XML in the property `content`.
-//! Must not know callers or listeners.
+//! their local names. The text of an element with attributes is the property `content`. A
+//! repeatable element is an array. Where the order of child elements with different names matters,
+//! `content` is an array of objects with one property each. A part that JSON cannot express
+//! (`unsupported`) is XML in the property `content`. This module must not know callers or
+//! listeners.
 
 mod bounded_schema;
 mod element_plan;

@@ -126,8 +126,8 @@ impl JsonBuilder<'_> {
         }
     }
 
-    /// Returns the children of an element, each with the property that holds it. Reports text
-    /// between the children.
+    /// Returns the children of an element, each with the JSON property that holds it. Reports a
+    /// text between the children as a finding.
     fn children<'n, 's>(
         &mut self,
         slots: &'s [ChildProperty],

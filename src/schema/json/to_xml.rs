@@ -70,7 +70,8 @@ impl<'a> PayloadBuilder<'a> {
         }
     }
 
-    /// Reports a value of the wrong type. For a list, reports the item of the wrong type.
+    /// Reports a value of the wrong type. If the value is a list, reports the list's first item of
+    /// the wrong type.
     fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::WrongValue) {
         let path = match wrong.item {
             Some(index) => format!("{path}[{index}]"),
@@ -102,7 +103,8 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Sets the content of an element from a single value: text, markup, or ordered children.
+    /// Sets the content of an element from one JSON value. The value contains a text, XML as a
+    /// string, or a list of ordered children.
     fn fill(
         &mut self,
         element: &mut Element,
@@ -237,7 +239,8 @@ impl<'a> PayloadBuilder<'a> {
         element
     }
 
-    /// Converts one property to an attribute, to the child elements of one name, or to the content.
+    /// Converts one property of a JSON object. The property becomes an attribute, the child
+    /// elements of one name, or the content of the element.
     fn member(
         &mut self,
         plan: &ElementPlan,
@@ -332,7 +335,7 @@ impl<'a> PayloadBuilder<'a> {
     }
 }
 
-/// Returns the names of all properties.
+/// Returns the names of all properties in a plan.
 fn keys(plan: &ElementPlan) -> impl Iterator<Item = &str> {
     plan.properties().into_iter().map(|(key, _)| key)
 }

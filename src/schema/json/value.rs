@@ -1,5 +1,5 @@
-//! Simple values in JSON. A number or boolean is native JSON if XML and JSON write it in the same
-//! way. Every other value is a string of the characters in the XML.
+//! Values of simple types in JSON. A number or boolean is native JSON if XML and JSON write it in
+//! the same way. Every other value is a JSON string with the same characters as in the XML.
 
 use serde_json::{Number, Value as Json};
 
@@ -7,7 +7,7 @@ use super::raw_json;
 use crate::schema::outline::SimpleTypeOutline;
 use crate::xml::escape::is_xml_char;
 
-/// The JSON type of a simple type.
+/// The JSON type in which a value of a simple type is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonType {
     Flag,
@@ -19,9 +19,9 @@ pub enum JsonType {
 /// Why a JSON value does not fit a simple type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongValue {
-    /// Index of the wrong item if the value is a list.
+    /// Index of the wrong item, if the JSON value is a list.
     pub item: Option<usize>,
-    /// Description of the found value and of the expected value.
+    /// Text that states which value was found and which value was expected.
     pub message: String,
 }
 
@@ -115,9 +115,9 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Returns the text of a JSON number or boolean for a simple type that is itself neither a number
-/// nor a boolean. Returns `None` if the text is not an enumerated value of the type, and no member
-/// of a union permits the value.
+/// Accepts a JSON number or boolean for a type whose values are strings in JSON. Returns the text
+/// of the value if the text is an enumerated value of the type, or if a member of a union permits
+/// the value. Otherwise returns `None`.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

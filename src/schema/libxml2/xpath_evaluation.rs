@@ -12,8 +12,8 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// The local name of each payload during one evaluation, by the element that contains the
-    /// payload.
+    /// The local names of the payloads in the document, for the duration of one evaluation. The key
+    /// is the element that contains the payload.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
@@ -69,9 +69,9 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// Finds a child of `parent` for which `fits` holds, and its position. The search starts at the
-    /// child that the previous search found. If no child fits from that child on, the search
-    /// continues at the first child.
+    /// Finds a child of `parent` that satisfies `fits`, and the position of this child. The search
+    /// begins at the child that the previous search found. If it reaches the last child without
+    /// success, it continues at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -112,7 +112,7 @@ impl Drop for XPathScope {
     }
 }
 
-/// A compiled expression.
+/// A compiled XPath expression.
 struct XPathProgram(NonNull<c::xmlXPathCompExpr>);
 
 impl Drop for XPathProgram {
@@ -190,7 +190,8 @@ pub fn number_elements(document: &ParsedDocument) {
     }
 }
 
-/// Returns the elements at the positions in `payloads`, each with the local name of its payload.
+/// Finds the elements at the positions in `payloads`. Returns the local name of the payload for
+/// each of these elements.
 fn payload_elements(
     document: &ParsedDocument,
     payloads: &[(Vec<u32>, String)],

@@ -12,12 +12,12 @@ use crate::service::{Error, ForkRequest, ServiceRequest, ServiceResponse, Submit
 #[derive(Debug, Clone)]
 pub struct OpenedFork {
     pub thread: ThreadId,
-    /// The calls of the fork's first request; empty if the fork has no first request.
+    /// The calls that the fork's first request opens; empty if the fork has no first request.
     pub calls: Vec<CallId>,
 }
 
 impl ServiceClient {
-    /// Chooses an id for a fork of the tree of `source`. The id belongs to the partition of
+    /// Chooses an id for a fork of the thread `source`. The id belongs to the same partition as
     /// `source`.
     pub fn fork_id(&self, source: &ThreadId) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);

@@ -17,7 +17,7 @@ use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse, journa
 
 /// Passes events to `on_event` until `on_event` returns `ControlFlow::Break`.
 struct EventOutlet<F> {
-    /// Lock: held while the reader takes one event, never across an await.
+    /// Lock: held during one call of `on_event`, never across an await.
     on_event: Mutex<F>,
     leave: Notify,
 }
@@ -33,9 +33,9 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 
 impl ServiceClient {
     /// Follows the live channel of a thread with everything beneath it, or of all threads. Calls
-    /// `on_event` with each event of the partitions concerned. Returns when `on_event` returns
-    /// `ControlFlow::Break` or the organism ends. If a partition moves, subscribes again, and
-    /// reports the events that were missed during the move as lost.
+    /// `on_event` with each event. Returns when `on_event` returns `ControlFlow::Break` or the
+    /// organism ends. If a partition moves to another pump, subscribes again, and reports that
+    /// events may have been lost during the move.
     pub async fn follow_live(
         &self,
         request: LiveRequest,
@@ -116,8 +116,8 @@ impl ServiceClient {
         }
     }
 
-    /// Signs a subscription for one journal of the organism: a journal on this host or, if this
-    /// host has none, the journal of `partition`.
+    /// Signs a subscription to the live channel. The signature names one journal of the organism: a
+    /// journal on this host or, if this host has none, the journal of `partition`.
     async fn sign_watch(
         &self,
         request: &mut ServiceRequest,

@@ -7,9 +7,9 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceResponse};
 
 impl ServiceClient {
-    /// Returns the id of the root thread in `partition` for the retry of `message`, a submission
-    /// that was refused before it had a thread. Every call of this function returns the same id, so
-    /// a submission can be retried only once.
+    /// Returns the id of the thread that a retry opens for a refused submission. `message` is the
+    /// submission, which was refused before it had a thread. The thread is a root thread in
+    /// `partition`. The same submission always gives the same id, so it can be retried only once.
     pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         let ids = (0_u64..).map(|number| {

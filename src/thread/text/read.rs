@@ -95,7 +95,8 @@ pub(super) struct RecordReader<'r> {
     tree: &'r ThreadId,
     time: Time,
     pub(super) names: &'r mut InternedNames,
-    /// The values that facts leave out, if the record's input is an outcome.
+    /// The values of the record's input that facts may leave out; `None` unless the input is an
+    /// outcome.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last.
     latest: Option<MessageId>,
@@ -169,7 +170,7 @@ impl RecordReader<'_> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
 
-    /// Returns the disposition of a `disposed` fact that states none.
+    /// Returns the disposition of a `disposed` fact whose text states no disposition.
     pub(super) fn implied_disposition(&self) -> Disposition {
         implied_disposition(self.latest)
     }
@@ -201,8 +202,8 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
-    /// Returns the listener of the record's input, which a message that states no `field` implies.
-    /// Fails if the input is not an outcome.
+    /// Returns the listener of the record's input. A message whose text lacks `field` implies this
+    /// listener. Fails if the input is not an outcome.
     fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
         let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
         Ok(about.listener.clone())

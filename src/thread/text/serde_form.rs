@@ -55,7 +55,7 @@ pub struct OutcomeForm<'t> {
     pub arrived: Option<Time>,
 }
 
-/// A turn whose empty parts are absent.
+/// The form of a model turn in a record's text. Empty parts of the turn are absent.
 #[derive(Deserialize)]
 pub struct TurnForm {
     #[serde(rename = "note", default)]
@@ -149,8 +149,8 @@ pub struct AcceptedForm<'t> {
     pub id: MessageId,
     #[serde(rename = "kind")]
     pub kind: Option<MessageKind>,
-    /// Absent if the kind of the message and the record's input imply the sender. Then other fields
-    /// may be absent, too.
+    /// The sender of the message. Absent if the kind of the message and the record's input imply
+    /// the sender. If absent, other fields may be absent, too.
     #[serde(rename = "from", borrow)]
     pub from: Option<Cow<'t, str>>,
     #[serde(rename = "to", borrow)]
@@ -159,7 +159,8 @@ pub struct AcceptedForm<'t> {
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message that caused this one. `null` if nothing caused a message without `from`.
+    /// The message that caused this one. `null` means that nothing caused a message whose `from` is
+    /// absent.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
     /// The call of the message. Absent if the kind of the message implies it; `null` if the message

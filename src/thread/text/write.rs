@@ -23,7 +23,8 @@ impl Record {
 struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
-    /// The values that facts leave out, if the record's input is an outcome.
+    /// The values of the record's input that facts may leave out; `None` unless the input is an
+    /// outcome.
     about: Option<AboutOutcome>,
     /// Message that was written last.
     latest: Option<MessageId>,
@@ -404,19 +405,19 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Returns the disposition of a `disposed` fact that states none. `latest` is the message before the
-/// fact in its record.
+/// Returns the disposition of a `disposed` fact whose text states no disposition. `latest` is the
+/// message before the fact in its record.
 pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Whether the core sends the messages of this kind whose text states no sender. The listener of the
-/// record's input sends all others.
+/// Whether the core is the sender of a message of this kind whose text states no sender. Otherwise,
+/// the listener of the record's input is the sender.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
 
-/// Returns the call of a message whose text states none.
+/// Returns the call of a message whose text states no call.
 pub(super) fn implied_call(
     id: MessageId,
     kind: MessageKind,
@@ -452,7 +453,7 @@ impl AboutOutcome {
         if is_by_core(kind) { from.is_core() } else { *from == self.listener }
     }
 
-    /// Whether the outcome is of this call, and of this agent.
+    /// Whether `agent` has returned the outcome, and as the outcome of the call `call`.
     fn is_by(&self, call: CallId, agent: Option<&ListenerName>) -> bool {
         self.call == call && Some(&self.listener) == agent
     }

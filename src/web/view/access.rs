@@ -43,8 +43,8 @@ impl ViewToken {
         &self.0
     }
 
-    /// Whether `text` is the token. Compares digests, so that the duration of the comparison
-    /// reveals nothing about the token.
+    /// Whether `text` is the text of the token. Compares digests, so that the duration of the
+    /// comparison reveals nothing about the token.
     fn is(&self, text: &str) -> bool {
         Digest::of(self.0.as_bytes()) == Digest::of(text.as_bytes())
     }
@@ -56,7 +56,7 @@ impl std::fmt::Debug for ViewToken {
     }
 }
 
-/// Settings of one server's guard.
+/// Settings of the [`RequestGuard`] of one server.
 #[derive(Debug)]
 pub(super) struct GuardOptions {
     pub address: SocketAddr,
@@ -127,7 +127,7 @@ impl RequestGuard {
         &self.token
     }
 
-    /// Refuses requests that another site made a browser send.
+    /// Refuses a request if another site caused the browser to send it.
     pub fn check_origin(&self, method: &Method, headers: &HeaderMap) -> Result<(), ForeignRequest> {
         let text = |name: &HeaderName| match headers.get_all(name).iter().collect::<Vec<_>>()[..] {
             [] => Ok(None),

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::thread::ActionDetail;
 
 pub(super) const PATH: &str = "/actions";
-/// Maximum digits of a digest that the page shows.
+/// Maximum number of digits that the page shows of a digest.
 const DIGITS: usize = 12;
 
 const HEADERS: [&str; 8] =

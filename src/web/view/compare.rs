@@ -34,7 +34,8 @@ use crate::organism::{
 
 pub(super) const PATH: &str = "/compare";
 
-/// Maximum number of newest threads that the page offers.
+/// Maximum number of threads that the page offers for a comparison. The page offers the newest
+/// threads.
 const OFFERED_THREADS: usize = 20;
 
 /// A thread with the journal that contains it.
@@ -165,9 +166,9 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the form for the two threads to compare. Lists the newest threads, each with a link that
-/// selects the listed thread: as the first thread or, if the first thread is already selected, as
-/// the second.
+/// Draws the form for the two threads to compare, and a list of the newest threads. A link in the
+/// list selects its thread as the first of the two threads. If the first is already selected, the
+/// link selects its thread as the second.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };

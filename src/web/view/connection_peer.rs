@@ -1,5 +1,5 @@
-//! The client process of a connection. If the organism hosts this process, the web view refuses the
-//! requests of the process, even with the right token.
+//! The client process of a connection. If a pump of the organism started this process, the web view
+//! refuses the requests of the process, even with the right token.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};

@@ -25,10 +25,10 @@ use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
 
-/// Local name of the core's report of an action.
+/// Local name of the payload with which the core reports an action of an operator.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Local name of the note of a model's turn.
+/// Local name of the note that contains a model's turn.
 const TURN_NOTE: &str = "model-turn";
 
 /// If a subthread's goal has more lines than this, the page of the parent thread shows the goal
@@ -54,7 +54,7 @@ pub(super) fn conversation(
     }
 }
 
-/// A decision of a person on a page.
+/// A person's decision, as a page shows it.
 #[derive(Clone, Copy)]
 struct ShownDecision<'t> {
     item: &'t TimelineEntry,
@@ -80,8 +80,7 @@ impl<'t> ShownDecision<'t> {
     }
 }
 
-/// The events of a page, and the decisions of people that some of these events name as their
-/// origin.
+/// The events of a page, and the persons' decisions that led to some of these events.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
     waiting: &'t [WaitingMessage],
@@ -248,7 +247,7 @@ pub(super) fn signature(signed: &SignedBy) -> String {
     format!("signed by {who}, {}: the signature is {holds}", signed.key)
 }
 
-/// The kind of page that shows a message.
+/// The kind of page on which a message is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
     /// The page of the message's thread. Links to the message lead to this page. `person` describes

@@ -1,5 +1,5 @@
-//! Sums by agent, model, listener, rule or day, as `organism stats` counts them, and the threads
-//! that have cost most.
+//! The page with totals by agent, model, listener, rule or day, as `organism stats` counts them.
+//! The page also has the threads that have cost most.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::limits;
 
 const PATH: &str = "/costs";
 
-/// Default keys of the groups, if the URL names no keys.
+/// The keys by which the page groups the totals if the URL names no keys.
 const KEYS: &str = "agent,model";
 
-/// Keys that the form offers.
+/// Choices of keys in the page's form.
 const CHOICES: [&str; 8] =
     [KEYS, "agent", "model", "day", "agent,day", "agent,model,day", "listener", "rule,agent,day"];
 

@@ -7,8 +7,8 @@ use super::payload_text::PageRoom;
 use crate::audit::amounts::count;
 use crate::limits;
 
-/// Draws the lines of a unified diff without the positions in its headers. Keeps the signs of the
-/// lines, so that a change is visible without colours.
+/// Draws the lines of a unified diff. Replaces the line numbers in the diff's headers by `…`. Keeps
+/// the signs `+` and `-`, so that a change is visible without colours.
 pub(super) fn changed_lines(diff: &str, room: &PageRoom) -> Markup {
     if !room.has_room() {
         return html! {};

@@ -112,8 +112,8 @@ fn latest_run(
     Some((earlier.cloned().collect(), Arc::clone(request), digest))
 }
 
-/// Returns the listeners whose calls a run in the thread must not repeat. Reads them from the
-/// config that was in force when the thread was opened.
+/// Returns the listeners whose calls a run must not repeat. Reads them from the config that was in
+/// force when the thread was opened.
 fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerName>, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
     let boot = index.opened_at(thread)?.and_then(|opened| history.at(opened).cloned());
@@ -122,8 +122,8 @@ fn once_in(index: &IndexReader, thread: &ThreadId) -> Result<HashSet<ListenerNam
     Ok(config.map(|config| called_once(&config.config.contracts)).unwrap_or_default())
 }
 
-/// Computes the rows of a run from all of `records`, and the threads that the run opened for each
-/// goal.
+/// Computes the rows that show the state of a run, from all of `records`. Also returns the threads
+/// that the run opened for each goal.
 fn progress(
     definition: &WorkflowDefinition,
     once: &HashSet<ListenerName>,
@@ -225,8 +225,8 @@ fn goal(
     }
 }
 
-/// Returns the goal whose items `goal` judges; `None` if `goal` judges no items. A judging goal has
-/// no phase of its own, because its runs belong to the judged goal.
+/// Returns the goal whose items the goal `goal` judges; `None` if `goal` judges no items. The page
+/// draws no phase for a judging goal, because its runs belong to the judged goal.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -303,8 +303,9 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Writes the phase of a row, followed by the pass, the finished parts and the attempt. For a loop,
-/// writes the number `rounds` of its rounds instead of the pass. `rounds` is 0 for other rows.
+/// Writes the phase of a row, and behind it the number of the pass through the goal, the number of
+/// finished parts, and the number of the attempt. For a loop, writes the number of rounds,
+/// `rounds`, instead of the pass. `rounds` is 0 for other rows.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {
@@ -373,7 +374,7 @@ fn name_of(row: &RunRow) -> String {
     format!("{indent}{name}")
 }
 
-/// Draws the goals or people for which a row waits.
+/// Draws the goals or people for which the work of a row waits.
 fn waits(row: &RunRow) -> Markup {
     let goals = match &row.kind {
         RowKind::Goal(goal) => goal.waits_for.iter().map(ToString::to_string).collect(),

@@ -1,5 +1,6 @@
 //! Places the goals of a workflow in a drawing. The goals are in layers: each goal is beneath the
-//! goals that it depends on. The members of a list are in the box of the list.
+//! goals that it depends on. If a goal has goals as its members, its box contains the boxes of the
+//! members.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use crate::workflow::{GoalForm, GoalGraph};
 const WIDTH: usize = 190;
 const HEIGHT: usize = 61;
 const GAP: usize = 26;
-/// Maximum number of boxes side by side. Further boxes of a layer stand beneath them.
+/// Maximum number of boxes side by side. A layer with more boxes continues in a further row.
 const COLUMNS: usize = 5;
 /// Maximum depth of nested lists that are drawn.
 const DEPTH_MAX: usize = 16;
@@ -42,21 +43,22 @@ impl GoalBox {
     }
 }
 
-/// The boxes of all goals in a drawing, and the edges between goals of the same list. A goal that
-/// has a list comes before the goals of this list in `boxes`.
+/// The boxes of all goals in a drawing, and the edges between them. An edge connects two members of
+/// the same goal, or two goals that are members of no goal. In `boxes`, a goal comes before its
+/// members.
 #[derive(Debug, Default)]
 pub(super) struct GoalLayout {
     pub boxes: Vec<GoalBox>,
-    /// Pairs of a goal and a goal that depends on it.
+    /// Pairs of goals. The second goal of a pair depends on the first.
     pub edges: Vec<(usize, usize)>,
-    /// Pairs of the last and the first member of a loop.
+    /// For each loop, the last member and the first member of the loop.
     pub ways_back: Vec<(usize, usize)>,
     pub width: usize,
     pub height: usize,
 }
 
 impl GoalLayout {
-    /// Places all goals of a definition.
+    /// Places all goals of a workflow definition.
     pub fn new(graph: &GoalGraph<'_>) -> Self {
         let top: Vec<_> =
             (0..graph.len()).filter(|goal| graph.membership(*goal).is_none()).collect();

@@ -31,7 +31,7 @@ const SECTIONS: [(&str, &str); 10] = [
     ("Compare", "/compare"),
 ];
 
-/// Keys that the script handles, with their effects.
+/// Keys of the keyboard that the page's script handles, with their effects.
 const KEYS: [(&str, &str); 7] = [
     ("1 …", "open the first page at the top, and so on"),
     ("/", "go to the first field"),
@@ -115,8 +115,8 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
     }
 }
 
-/// Draws the strip that announces a pause of everything and states how to resume. The script
-/// replaces this strip on a live page.
+/// Draws the strip that announces a pause of everything and states how to resume. On a live page,
+/// the page's script replaces this strip.
 fn pause_strip(paused: Option<&PauseOfAll>, may_act: bool) -> Markup {
     html! {
         p.strip #paused role="status" hidden[paused.is_none()] {

@@ -44,7 +44,8 @@ struct KnownListener {
 
 type ListenersByName = BTreeMap<String, KnownListener>;
 
-/// The calls of each partition that were counted so far, so that a page counts only later calls.
+/// Counts of the calls in each partition, up to the calls that the last page has counted. The next
+/// page counts only later calls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallCounts {
     /// Lock: held only to copy or replace the counts of a partition, not while calls are counted.
@@ -85,8 +86,8 @@ struct FoundListeners {
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the oldest message that the rates count; `None` if the rates count all messages of
-    /// the measured period.
+    /// Time of the oldest message that the message rates count. `None` if the rates count every
+    /// message of [`limits::WEB_RATE_TIME`].
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }
@@ -134,7 +135,7 @@ impl ListenersPage {
         }
     }
 
-    /// Returns the number of minutes over which the rates count messages.
+    /// Returns the length, in minutes, of the period over which the message rates are computed.
     fn minutes(&self) -> f64 {
         let since = self.counted_since.map(|since| self.now.since(since));
         let time = since.unwrap_or(limits::WEB_RATE_TIME).max(Duration::from_secs(1));

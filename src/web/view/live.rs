@@ -14,9 +14,9 @@ pub(super) use shared_pages::{SharedPages, share};
 
 use maud::{Markup, html};
 
-/// Draws the line through which the script updates a live page. `source` is the address of the
-/// page's events, and `page` is the address of the page. Without the script, a person must reload
-/// the page.
+/// Draws the line that the page's script uses to keep a live page up to date. `source` is the
+/// address of the page's events, and `page` is the address of the page. Without the script, a
+/// person must reload the page.
 pub(super) fn line(source: &str, page: &str) -> Markup {
     html! {
         p.live data-live=(source) {

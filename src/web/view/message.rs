@@ -24,7 +24,7 @@ use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, 
 use crate::limits;
 use crate::xml::invisible_characters::visible;
 
-/// Id of the part of the page with the text of the model's turn.
+/// Id of the element of the page that contains the text of the model's turn.
 pub(super) const TURN_TEXT: &str = "turn-text";
 
 /// Returns the path of the page of a message.
@@ -87,7 +87,7 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// Calls that were opened by the message's causes or effects.
+    /// Calls that were opened by messages that caused this message, or that follow from it.
     calls: HashMap<MessageId, IndexedCall>,
 }
 
@@ -200,7 +200,7 @@ fn disposition(report: &MessageReport) -> Markup {
     html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
 
-/// Returns the hold of this message if the message waits for a person now.
+/// Returns the hold of the call that the message opened, if the call waits for a person now.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

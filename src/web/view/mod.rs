@@ -103,7 +103,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Static files of the view with their types. They contain nothing of a record.
+/// Static files of the view: the path, the media type and the text of each file. The files contain
+/// no data from the journal.
 const FILES: [(&str, &str, &str); 4] = [
     ("/view.css", "text/css; charset=utf-8", include_str!("view.css")),
     ("/view.js", "text/javascript; charset=utf-8", include_str!("view.js")),
@@ -199,8 +200,9 @@ impl WebView {
     ///
     /// # Errors
     ///
-    /// Fails if the address is beyond loopback without TLS or is in use, or if the files for TLS
-    /// are unusable.
+    /// Fails if the address is in use, or if the files for TLS are unusable. Also fails if the
+    /// address is beyond loopback and the options contain no TLS, or if the address is unspecified
+    /// and the options contain no host name.
     pub async fn open(options: ViewOptions) -> Result<Self, ViewError> {
         listen_address::check(&options)?;
         let ViewOptions {
@@ -326,7 +328,7 @@ async fn refuse_hosted_process(
     next.run(request).await
 }
 
-/// Refuses requests that another site made a browser send.
+/// Refuses a request if another site caused the browser to send it.
 async fn require_own_origin(
     State(view): State<Arc<ViewState>>,
     request: Request,
@@ -338,7 +340,7 @@ async fn require_own_origin(
     }
 }
 
-/// Requests the token if the request has no session.
+/// Shows the page that asks for the token if a request belongs to no session.
 async fn require_session(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -1,4 +1,4 @@
-//! The pauses in force, as the pages name them.
+//! Texts and checks that the pages need for the pauses in force.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn distinct<'p>(
     pauses.into_values().collect()
 }
 
-/// Returns the person who paused.
+/// Returns the person who requested a pause.
 pub(super) fn person(pause: &IndexedPause) -> ActingPerson<'_> {
     // Only an operator pauses. One who signed is on record by name.
     ActingPerson {

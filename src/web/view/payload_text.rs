@@ -12,9 +12,10 @@ use crate::index::{self, IndexReader, IndexedMessage, MessageSelector};
 use crate::limits;
 use crate::thread::{Fact, Record};
 
-/// Beginning of the line in which a payload of the core names the person of a decision.
+/// Beginning of a line in payloads that the core writes. The line names the person who decided
+/// about a held call.
 const PERSON_LINE: &str = "by: ";
-/// Maximum characters of the beginning of a payload in a row of a table.
+/// Maximum number of characters of a payload that a row of a table shows.
 const LINE_CHARS: usize = 100;
 
 /// The number of bytes that one page may still use for recorded texts. When no bytes are left, the
@@ -49,7 +50,7 @@ impl PageRoom {
         text
     }
 
-    /// Returns the number of texts that are left out.
+    /// Returns the number of texts that the page has omitted for lack of room.
     pub fn omitted(&self) -> u64 {
         self.omitted.get()
     }
@@ -59,12 +60,12 @@ impl PageRoom {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Excerpt {
     lines: Vec<String>,
-    /// Number of lines of the whole text.
+    /// Number of lines of the whole text, not only of the excerpt.
     all: u64,
     is_cut: bool,
 }
 
-/// Keeps the first lines of a text, and only the beginning of a long line.
+/// Returns an excerpt with the first of these lines. Keeps only the beginning of a long line.
 pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
     let all = lines.len() as u64;
     let mut room = limits::WEB_EXCERPT_CHARS;
@@ -142,7 +143,7 @@ impl Excerpt {
 /// The beginning of a recorded payload on one line, and the digest of the whole payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PayloadLine {
-    /// The beginning; `None` if the payload was redacted.
+    /// The beginning of the payload; `None` if the payload was redacted.
     text: Option<String>,
     pub digest: Digest,
 }

@@ -1,5 +1,5 @@
-//! The one form in which the pages name the person of an action: the person's own name, with the
-//! role of an operator and the user of the command.
+//! Writes the person of an action in the same form on all pages: the person's name, whether the
+//! person is an operator, and the operating system's user who ran the command.
 
 use maud::{Markup, html};
 
@@ -8,10 +8,10 @@ use crate::audit::{SignedBy, ThreadTimeline, TimelineEvent};
 use crate::ids::{ListenerName, Position};
 use crate::thread::{DecisionOrigin, Input, PauseAction};
 
-/// Number of characters that a page shows of the key of a signature.
+/// Number of characters that a page shows of the key that signed an action.
 const KEY_CHARS: usize = 12;
 
-/// The person of an action, as recorded.
+/// The person who performed a recorded action, with the details that the record contains.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ActingPerson<'a> {
     /// Name of the person on record: the operator who signed the action, a client, or `operator` if
@@ -46,13 +46,15 @@ impl<'a> ActingPerson<'a> {
         }
     }
 
-    /// Whether the record names the person only as `operator`, which is no name of the config.
+    /// Whether the record names the person only as `operator`. The config contains no person of
+    /// this name.
     fn is_unnamed(&self) -> bool {
         self.by == ListenerName::OPERATOR
     }
 
-    /// Returns the name of the person without further details: the name in the config or, if the
-    /// record names the person only as `operator`, the user of the command.
+    /// Returns the name of the person without further details. This is usually the name in the
+    /// config. If the record names the person only as `operator`, it is the user who ran the
+    /// command.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),
@@ -83,12 +85,14 @@ impl<'a> ActingPerson<'a> {
     }
 }
 
-/// Proof of the person of an action: a signature, or the user of the operating system.
+/// Evidence of the person who performed an action: a signature, or the user of the operating
+/// system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ActionProof {
-    /// Public key of the signature, as the config writes it; `None` without a signature.
+    /// Public key of the signature, in the form in which the config contains keys; `None` without a
+    /// signature.
     pub key: Option<String>,
-    /// Whether the organism accepted the action, and so the signature.
+    /// Whether the organism accepted the action. If so, it also accepted the signature.
     pub is_accepted: bool,
     /// Login name of the user who ran the command.
     pub login: Option<String>,
@@ -111,7 +115,8 @@ impl ActionProof {
     }
 }
 
-/// Returns the origin of a recorded action; `None` if the record has no origin.
+/// Returns the origin of a recorded action, which names the user and may contain a signature.
+/// Returns `None` if the record has no origin.
 pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
     match input {
         Input::Decided { origin, .. } | Input::Cancel { origin, .. } => origin.as_ref(),
@@ -122,14 +127,15 @@ pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
     }
 }
 
-/// Returns the key with which the action of a record is signed, as the config writes it.
+/// Returns the public key that signed the action in a record, in the form in which the config
+/// contains keys.
 pub(super) fn signing_key(input: &Input) -> Option<String> {
     let signature = origin_of(input)?.signature.as_ref()?;
     Some(signature.key.to_string())
 }
 
-/// Whether the record at `position` refuses the decision that it contains. A refused payload of an
-/// agent in the same record does not count.
+/// Whether the record at `position` refuses the decision that it contains. Ignores refused payloads
+/// of agents in the same record.
 pub(super) fn is_refused(timeline: &ThreadTimeline, position: Position) -> bool {
     let operator = ListenerName::operator();
     timeline.items.iter().filter(|item| item.position == position).any(

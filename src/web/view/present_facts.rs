@@ -1,4 +1,4 @@
-//! Facts of this moment that the frame of every page states: whether an organism runs, whether
+//! Present facts that every page shows around its content: whether an organism runs, whether
 //! everything is paused, and how many calls wait for a person.
 
 use std::path::PathBuf;
@@ -18,11 +18,12 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// The facts as of the last check for an organism and the last query of the indexes.
+/// The present facts, as of the last check whether an organism runs and of the last query of the
+/// indexes.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
-    /// Time of the last check for an organism. Lock: held only to read or set the time.
+    /// Time of the last check whether an organism runs. Lock: held only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
     waiting: AtomicU64,
@@ -30,16 +31,17 @@ pub(super) struct PresentFacts {
     pause: Mutex<Option<PauseOfAll>>,
 }
 
-/// The pause of everything, as the indexes know it.
+/// A pause of everything, and the partitions in which it is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PauseOfAll {
     pub pause: IndexedPause,
-    /// Number of partitions that the pause has reached, and of all partitions.
+    /// Number of partitions in which everything is paused, and number of all partitions.
     pub partitions: (usize, usize),
 }
 
 impl PauseOfAll {
-    /// Finds the pause of everything among the pauses in force of each partition.
+    /// Finds a pause of everything. `partitions` contains the pauses that are in force in each
+    /// partition.
     pub fn find(partitions: &[Vec<IndexedPause>]) -> Option<Self> {
         let paused = partitions.iter().flatten().filter(|pause| pause.target == "all");
         let pause = paused.clone().min_by_key(|pause| pause.since)?.clone();
@@ -78,8 +80,9 @@ impl PresentFacts {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
     }
 
-    /// Whether a new check for an organism is due: the last check is older than
-    /// [`limits::WEB_LOOK_INTERVAL`]. If so, sets the time of the last check to now.
+    /// Whether a new check for a running organism is due, because the last check is older than
+    /// [`limits::WEB_LOOK_INTERVAL`] or there was none. If a check is due, sets the time of the
+    /// last check to now.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! The page with the exact request of a turn's model call, as `organism prompt` rebuilds it, and
-//! with everything that the model was not shown.
+//! The page of one model turn. It shows the exact request of the model call, as `organism prompt`
+//! rebuilds it, and the messages and threads that the model was not shown.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }
 
-/// A turn with its rebuilt request, or with the reason why the request cannot be shown.
+/// A turn with its model request. The request is rebuilt from records; if it cannot be shown, the
+/// value contains the reason.
 struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,
@@ -81,12 +82,13 @@ struct TurnPayloads {
     accepted: Vec<IndexedMessage>,
     /// The refused payloads, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
-    /// Number of payloads that the two lists leave out.
+    /// Number of payloads that neither list contains, because a list has at most
+    /// [`limits::WEB_PAGE_ROWS`] entries.
     left: u64,
 }
 
 impl TurnPayloads {
-    /// Reads the payloads from the record of the turn.
+    /// Reads the payloads of a turn from the record at `position`, which contains the turn.
     fn of(
         index: &IndexReader,
         turn: &IndexedTurn,
@@ -137,7 +139,8 @@ fn accepted(message: &IndexedMessage) -> Markup {
     }
 }
 
-/// Draws a payload that the gate refused, with the rule and the record.
+/// Draws a payload that the gate refused, with the rule that it broke and the record of the
+/// refusal.
 pub(super) fn refused(refusal: &RefusalView) -> Markup {
     html! {
         (refused_payload(refusal)) ": the gate refused it, " code { (refusal.rule) } ", "
@@ -275,7 +278,8 @@ fn comparison(comparison: Option<PromptComparison>) -> String {
     }
 }
 
-/// Draws the parts of a request, until the page is full.
+/// The parts of a model request, as the page shows them. Parts that exceed the room of the page are
+/// left out.
 struct PromptParts {
     markup: Vec<Markup>,
     room: PageRoom,

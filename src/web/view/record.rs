@@ -1,5 +1,6 @@
-//! The proof of the record: whether it was changed, and whether the core makes the same decisions
-//! again. A separate thread computes the proof, as `organism verify` and `organism replay` do.
+//! The page that proves the record: it shows whether the record was changed, and whether the core
+//! makes the same decisions again. A separate thread computes the proof, as `organism verify` and
+//! `organism replay` do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -24,10 +25,11 @@ use crate::thread_priority;
 const PATH: &str = "/record";
 /// Maximum number of checkpoints that the page lists.
 const CHECKPOINTS_SHOWN: usize = 20;
-/// Number of digits of a key in the list of checkpoints; the page shows the whole key above.
+/// Number of digits of a key in the list of checkpoints. The page shows the whole key above this
+/// list.
 const KEY_DIGITS: usize = 16;
 
-/// Proves the journals of a view, one proof at a time.
+/// Computes proofs of the journals that a view shows, one proof at a time.
 #[derive(Debug)]
 pub(super) struct RecordProver {
     data: PathBuf,
@@ -41,7 +43,7 @@ struct ProverState {
     last: Option<Arc<ProvedRecord>>,
 }
 
-/// A proof of all journals, with the time of its end.
+/// A proof of all journals, with the time at which the proof ended.
 #[derive(Debug)]
 struct ProvedRecord {
     at: Time,
@@ -53,7 +55,7 @@ struct ProvedJournal {
     partition: Option<u32>,
     proof: Result<ProofReport, String>,
     replay: Result<ReplayReport, String>,
-    /// The last record and the checkpoints; `None` if they could not be read.
+    /// The last record and the checkpoints of the journal; `None` if they could not be read.
     evidence: Option<ProofEvidence>,
 }
 
@@ -161,8 +163,8 @@ impl RecordProver {
 }
 
 /// Draws which records of a journal were checked, and how many newer records were not. If the proof
-/// is incomplete, also draws the command that shows the missing part. `head` is the position of the
-/// journal's last record now.
+/// is incomplete, also names the command that reports the missing part of the proof. `head` is the
+/// present position of the journal's last record.
 fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
     let proof = match &journal.proof {
         Ok(proof) => proof,

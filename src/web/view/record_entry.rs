@@ -128,7 +128,7 @@ fn record(found: &FoundRecord) -> Markup {
     }
 }
 
-/// Returns the name of the input that made the record.
+/// Returns the kind of the input that led to the record, under the name that the record contains.
 fn kind_of(record: &serde_json::Value) -> String {
     let input = record.get("input");
     let name = input.and_then(serde_json::Value::as_object).and_then(|input| input.keys().next());

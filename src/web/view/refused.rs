@@ -21,7 +21,7 @@ use crate::limits;
 
 pub(super) const PATH: &str = "/refused";
 
-/// Keys by which refusals are counted.
+/// Keys by which the page counts refusals.
 const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 
 /// Refusals and failures of all journals.
@@ -29,7 +29,8 @@ const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 struct Faults {
     refusals: Stats,
     counts: BTreeMap<(String, Option<String>), u64>,
-    /// Calls that people refused, by kind and listener.
+    /// Number of calls that people refused, by the kind of the failure and the listener of the
+    /// call.
     denials: BTreeMap<(String, Option<String>), u64>,
     errors: Vec<FoundError>,
     retries: RetryList,
@@ -184,7 +185,8 @@ fn counts(faults: &Faults) -> Markup {
     }
 }
 
-/// Returns the path of the search for the refusals of a rule and of a sender.
+/// Returns the path of the search page with the refusals of payloads by one rule and from one
+/// sender. `None` stands for every rule or every sender.
 pub(super) fn refusals_path(rule: Option<&str>, sender: Option<&str>) -> String {
     let query = UrlQuery::default().with("kind", Some("refusal"));
     query.with("rule", rule).with("from", sender).link("/search")
@@ -207,8 +209,8 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
     ]
 }
 
-/// Draws the number of failures of one kind at one listener. The number links to the threads that
-/// have failures and in which the listener was called.
+/// Draws how many calls to one listener failed with one kind of failure. The number links to the
+/// threads that have failures and in which the listener was called.
 fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
     let listener = listener.as_deref();
     let path = UrlQuery::default().with("errors", Some("on")).with("listener", listener);

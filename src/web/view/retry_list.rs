@@ -62,8 +62,8 @@ impl RetryPage {
         Self { skipped, ..self.clone() }
     }
 
-    /// Finds the messages of one journal up to the end of the page, and one further message if
-    /// there is a next page.
+    /// Finds the messages of one journal for this page and all pages before it. If there is a next
+    /// page, also finds the first message of that page.
     pub fn find(
         &self,
         index: &IndexReader,
@@ -128,12 +128,14 @@ impl RetryList {
         Self { listed, is_more }
     }
 
-    /// Returns the messages that a retry of all sends again.
+    /// Returns the messages that the organism sends again if a person retries all messages of the
+    /// page.
     pub fn sent(&self) -> impl Iterator<Item = &ListedRetry> {
         self.listed.iter().filter(|listed| listed.facts.outlook == RetryOutlook::Sent)
     }
 
-    /// Returns the messages that a retry of all leaves out.
+    /// Returns the messages that the organism does not send again if a person retries all messages
+    /// of the page.
     pub fn left_out(&self) -> impl Iterator<Item = &ListedRetry> {
         self.listed.iter().filter(|listed| listed.facts.outlook != RetryOutlook::Sent)
     }
@@ -171,7 +173,7 @@ impl RetryList {
     }
 }
 
-/// Draws messages as a table without actions.
+/// Draws messages as a table that offers no actions.
 pub(super) fn plain_table<'l>(
     caption: &str,
     messages: impl Iterator<Item = &'l ListedRetry>,
@@ -229,7 +231,8 @@ fn reason(listed: &ListedRetry, link: &Markup) -> Markup {
     }
 }
 
-/// Whether a retry is sent at once although the listener may have done the work already.
+/// Whether a retry sends the message again without a confirmation, although the listener may have
+/// done the work already.
 pub(super) fn is_repeated(listed: &ListedRetry) -> bool {
     matches!(listed.facts.outlook, RetryOutlook::Sent) && listed.facts.repeated.is_some()
 }
@@ -371,9 +374,9 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// Draws how many messages a retry of all leaves out, and why. If the person may not act, the page
-/// names a command that also retries messages that would fail. So the page then announces these
-/// failures.
+/// Draws how many messages are left out if a person retries all messages of the page, and why. A
+/// person who may not act sees a command instead of a button. This command also retries messages
+/// that would fail, so the text announces these failures.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

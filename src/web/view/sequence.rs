@@ -22,7 +22,7 @@ use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 
-/// Height of a row, in pixels. `NAMES` is the height of the header with the names.
+/// Height of a row, in pixels. The next constant, `NAMES`, is the height of the header.
 const ROW: usize = 34;
 const NAMES: usize = 26;
 /// Maximum characters of a name in the header of a narrow window.
@@ -33,7 +33,7 @@ const HELD_WAY: f64 = 0.7;
 const FLIGHT_WAY: f64 = 0.85;
 /// Fraction of the way to the recipient's lane at which the arrow of a queued message ends.
 const QUEUED_WAY: f64 = 0.6;
-/// Maximum characters of a payload that an arrow shows on demand.
+/// Maximum number of characters of a payload in the hint that belongs to an arrow.
 const HINT_CHARS: usize = 160;
 
 /// The lanes of the diagram: one for each listener, in the order in which the listeners first
@@ -95,7 +95,7 @@ impl<'t> SequenceLanes<'t> {
         (lane + 1) as f64 * self.pitch()
     }
 
-    /// Returns the distance of two lanes, in percent.
+    /// Returns the distance between two neighbouring lanes, in percent of the drawing's width.
     fn pitch(&self) -> f64 {
         100.0 / (self.len().max(1) + 1) as f64
     }
@@ -153,7 +153,7 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the form of a message by its kind alone, whether or not the message is
+    /// Returns the form that belongs to the kind of a message. Ignores whether the message is
     /// settled.
     fn of(message: &MessageView) -> Self {
         let is_core = &*message.name.namespace == system::NAMESPACE;
@@ -298,7 +298,7 @@ const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }
 
-/// The row of one event.
+/// A row of the diagram. The row draws one event.
 struct DrawnRow<'l> {
     lanes: &'l SequenceLanes<'l>,
     y: usize,

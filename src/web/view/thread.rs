@@ -25,9 +25,9 @@ use crate::index::{self, CallWork, IndexReader};
 use crate::limits;
 pub(super) use header::{ThreadHeader, cost};
 
-/// Which messages of a thread are shown, and how.
+/// The part of a thread that a browser requests, and the view in which the page shows this part.
 struct PageRequest {
-    /// Sequence number of the first message; `None` for the last page.
+    /// Sequence number of the first message on the page; `None` for the last page.
     from_seq: Option<u64>,
     /// Position of the record after which the thread is shown; `None` for the present state of the
     /// thread.
@@ -63,7 +63,7 @@ impl PageRequest {
     }
 }
 
-/// A page, with the data that only some views show.
+/// A page of a thread. `work` is filled only for the view that shows how the time was spent.
 struct FoundPage {
     header: ThreadHeader,
     page: ThreadPage,
@@ -231,7 +231,8 @@ fn content(
     }
 }
 
-/// Draws links to the pages before and after this one; no links if this page has the whole thread.
+/// Draws links to the previous and the next page. Draws no links if one page shows the whole
+/// thread.
 fn pages(query: &UrlQuery, page: &ThreadPage) -> Markup {
     let path = path(page.timeline.thread.as_str());
     let link = |from: Option<u64>| {

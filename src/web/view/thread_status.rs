@@ -1,4 +1,4 @@
-//! The one form in which the pages show the state of a thread.
+//! Draws the state of a thread in the same form on all pages.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,8 @@ use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
 use crate::index::{HoldCount, ListedTree, PausedPart, WaitingMessage};
 
-/// Draws the phase of a thread. While calls in the thread wait for people, draws this wait instead.
+/// Draws the phase of a thread. If calls in the thread wait for people, draws this fact in place of
+/// the phase.
 pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     let state = thread_state(phase, waits);
     html! {

@@ -20,7 +20,7 @@ use crate::ids::ThreadId;
 use crate::index::{self, HoldCount, IndexReader, ThreadBranch, WaitingMessage};
 use crate::limits;
 
-/// Maximum levels with distinct indents.
+/// Maximum number of nesting levels with an indent of their own.
 const INDENTS: usize = 12;
 
 /// Returns the path of the page with the tree of a thread.
@@ -47,7 +47,7 @@ struct BranchRow {
     left: u64,
 }
 
-/// The open branches, as the URL names them.
+/// The branches of the tree that are open. The URL of the page names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OpenBranches(BTreeSet<String>);
 

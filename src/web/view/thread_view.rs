@@ -1,4 +1,4 @@
-//! The views of one page of a thread. All views show the same messages.
+//! The views in which a page can show the messages of a thread. All views show the same messages.
 
 use maud::{Markup, html};
 
@@ -11,9 +11,9 @@ const NAME: &str = "view";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadView {
     Conversation,
-    /// Arrows between listeners.
+    /// The view shows the messages as arrows between listeners.
     Sequence,
-    /// Bars that show how the time was spent.
+    /// The view shows bars for the time that the calls took.
     Timeline,
 }
 

@@ -35,7 +35,7 @@ const FILTERS: [(&str, &str, &str); 6] = [
     ("cost_over", "Cost over", "0.50"),
 ];
 
-/// The trees of a page, and the cursor of the next page.
+/// The trees that one page of the list shows, and the cursor of the next page.
 struct TreePage {
     trees: Vec<ListedTree>,
     next: Option<String>,
@@ -90,7 +90,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, uri: Uri) -> Respon
     .await
 }
 
-/// Maximum rows in the lane of threads that wait for a person.
+/// Maximum number of rows in the separate list of threads that wait for a person.
 const LANE_ROWS: usize = 20;
 
 /// Reads the filters, the cursor and the number of rows from a URL.
@@ -168,7 +168,8 @@ fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     answers.iter().filter_map(note).collect()
 }
 
-/// Merges the newest trees of all journals after the cursor, newest first.
+/// Merges the trees that each journal has after the cursor, newest first. Keeps at most `limit`
+/// trees.
 fn merge(answers: Vec<(u32, Vec<ListedTree>)>, mut cursor: PageCursor, limit: usize) -> TreePage {
     let mut rows: Vec<(u32, ListedTree)> = Vec::new();
     for (partition, trees) in answers {

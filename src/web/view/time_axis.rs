@@ -14,8 +14,8 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of the bar.
 const SPACE_MIN: f64 = 0.01;
-/// Distance from either end of the bar within which a label begins or ends at its tick. All other
-/// labels are centred on their ticks.
+/// Width of a zone at each end of the bar, as a fraction of the bar's width. In these zones, a
+/// label begins or ends at its tick. Outside of them, it is centred on its tick.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -32,11 +32,12 @@ const LONG_STEPS: [i64; 20] = [
 pub(super) struct AxisTick {
     /// Place of the tick, from 0 to 1.
     pub place: f64,
-    /// Time since the beginning of the thread, with its unit; for a break, the time that is left
-    /// out.
+    /// Time since the beginning of the thread, with its unit. For a break in the axis, the length
+    /// of the time that the axis leaves out.
     pub label: String,
-    /// Distance from either end of the bar within which the label begins or ends at the place of
-    /// the tick. Elsewhere, the label is centred on this place.
+    /// Width of a zone at each end of the bar, as a fraction of the bar's width. In these zones,
+    /// the label begins or ends at the place of the tick. Outside of them, it is centred on this
+    /// place.
     margin: f64,
 }
 
@@ -62,7 +63,7 @@ impl AxisTick {
         (begin, begin + width)
     }
 
-    /// Whether the ticks and their labels have room beside each other.
+    /// Whether this tick and the tick `other` have room beside each other, including their labels.
     fn is_apart_from(&self, other: &Self) -> bool {
         let (begin, end) = self.ends();
         let (other_begin, other_end) = other.ends();

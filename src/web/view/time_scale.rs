@@ -44,11 +44,11 @@ pub(super) struct TimeCut {
     pub left_out: Duration,
 }
 
-/// Maps times to places from 0 to 1.
+/// A scale that maps times to places on a bar, from 0 to 1.
 #[derive(Debug)]
 pub(super) struct TimeScale {
     stretches: Vec<BusyStretch>,
-    /// Length of the whole bar, in microseconds.
+    /// Length of the whole bar, in microseconds of the shortened time.
     length: i64,
     last: Time,
     is_shortened: bool,

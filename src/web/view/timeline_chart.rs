@@ -37,17 +37,17 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call of which nothing more is known.
+/// State of an open call if the page knows no wait of the call and no work on it.
 const OPEN: &str = "open";
 /// State of a call that is ready for its listener, and of a message that is not handed over.
 const QUEUED: &str = MessageState::Queued.as_str();
 
-/// Id of the pattern that fills the times that are left out.
+/// Id of the hatched pattern that fills gaps and waits drawn shorter than they lasted.
 const HATCH: &str = "timeline-hatch";
-/// Mark of the times that are left out, in the legend.
+/// Name of the mark for gaps and waits that are drawn shorter than they lasted.
 const CUT: &str = "cut";
 
-/// Maximum levels with distinct indents.
+/// Maximum number of nesting levels with an indent of their own.
 const INDENTS: usize = 12;
 /// Minimum number of rows for a second axis beneath the rows.
 const ROWS_WITH_SECOND_AXIS: usize = 16;
@@ -131,7 +131,8 @@ fn time_of(call: &CallWork, kind: WorkKind, last: Time) -> Duration {
     spans.map(|span| span.end.unwrap_or(last).since(span.begin)).sum()
 }
 
-/// The marks of a chart with their sums.
+/// The legend of a chart, which explains each mark and states the time or the number that belongs
+/// to it.
 struct ChartLegend<'c> {
     work: &'c [CallWork],
     subthreads: u64,
@@ -237,7 +238,8 @@ fn table(
     }
 }
 
-/// Draws an axis. One axis of the chart contains the grid, so that every bar can show it.
+/// Draws an axis. `grid` is the background of all rows. One axis of the chart contains it, so that
+/// every bar can show it.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
@@ -248,7 +250,7 @@ fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     }
 }
 
-/// Counts the messages for a call that are not handed over.
+/// Counts the messages that wait in a call and are not handed over yet.
 fn undelivered_in(rows: &[TimelineRow<'_>], call: &CallWork) -> u64 {
     let is_for = |row: &&TimelineRow<'_>| match &row.content {
         RowContent::Undelivered(found) => found.call.is_some_and(|of| of.call == call.call),
@@ -437,7 +439,7 @@ fn subthread_row(
     }
 }
 
-/// Returns a place on a bar in units of the drawing.
+/// Converts a place on a bar, from 0 to 1, to units of the drawing.
 fn units(place: f64) -> String {
     format!("{:.1}", place * f64::from(BAR_UNITS))
 }

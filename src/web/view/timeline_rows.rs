@@ -51,8 +51,8 @@ pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTim
     children.collect()
 }
 
-/// Returns the messages on a page that are not handed over. Leaves out the messages that open
-/// calls, because the rows of the calls show their state.
+/// Returns the undelivered messages of a page. Leaves out each message that opens a call, because
+/// the row of the call shows its state.
 pub(super) fn undelivered<'p>(
     timeline: &'p ThreadTimeline,
     work: &'p [CallWork],
@@ -129,15 +129,16 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
 }
 
 /// Returns the parent row for everything that the record at `position` opened. If the call `opener`
-/// has a turn in this record, this turn is the parent; otherwise, the call itself. Returns `None`
-/// if the page does not have this call.
+/// has a turn in this record, this turn is the parent; otherwise, the call is the parent. Returns
+/// `None` if the page does not have this call.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call that opened a subthread, according to the message that requested the subthread.
+/// Returns the call that opened a subthread. Finds the message that requested the subthread, and
+/// from its cause the call in which it was sent.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,

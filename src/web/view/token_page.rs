@@ -1,5 +1,5 @@
-//! The page where a person enters the token. The script takes the token from the address; without
-//! the script, the person pastes the token.
+//! The page where a person enters the view token. A script takes the token from the address of the
+//! page. Without the script, the person pastes the token.
 
 use std::sync::Arc;
 
@@ -66,7 +66,8 @@ pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Resp
     }
 }
 
-/// Whether a path leads to this server, however a browser interprets the path.
+/// Whether a path leads to this server in every browser, even if browsers interpret unusual paths
+/// differently.
 fn is_own_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")

@@ -97,7 +97,8 @@ fn byte_of_column(line: &str, column: usize) -> usize {
     at.map_or(line.len(), |(at, _)| at)
 }
 
-/// Returns the length of the text that a finding marks: a tag up to its end, or a word.
+/// Returns the number of bytes that the page marks for a finding at the beginning of `rest`: a tag
+/// up to its `>`, or one word.
 fn marked_bytes(rest: &str) -> usize {
     let is_tag = rest.starts_with('<');
     let end = if is_tag {

@@ -15,7 +15,7 @@ use crate::organism::TurnOnRecord;
 /// The messages and threads that the model of one turn was not shown.
 #[derive(Debug)]
 pub(super) struct UnseenMessages {
-    /// The messages, or the reason why they cannot be determined.
+    /// The unseen messages of the turn's thread, or the reason why they cannot be determined.
     found: Result<Vec<UnseenMessage>, String>,
     /// Number of other threads in the tree at the time of the turn, and the root of the tree.
     other_threads: (u64, ThreadId),

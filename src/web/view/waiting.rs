@@ -51,9 +51,10 @@ pub(super) struct CallToDecide {
 /// The turn of a model that wrote a held call. The prompt of the turn has its own page.
 #[derive(Debug)]
 pub(super) struct WritingTurn {
-    /// First payloads that the gate refused in the same turn.
+    /// The first payloads that the gate refused in this turn, at most
+    /// [`limits::WEB_TURN_REFUSALS`].
     refused: Vec<RefusalView>,
-    /// Number of further payloads that the gate refused in the same turn.
+    /// Number of further payloads that the gate refused in this turn.
     left: u64,
 }
 
@@ -207,8 +208,8 @@ fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup 
     }
 }
 
-/// Draws links to the pages before and after this one. `end` is the number of calls up to the end
-/// of this page.
+/// Draws links to the previous and the next page. `end` is the number of calls on this page and on
+/// all pages before it.
 fn pages(page: &WaitingPage, end: usize) -> Markup {
     html! {
         p.pages {
@@ -435,8 +436,8 @@ fn buttons(call: &HeldCall) -> Markup {
     }
 }
 
-/// Draws a payload formatted as on the other pages. Draws nothing if this form equals the payload's
-/// own text.
+/// Draws a payload formatted as on the other pages. Draws nothing if the formatted text equals the
+/// payload itself.
 fn readable(payload: &str, room: &PageRoom) -> Markup {
     let text = Excerpt::of_payload(payload, None);
     let is_other = text.text().0 != Excerpt::as_written(payload).text().0;

@@ -1,4 +1,5 @@
-//! Checks of expressions and prompts: syntax, names that select nothing, and unused inputs.
+//! Checks the expressions and prompts of a definition: their syntax, names that select nothing, and
+//! inputs that no expression uses.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +95,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Returns the shape that the run's view has when the goal `number` starts.
+    /// Returns the shape of the view that the run has when the goal `number` starts. The shape
+    /// lists the elements that the goal's expressions may select.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
@@ -195,8 +197,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Checks an expression whose paths start at `root`, the shape of a payload, instead of at the
-    /// run's view.
+    /// Checks an expression whose paths start at a payload. `root` describes the elements of this
+    /// payload. Paths of other expressions start at the view of the run.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
         self.report(expression, root);
     }

@@ -1,4 +1,5 @@
-//! Checks of `with`: the payload must allow the children and attributes that `with` sets.
+//! Checks the setting `with` of goals, which fills in the payload of a call. The schema of the
+//! payload must allow each child and attribute that `with` sets.
 
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, Schemas};
@@ -27,7 +28,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the name of the payload that a mapping makes; `None` if it is not known.
+/// Returns the name of the payload that a call to the listener `name` has. Returns `None` if this
+/// name is not known.
 fn payload_of(
     name: &Placed<ListenerName>,
     payload: Option<&Placed<PayloadName>>,
@@ -48,7 +50,7 @@ fn payload_of(
     context.schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key with which `with` sets this child or attribute.
+/// Returns the key under which `with` sets a child or an attribute of a payload.
 fn key_of(parameter: &PayloadParameter) -> String {
     let mark = if parameter.attribute { "@" } else { "" };
     format!("{mark}{}", parameter.name)

@@ -71,8 +71,8 @@ impl MemberCheck<'_, '_> {
         }
     }
 
-    /// Reports `name` unless a listener, human or other member of this name has one of the roles
-    /// `roles`.
+    /// Reports `name` as unknown, unless a member of the config has this name and one of the roles
+    /// `roles`. Does not report a name whose own definition could not be read.
     fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) {
         let members = &self.context.members;
         let found = members.iter().find(|(known, _)| **known == name.value);

@@ -1,4 +1,5 @@
-//! Checks of the order of goals: names, lists, cycles, branches, labels and budgets.
+//! Checks the goals of a definition in their order: names, lists of members, cycles, branches,
+//! labels and budgets.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub(super) fn check(
     check_run_budget(definition, context, problems);
 }
 
-/// Returns every reference to a goal in the settings of `goal`.
+/// Returns every goal id that occurs in the settings of `goal`.
 fn named(goal: &GoalDefinition) -> Vec<&Placed<GoalId>> {
     let mut named: Vec<&Placed<GoalId>> = Vec::new();
     named.extend(goal.needs.iter().flatten());
@@ -86,8 +87,9 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports each dependency of a goal on a member of another goal's list. Also reports each goal in
-/// `context` that may not have ended when the goal `number` starts.
+/// Reports each wrong reference to another goal. A goal must not depend on a member of another
+/// goal's list, and its `context` must name only goals that have ended when the goal `number`
+/// starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -179,7 +181,7 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && is_limited, "timeout, tokens and money");
 }
 
-/// Reports the first role whose text is not valid for a role.
+/// Reports the first entry in the goal's list of roles that cannot be a role.
 fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     let Some(roles) = &goal.roles else { return };
     let mut wrong = roles.names.iter().filter(|name| !is_role(name));
@@ -190,8 +192,8 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Reports settings that a verifier of items cannot have, because the verifier's failure counts as
-/// the failure of the item.
+/// Reports settings that are not allowed for a verifier of items. A failure of the verifier counts
+/// as a failure of the item, so only the verified goal has settings for failures and supervision.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -211,7 +213,7 @@ fn check_verifier(
     }
 }
 
-/// Reports a goal if a label of one of its threads could be too long.
+/// Reports a goal if the label of one of its threads could be longer than allowed.
 fn check_label(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -248,8 +250,9 @@ fn check_label(
     }
 }
 
-/// Returns the maximum lengths of the numbers that the lists around a goal append to the goal's
-/// labels: the number of the pass and the number of the item.
+/// Returns the number of characters that the pass and the item can add to a goal's labels. The
+/// result has one entry for the number of the pass and one for the number of the item, as far as
+/// the goal has them.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

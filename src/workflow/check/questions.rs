@@ -1,4 +1,4 @@
-//! Checks of goals that ask a person.
+//! Checks the goals in which a workflow asks a person.
 
 use super::super::definition::{
     AskForm, GoalDefinition, GoalForm, GoalOutput, GoalTarget, WorkflowDefinition,

@@ -1,4 +1,4 @@
-//! Checks the undo rules of listeners, and the workflows that use them.
+//! Checks the undo rules of listeners and the workflows that use these rules.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,8 +13,8 @@ use super::super::shapes::ShapeSource;
 use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
-/// Returns the problems of an undo rule. The place of a problem in a value is the index of the
-/// value in `rule.with`. The place of any other problem is the length of `rule.with`.
+/// Returns the problems of an undo rule. The place of a problem in one of the values in `rule.with`
+/// is the index of this value. The place of any other problem is the length of `rule.with`.
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,
@@ -72,9 +72,10 @@ pub fn check_undo_rule(
     problems.found
 }
 
-/// Checks a workflow with an undo. Reports each listener with an undo rule that can be called
-/// beneath the workflow but is not one of its peers, and each undo payload that two peers accept.
-/// Also reports a `report_to` in a workflow without an undo.
+/// Checks a workflow that undoes calls after a failure. Reports each undo payload that two peers of
+/// the workflow accept. Also reports each listener with an undo rule that the workflow cannot
+/// address: the listener can be called beneath the workflow, but is not one of its peers. If a
+/// workflow undoes no calls, reports its setting `report_to`.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
@@ -129,7 +130,7 @@ pub(super) fn check(
     }
 }
 
-/// Returns the peers, and everything that can be called beneath them.
+/// Returns these peers and all listeners that can be called beneath them.
 fn beneath<'a>(peers: &'a [ListenerName], contracts: &'a Contracts) -> BTreeSet<&'a ListenerName> {
     let mut found: BTreeSet<&ListenerName> = BTreeSet::new();
     let mut pending: VecDeque<&ListenerName> = peers.iter().collect();

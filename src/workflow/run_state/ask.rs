@@ -26,7 +26,7 @@ impl WorkflowRun<'_> {
         Ok(GoalCall::Payload { listener: human.clone(), payload })
     }
 
-    /// Applies the verdict `answer` of a person on the question `number`. If the verdict is a
+    /// Applies the verdict `answer` that a person gave on the goal `number`. If the verdict is a
     /// correction, the goal `about` runs again.
     pub(super) fn end_verdict(
         &mut self,
@@ -47,8 +47,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Runs the goal `about` again with the correction `text`, then every goal between `about` and
-    /// the question `asked`, and finally the question itself.
+    /// Corrects the goal `about` with `text`. The goal runs again, and so does every goal that
+    /// depends on it and that the question depends on. Finally the question itself, the goal
+    /// `asked`, runs again.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);
@@ -75,8 +76,8 @@ impl WorkflowRun<'_> {
         self.start(about, iteration);
     }
 
-    /// Resets a goal, its members and its fallback to waiting, and removes the recorded outputs of
-    /// loop passes.
+    /// Resets a goal, its members and its fallback to the state "waiting". If one of these goals is
+    /// a loop, removes the recorded outputs of its passes.
     fn start_over(&mut self, number: usize) {
         self.set(number, GoalState::Waiting);
         self.state.passes.remove(&number);

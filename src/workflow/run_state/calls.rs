@@ -25,8 +25,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the name of the payload with which an agent answers `run`. Returns `None` if the
-    /// agent answers with text, or if no agent carries out the goal.
+    /// Returns the name of the payload with which an agent must answer the goal run `run`. Returns
+    /// `None` if the agent answers with text, or if no agent carries out the goal.
     pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
         match run.kind {
             RunKind::Supervise => return Some(verdict_name()),

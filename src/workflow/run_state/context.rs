@@ -1,5 +1,5 @@
-//! The view from which a goal's expressions select values, and the goal's document. The `<context>`
-//! of the document shows only goals that the goal depends on
+//! Builds the view from which the expressions of a goal select values, and the document of the
+//! goal. The `<context>` of the document shows only goals that the goal depends on
 //! ([`GoalGraph::visible`](super::super::graph::GoalGraph::visible)).
 
 use std::collections::HashSet;
@@ -57,8 +57,8 @@ impl WorkflowRun<'_> {
         self.view_with(self.subject(run), item.into_iter().chain(judged), expressions)
     }
 
-    /// Returns the output that a verification or a supervision judges. The name of the entry is the
-    /// id of the goal that produced this output.
+    /// Returns the output that a verification or a supervision judges. The id of the goal that
+    /// produced this output is the name of the entry.
     fn judged(&self, run: &GoalRun) -> Option<ViewEntry> {
         if !matches!(run.kind, RunKind::Verify | RunKind::Supervise) {
             return None;
@@ -150,7 +150,7 @@ impl WorkflowRun<'_> {
         false
     }
 
-    /// Returns the text of a prompt after each expression was replaced by its value.
+    /// Returns the text of a prompt. Replaces each placeholder by the value of its expression.
     fn filled(&self, run: &GoalRun, prompt: &Placed<String>) -> Result<String, XPathError> {
         let expressions: Vec<_> = template::expressions(prompt).collect();
         if expressions.is_empty() {
@@ -163,7 +163,7 @@ impl WorkflowRun<'_> {
         template::fill(&prompt.value, |expression| view.insert(expression))
     }
 
-    /// Builds the document for a goal run.
+    /// Builds the document that an agent or a person gets for a goal run.
     pub(super) fn document(
         &self,
         run: &GoalRun,
@@ -199,7 +199,8 @@ impl WorkflowRun<'_> {
         Ok(document)
     }
 
-    /// Returns the passes of a loop, including the present one.
+    /// Returns the passes of a loop that the document of a goal shows, including the present pass.
+    /// Omits each pass in which no goal has an output to show.
     fn iterations(
         &self,
         owner: usize,
@@ -321,8 +322,9 @@ pub(super) fn body(value: &ViewValue) -> String {
     }
 }
 
-/// Writes the answer of a person as text. A form with one field gives the value of this field, and
-/// any other form gives one line for each field. An answer with nested fields is XML.
+/// Writes the answer of a person as text. If the answer has one field, the text is the value of
+/// this field. If it has several fields, the text has one line for each field. An answer with
+/// nested fields becomes XML.
 fn answer_of_person(goal: &GoalDefinition, answer: &Element) -> String {
     let is_value = |element: &Element| element.children().next().is_none();
     if !answer.children().all(is_value) {

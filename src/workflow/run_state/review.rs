@@ -114,7 +114,7 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Accepts the output as the result of an item or of the whole goal.
+    /// Accepts an output as the result of an item or of the whole goal.
     fn count(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.end_part(run, PartResult::Completed(output)),

@@ -19,7 +19,7 @@ pub(super) struct ActionReading {
     /// prefix is looked up by its local name alone.
     pub bare: bool,
     pub depth: usize,
-    /// The first defect after which the parser could continue. An action with such a defect is
+    /// The first defect that did not stop the parser. If there is such a defect, the action is
     /// broken.
     pub flaw: Option<RawFinding>,
     /// Findings about values that contain both raw and escaped characters.
@@ -153,8 +153,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Parses the open tag of the child that begins at `at`. If no open tag begins at `at`, returns
-    /// the defect that `parent` has.
+    /// Parses the open tag of a child at the offset `at`. If no open tag begins there, returns the
+    /// defect of the element `parent`.
     fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
         match source.byte(at) {

@@ -1,5 +1,5 @@
-//! Finds close tags in the raw text of a turn. The text may contain characters that look like a tag
-//! but are none.
+//! Finds close tags in the raw text of a turn. The text may also contain characters that look like
+//! a tag but belong to a value or a sentence.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,8 @@ pub(super) struct TurnWalk<'a> {
     pub grammar: &'a ActionGrammar,
     /// Whether the turn exceeded its size limit. The rest of such a turn is unknown.
     pub cut: bool,
-    /// Total number of bytes in which searches for close tags found nothing. If this number exceeds
-    /// `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed.
+    /// Number of bytes that searches for close tags have read without success, over all searches.
+    /// If this number exceeds `limits::LOOKAHEAD_BYTES_MAX`, the rest of the turn is not parsed.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
@@ -42,8 +42,8 @@ pub(super) struct TurnWalk<'a> {
 /// the queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset down to which the backward search has come. `known` contains the last close tag of
-    /// every name that is closed after this offset.
+    /// Offset from which on the backward search has read the turn. `known` contains the last close
+    /// tag of every name that is closed after this offset.
     from: usize,
 }
 
@@ -66,7 +66,8 @@ impl<'a> LastCloses<'a> {
     }
 }
 
-/// An open or close tag that has the searched name.
+/// A tag that a search for a name has found. The tag is an open tag or a close tag, and has this
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OwnTag {
     pub at: usize,
@@ -109,7 +110,7 @@ pub(super) struct ParentElement<'a> {
     /// Whether an element name without a prefix is looked up by its local name alone, inside this
     /// element.
     pub bare: bool,
-    /// Depth of the namespace scope directly inside the element.
+    /// Number of namespace bindings that are in scope directly inside the element.
     pub scope_depth: usize,
 }
 
@@ -230,8 +231,8 @@ impl<'a> TurnWalk<'a> {
         Ok(is_tag.then_some(end + 1))
     }
 
-    /// Returns whether a close tag with this name follows after `from`. Returns true until the turn
-    /// has ended, because such a tag may still arrive.
+    /// Whether a close tag with this name may come after the offset `from`. Until the turn has
+    /// ended, returns true, because such a tag may still arrive.
     pub fn search_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
@@ -240,7 +241,7 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Adds the bytes from `from` to the end of the received text to the count `vain`.
+    /// Increases `vain` by the number of bytes from `from` to the end of the received text.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -288,9 +289,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next open or close tag with this name, but only if it is a close tag. The parser
-    /// uses this to tell an open tag with a later close tag from a tag that a sentence only
-    /// mentions.
+    /// Returns the next tag with this name if it is a close tag. Returns `None` if the next tag
+    /// with this name is an open tag. The parser thereby distinguishes an element from a tag that a
+    /// sentence only mentions.
     pub fn next_close(
         &mut self,
         name: &[u8],
@@ -379,8 +380,8 @@ impl<'a> TurnWalk<'a> {
         Err(self.unclosed_value(name, from, first, parent))
     }
 
-    /// Returns the reason why a value has no valid end. `first` is the first close tag of the
-    /// value, with the kind of text that follows this tag.
+    /// Returns the defect of a value that has no valid end. `first` is the first close tag with the
+    /// name of the value's element, and the kind of text that follows this tag.
     fn unclosed_value(
         &mut self,
         name: &[u8],

@@ -34,7 +34,8 @@ codes! {
     /// Text stands between the children of an element.
     UnexpectedText "unexpected_text" error,
     MismatchedClose "mismatched_close" error,
-    /// Text stands where child elements belong. The element is closed later.
+    /// Text stands in an element in place of child elements. A close tag of this element follows
+    /// later.
     MalformedAction "malformed_action" error,
     MalformedTag "malformed_tag" error,
     DuplicateAttribute "duplicate_attribute" error,
@@ -49,8 +50,8 @@ codes! {
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
-    /// A closed element with an unknown name contains an action. If an unknown element contains no
-    /// action, it is refused, but this finding is not reported.
+    /// An element with an unknown name is closed and contains an action. An unknown element without
+    /// an action is also refused, but does not lead to this finding.
     UnknownAction "unknown_action" error,
     /// Content that must be strict XML is not well-formed.
     NotWellFormed "not_well_formed" error,

@@ -1,4 +1,5 @@
-//! Decodes a text once if the text is strict XML, and leaves any other text as written.
+//! Decodes the references in a text if the text is strict XML, and otherwise leaves the text as
+//! written. A text that was escaped twice is decoded only once.
 
 use std::borrow::Cow;
 

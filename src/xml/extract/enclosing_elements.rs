@@ -1,20 +1,21 @@
-//! Detects values that would join two elements. Such a value contains the close tag of an element
-//! around the value, and later an open tag of such an element. The search for the end of a value
-//! rejects any end that would give such a value.
+//! Detects values that would join two elements into one. Such a value contains a close tag and,
+//! later, an open tag, and both tags have names of elements around the value. A search for the end
+//! of a value rejects every end with this effect.
 
 use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counts the tags inside a value that have the name of an element around the value.
+/// Counts tags inside a value. Counts only tags whose name is the name of an element around the
+/// value.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
     /// Whether the value contains a close tag without a matching open tag. Such a close tag closes
     /// an element around the value.
     is_left: bool,
-    /// Whether the value contains the close tag of an element around it, and later an open tag of
-    /// such an element.
+    /// Whether the value closes an element around it, and later contains an open tag with the name
+    /// of an element around it.
     is_reopened: bool,
 }
 
@@ -54,8 +55,8 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the value would join two elements wherever it ends, because it contains the close
-    /// tag of an element around it, and later an open tag of such an element.
+    /// Whether the value would join two elements wherever it ends. This is so if it closes an
+    /// element around it, and later contains an open tag with the name of an element around it.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }

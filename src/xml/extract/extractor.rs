@@ -26,11 +26,11 @@ pub struct Extractor {
     received: usize,
     /// Whether bytes beyond the size limit were received.
     is_cut: bool,
-    /// Offset before which later bytes cannot change the result.
+    /// Offset up to which all decisions about the turn are final, whatever bytes follow.
     decided: usize,
     /// Offset of the end of the last tag before `decided`.
     tag_end: usize,
-    /// Offset after the last item. The text from this offset on belongs to no item yet.
+    /// Offset after the last item. The text that begins at this offset is not part of an item yet.
     text_from: usize,
     wait: RescanLimiter,
     lines: LineCounter,
@@ -87,7 +87,7 @@ impl Extractor {
         }
     }
 
-    /// Returns the items that are final, because later bytes cannot change them.
+    /// Returns the items that are final. Bytes that arrive later cannot change these items.
     pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
     }

@@ -1,5 +1,5 @@
-//! The grammar of one agent: the names that the agent may write (actions, reasoning, reserved
-//! names), and the limits of its turns. Built once for each agent.
+//! The grammar of one agent: the names that have a meaning in its text (actions, reasoning,
+//! reserved names), and the limits of its turns. The grammar is built once for each agent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -24,7 +24,8 @@ impl Default for ExtractLimits {
     }
 }
 
-/// The names with which the text of an agent is parsed.
+/// The names that have a meaning in the text of an agent, with the shapes of actions and the size
+/// limits.
 #[derive(Debug, Clone, Default)]
 pub struct ActionGrammar {
     shapes: ShapeArena,
@@ -40,7 +41,8 @@ pub struct ActionGrammar {
 
 type RootNames = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
 
-/// An FNV-1a hasher. The names come from a config, so an attacker cannot choose names that collide.
+/// An FNV-1a hasher, which does not resist chosen collisions. It is sufficient because the names
+/// come from a config, so an attacker cannot choose them.
 #[derive(Debug, Clone)]
 struct NameHasher(u64);
 
@@ -62,8 +64,9 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Rejects most names that are neither actions nor reasoning nor reserved. Checks only the first
-/// byte and the length of a name, without hashing. Turns contain many tags with such names.
+/// Rejects most names that are neither actions nor reasoning nor reserved. Turns contain many tags
+/// with such names, so the filter is fast: it checks only the first byte and the length of a name,
+/// without hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte of a name, a bit mask of the lengths of the names that begin with this
@@ -266,7 +269,7 @@ fn in_namespace(name: &QName, namespace: &str) -> bool {
 }
 
 /// Returns the action whose name an unknown root element probably misspells. The two names may
-/// differ in upper and lower case, in hyphens for underscores, or in at most two characters.
+/// differ in upper and lower case, in hyphens or underscores, or in at most two characters.
 pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {

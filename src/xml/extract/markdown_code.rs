@@ -64,8 +64,8 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Whether only white space, quote marks and, with `item`, one list marker stand between the
-    /// beginning of the line and `at`.
+    /// Whether the text at `at` begins a line. Before it, the line may contain white space, quote
+    /// marks and, if `item` is set, one list marker.
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);
@@ -154,7 +154,7 @@ impl TurnWalk<'_> {
     }
 }
 
-/// The runs of backticks in the rest of a paragraph.
+/// The runs of backticks in a paragraph, from some offset to the end of the paragraph.
 pub(super) struct TickParagraph {
     from: usize,
     to: usize,

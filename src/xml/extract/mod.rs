@@ -67,12 +67,13 @@ pub enum ExtractedItem {
         complete: bool,
     },
     Action(ExtractedAction),
-    /// An action that was recognised and cannot be dispatched.
+    /// An action that the extractor recognised but that has a defect. It is not dispatched.
     Broken(BrokenAction),
     /// A root element in a namespace that the agent does not know. The pump refuses this payload as
     /// it refuses every unknown payload.
     Unknown(UnknownAction),
-    /// A closed element whose bare name the agent does not know. It counts as a refused action.
+    /// A closed element whose name has no namespace and is unknown to the agent. It is reported as
+    /// a refused action.
     UnknownElement(UnknownElement),
 }
 

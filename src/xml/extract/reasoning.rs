@@ -16,8 +16,8 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::NeedMoreBytes;
 use crate::mutant::mutant;
 
-/// Names of reasoning elements, in upper or lower case. A name does not count if the agent's
-/// vocabulary contains a payload with that name.
+/// Names of reasoning elements. The comparison ignores case. If the agent may write a payload with
+/// one of these names, the element is this payload and no reasoning.
 pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 
 /// State of the search for the first reasoning tag of a turn.
@@ -92,9 +92,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end`, which was parsed as one action, is in fact a draft
-    /// inside reasoning and a later action. In this case, the open tag of the root element occurs
-    /// again after a close tag of reasoning.
+    /// Whether the text from `at` to `end` was parsed as one action by mistake. In fact, it begins
+    /// with a draft inside reasoning, and the action comes after the reasoning. In this case, the
+    /// open tag of the root element occurs again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));
@@ -116,7 +116,7 @@ impl TurnWalk<'_> {
     }
 
     /// Returns the offset after the close tag of the reasoning block that `tag` opens. A close tag
-    /// in inline code counts only if no other close tag follows.
+    /// in inline code ends the block only if no other close tag follows.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;
         let mut in_code = None;

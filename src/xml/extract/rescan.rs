@@ -1,5 +1,5 @@
-//! Limits the cost of scanning bytes repeatedly: decides when undecided bytes are scanned again,
-//! and converts offsets to lines without counting a line twice.
+//! Limits the cost of scanning bytes repeatedly. Decides when bytes whose meaning is still open are
+//! scanned again, and converts offsets to lines without counting a line twice.
 
 use memchr::memchr3;
 

@@ -16,7 +16,7 @@ use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// The decision about the piece of markup at one offset.
+/// The result of parsing one piece of markup.
 pub(super) struct WalkStep {
     /// Offset after the piece of markup.
     pub end: usize,
@@ -57,7 +57,7 @@ impl WalkStep {
     }
 }
 
-/// Names of root elements that are no actions, each once, in the order of the text.
+/// Names of root elements that are no actions. Each name occurs once, in the order of the text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnknownRoots(pub Vec<String>);
 
@@ -252,7 +252,8 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// Handles a tag that only the system may write. Neither the tag nor its content is executed.
+    /// Handles a tag with a reserved name, which only the system may write. Neither the tag nor its
+    /// content is executed.
     fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());

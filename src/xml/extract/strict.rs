@@ -1,4 +1,5 @@
-//! Content of elements whose shape is `Any`. It is parsed as strict XML and kept as written.
+//! Parses the content of elements that may contain any well-formed content (shape `Any`). The
+//! content must be strict XML and is kept as written.
 
 use super::action::ActionReading;
 use super::close_tags::{TurnWalk, WalkStop};
@@ -10,7 +11,7 @@ use crate::limits;
 use crate::xml::element::Verbatim;
 use crate::xml::shape::QName;
 
-/// An open element, and the depth of the namespace scope outside it.
+/// An open element, and the number of namespace bindings that are in scope outside of it.
 struct OpenTagScope {
     name: std::ops::Range<usize>,
     outside: usize,

@@ -17,7 +17,7 @@ pub(super) struct OpenTag {
     /// Offset after the `>` of the tag.
     pub end: usize,
     pub empty: bool,
-    /// Why the attributes of the tag cannot be parsed; `None` if they can.
+    /// The reason why the attributes of the tag cannot be parsed; `None` if they can be parsed.
     pub fault: Option<TagFault>,
 }
 
@@ -53,8 +53,8 @@ impl TurnBytes<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
-    /// Whether a close tag with this name stands within the next few hundred bytes, as most close
-    /// tags do. Saves a search of the whole turn.
+    /// Whether a close tag with this name comes within the next few hundred bytes. Most close tags
+    /// do, so this check often saves a search of the whole turn.
     pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
         const SOON_BYTES: usize = 256;
         let soon = self.slice(from..self.len().min(from + SOON_BYTES));
@@ -197,9 +197,9 @@ impl TurnBytes<'_> {
         }
     }
 
-    /// Handles a `<` where the next attribute may begin. If the value of an earlier attribute also
-    /// contains a `<`, this value probably lacks its closing quote. The tag may then end inside the
-    /// value.
+    /// Handles a `<` that stands where the next attribute of the tag could begin. If the value of
+    /// an earlier attribute also contains a `<`, this value probably lacks its closing quote. The
+    /// tag may then end inside the value.
     fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));

@@ -32,12 +32,12 @@ const CDATA_END: &[u8] = b"]]>";
 pub(super) const COMMENT_START: &[u8] = b"<!--";
 const COMMENT_END: &[u8] = b"-->";
 
-/// The result depends on bytes of the turn that have not arrived yet.
+/// The error of a function whose result depends on bytes of the turn that have not arrived yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NeedMoreBytes;
 
-/// Whether a byte may belong to a markup name. Every byte beyond ASCII may belong to one, because
-/// names are only compared with known names.
+/// Whether a byte may belong to a markup name. This is true for every byte beyond ASCII, because
+/// each name is later compared with the known names, so a wrong character in a name does no harm.
 pub(super) fn is_name_byte(byte: u8) -> bool {
     NAME_BYTES.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
@@ -126,7 +126,8 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// Returns `None` if the turn has ended, and [`NeedMoreBytes`] if it may continue.
+    /// Returns `None` for a search that found nothing in an ended turn. Returns [`NeedMoreBytes`]
+    /// if the turn has not ended, because more bytes may arrive.
     pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMoreBytes> {
         if self.ended { Ok(None) } else { Err(NeedMoreBytes) }
     }

@@ -28,8 +28,8 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
 ];
 
 impl TurnWalk<'_> {
-    /// Classifies an element whose bare name the agent does not know: as a vendor's wrapper around
-    /// actions, a quotation, a refused action, or text.
+    /// Classifies an element whose name has no namespace and is unknown to the agent. The element
+    /// is a vendor's wrapper around actions, a quotation, a refused action, or text.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
@@ -76,9 +76,10 @@ impl TurnWalk<'_> {
     /// Returns the offset after the close tag of an unknown element. The search for the close tag
     /// skips code, quotations, reasoning and the values of actions.
     ///
-    /// The only close tag may stand in code or in a quotation. If an action precedes this code or
-    /// quotation, the element extends to the end of the code or quotation, because the action may
-    /// be inside the unknown element and so must not be executed.
+    /// If the search finds no close tag, a close tag that stands in code or in a quotation can end
+    /// the element. An action before this code or quotation may be inside the unknown element, and
+    /// so must not be executed. In this case, the element extends to the end of the code or
+    /// quotation.
     pub fn unknown_end(
         &mut self,
         name: &[u8],
@@ -151,9 +152,9 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset after the close tag of an element in [`VENDOR_WRAPPERS`]. Returns `None`
-    /// if the element is empty, contains anything but whole actions and other such elements, or
-    /// nests such elements too deep.
+    /// Returns the offset after the close tag of a wrapper, an element in [`VENDOR_WRAPPERS`].
+    /// Returns `None` if the wrapper is empty, contains anything but whole actions and other
+    /// wrappers, or nests wrappers too deep.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMoreBytes> {
         const NESTED_MAX: usize = 3;
         let source = self.source;
@@ -188,8 +189,8 @@ impl TurnWalk<'_> {
     }
 }
 
-/// Whether [`VENDOR_WRAPPERS`] contains the local name of an element. The prefix does not count,
-/// because some call formats write a prefix without binding it.
+/// Whether [`VENDOR_WRAPPERS`] contains the local name of an element. Ignores the prefix of the
+/// name, because some call formats write a prefix without binding it.
 fn is_wrapper(name: &[u8]) -> bool {
     let local = name.rsplit(|byte| *byte == b':').next().unwrap_or(name);
     VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)

@@ -1,5 +1,5 @@
-//! Complexity limits: depth, number of elements, and lengths. The check looks at tags only, and
-//! leaves malformed text to the next stage of the scan.
+//! Checks the complexity of a text: the depth, the number of elements, and the lengths of its
+//! parts. The check reads only tags, and leaves malformed text to the next stage of the scan.
 
 use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::StartTag;

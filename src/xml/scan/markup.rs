@@ -109,7 +109,7 @@ impl Iterator for MarkupLexer<'_> {
     }
 }
 
-/// A piece of markup whose offsets count from its own beginning.
+/// A piece of markup at the beginning of a text. It has a length and no offset.
 struct MarkupCut {
     kind: MarkupKind,
     plain: bool,

@@ -1,9 +1,10 @@
 //! The scan: checks a text before any full parser sees it.
 //!
 //! All stages of the scan take linear time and bounded memory: size, UTF-8, forbidden markup,
-//! complexity, well-formedness with namespaces, and number of roots. The stages have the order of
-//! the gate, and the first stage with a violation decides. A valid text takes one pass for all
-//! stages from the third on; only after a violation do these stages run separately.
+//! complexity, well-formedness with namespaces, and number of roots. The stages come in the order
+//! in which the gate reports violations, so the violation of the earliest stage is reported. A
+//! valid text takes one pass for all stages from the third on. Only after a violation do these
+//! stages run separately.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 
@@ -104,8 +105,8 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, Scan
     wellformed::check(text, prolog.end)?.into_single(text)
 }
 
-/// Checks the size. A BOM and white space around the payload do not count, up to a limit of their
-/// own.
+/// Checks the size of a text against `max`. A BOM and white space around the payload are not
+/// counted, but have a limit of their own.
 fn size(text: &[u8], max: usize) -> Result<(), ScanViolation> {
     let (length, unit) = match text.len() {
         long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),

@@ -9,7 +9,8 @@ use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
-/// An element that was cut out of its parents. Its names still have the same namespaces.
+/// An element as a document of its own, cut out of a larger text. Its names have the same
+/// namespaces as in that text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedElement {
     /// Byte range of the element in the original text.

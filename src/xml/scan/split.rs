@@ -1,4 +1,4 @@
-//! Splits a frame into its payloads.
+//! Splits a frame into its payloads. A frame is a text that may contain several payloads.
 
 use std::ops::Range;
 

@@ -22,7 +22,8 @@ impl<'a> TagAttribute<'a> {
     }
 }
 
-/// The parts of a start tag. One value is reused for all tags of a text.
+/// The name and the attributes of a start tag. One value of this type is reused for all tags of a
+/// text.
 #[derive(Default)]
 pub(super) struct StartTag<'a> {
     pub name: &'a str,

@@ -12,7 +12,7 @@ use super::tag::{StartTag, is_space};
 use super::{BrokenRule, ScanViolation, ScannedElement, forbidden, names, quoted};
 use crate::ids::PayloadName;
 
-/// Number of attributes above which duplicates are found by hashing.
+/// If a tag has more attributes than this, the check finds duplicates by hashing.
 const FEW: usize = 8;
 
 /// The root elements of a well-formed text.
@@ -118,7 +118,7 @@ struct WellFormednessChecker<'a> {
     /// Name and offset of every open element.
     open: Vec<(&'a str, usize)>,
     namespaces: NamespaceTable<'a>,
-    /// Attributes of the current tag.
+    /// Attributes of the tag that is being checked.
     attributes: Vec<FoundAttribute<'a>>,
     seen: HashSet<(NamespaceId, &'a str)>,
     roots: RootElements,

@@ -1,5 +1,5 @@
-//! Tests of the program through its standard input and output: crashes at every step, and full
-//! disks.
+//! Tests of the program with a crash at every step, and with a full disk. The tests use the
+//! program's standard input and output.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -223,7 +223,7 @@ fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
     }
 }
 
-/// A small disk, if the machine permits this test to mount one.
+/// A small file system for a test. Exists only if the machine permits this test to mount one.
 struct Disk {
     at: PathBuf,
 }
@@ -235,7 +235,7 @@ impl Disk {
         mounted.is_ok_and(|status| status.success()).then_some(Self { at })
     }
 
-    /// Fills the disk except for some pages.
+    /// Fills the disk until only `pages` pages of it are free.
     fn fill(&self, pages: u64) {
         let mut filler = fs::File::create(self.at.join("filler")).unwrap();
         while filler.write_all(&[0; 1024]).is_ok() {}

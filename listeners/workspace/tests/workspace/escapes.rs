@@ -10,8 +10,8 @@ use super::{Room, action, insert, replace, shell, substring, value_in, verdict};
 
 const SECRET: &str = "the secret canary\n";
 
-/// Creates a workspace with links, a pipe and a socket that could lead out of the workspace, and
-/// secret files beside it.
+/// Creates a workspace in which links, a pipe and a socket could lead out of the workspace. Secret
+/// files lie beside the workspace.
 fn trapped() -> Room {
     let room = Room::new();
     let outside = room.directory.path().canonicalize().unwrap();
@@ -164,7 +164,7 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
 const TASKS: &str = ".vscode/tasks.json";
 
 /// Returns a payload that writes a file which other programs execute on their own. The pump holds
-/// every payload of this kind for a person.
+/// every payload of this kind until a person has approved it.
 fn held(path: &str, body: &str) -> String {
     super::own("replace-dangerous-file", &format!("file_path=\"{path}\""))
         .replace("/>", &format!(">{body}</replace-dangerous-file>"))

@@ -1,5 +1,6 @@
-//! `transport = "native"`: every payload is a native tool, including the final payload. XML in the
-//! text never takes effect, and always causes feedback.
+//! The protocol `transport = "native"`. The model writes every payload as a call of a native tool,
+//! including the final payload. A payload that the model writes as XML has no effect, and always
+//! causes feedback.
 
 pub mod tools;
 
@@ -14,7 +15,8 @@ use crate::mutant::mutant;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Sorts native calls, in their order, into notes, actions and refusals.
+/// Parses native calls in their order, and sorts the payloads into notes and actions. A call that
+/// cannot be parsed becomes a refusal.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     calls: &[ToolCall],
@@ -34,7 +36,8 @@ pub(super) fn take(
     }
 }
 
-/// Records the refusal of a native call. Returns the digest that identifies the refused call.
+/// Records the refusal of a native call. Returns the digest of the refused call, by which the
+/// record identifies it.
 pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding) -> Digest {
     let attempt = format!("{}({})", call.name, call.arguments);
     let digest = Digest::of(attempt.as_bytes());
@@ -42,7 +45,8 @@ pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding
     digest
 }
 
-/// Rules for XML actions in the text of an agent with native calls: none of them takes effect.
+/// Rules for XML in the text of an agent with native calls. An action that is written as XML is
+/// refused.
 pub(super) struct NativePolicy<'a> {
     pub raw: &'a str,
     pub tools: &'a NativeTools,

@@ -1,5 +1,5 @@
-//! An agent's vocabulary as native tools: defines the tools, and converts calls of the tools to
-//! payloads.
+//! The native tools for an agent's vocabulary. Defines the tools, and converts calls of the tools
+//! to payloads.
 
 use serde_json::{Value as Json, json};
 
@@ -16,8 +16,8 @@ use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Core payloads that can contain a payload of the agent. The second text is the name of the
-/// property that contains the agent's payload.
+/// Core payloads that contain another payload of the agent, each with the name of the property for
+/// the other payload.
 const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
@@ -40,8 +40,9 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Name of the property in which this payload contains a second payload. The property's value
-    /// is an object with one property, named after the tool of the second payload.
+    /// Name of the property that contains another payload. The value of the property is an object
+    /// whose only property has the name of the other payload's tool. `None` if this payload
+    /// contains no other payload.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
@@ -52,8 +53,9 @@ struct NativeTool {
 }
 
 impl NativeTools {
-    /// Makes a tool for every payload name, except for the reasoning payload, which needs no tool.
-    /// If `with_finals` is false, leaves out the tools that end the call or report progress.
+    /// Makes a tool for every payload name, except for the name `thinking`, because reasoning needs
+    /// no tool. If `with_finals` is false, leaves out the tools that end the call and the tools
+    /// that report progress.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
@@ -102,7 +104,7 @@ impl NativeTools {
         toolbox
     }
 
-    /// Removes the parameters of `spawn-thread` that this renderer version does not mention.
+    /// Removes those parameters of `spawn-thread` that the renderer version does not mention.
     fn keep_to(&mut self, version: RendererVersion) {
         let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
         for entry in self.entries.iter_mut().filter(spawns) {
@@ -115,7 +117,7 @@ impl NativeTools {
         }
     }
 
-    /// Returns a tool name that providers accept and that no other tool has.
+    /// Returns a tool name for `local`. Providers accept the name, and no other tool has it.
     fn free(&self, local: &str) -> String {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
         let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
@@ -132,8 +134,9 @@ impl NativeTools {
         name
     }
 
-    /// Allows the payloads inside core payloads to be given as JSON: as an object whose only
-    /// property has the name of the payload's tool.
+    /// Extends the tools of the core payloads that contain another payload. The other payload may
+    /// then be given as JSON: as an object whose only property has the name of the other payload's
+    /// tool.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -167,7 +170,7 @@ impl NativeTools {
         self.entries.is_empty()
     }
 
-    /// Whether a parameter of the payload's tool is an object, or a list of objects.
+    /// Whether the payload's tool has a parameter that is an object or a list of objects.
     pub fn has_nested_parameters(&self, word: &PayloadName) -> bool {
         let entry = self.entries.iter().find(|entry| entry.word == *word);
         let properties = entry.and_then(|entry| entry.tool.parameters.get("properties"));
@@ -187,7 +190,7 @@ impl NativeTools {
         finals.map(|entry| entry.tool.clone()).collect()
     }
 
-    /// Returns the names of the tools that call peers.
+    /// Returns the names of the tools that send a payload to a peer.
     pub fn names(&self) -> Vec<String> {
         let called = self.entries.iter().filter(|entry| entry.is_call);
         called.map(|entry| entry.tool.name.clone()).collect()
@@ -232,7 +235,7 @@ impl NativeTools {
         Some(format!("{}({arguments})", entry.tool.name))
     }
 
-    /// Returns a line for each tool, with the tool's description.
+    /// Describes each tool in one line of text.
     pub fn described(&self) -> Vec<String> {
         let lines = self.entries.iter().map(|entry| {
             let ModelTool { description, .. } = &entry.tool;
@@ -292,8 +295,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Converts the argument `place` to the XML that the core payload must contain, if the argument
-    /// is an object. An argument that is a text is XML already and stays the same.
+    /// Converts the argument `place`, which contains another payload, to XML if the argument is an
+    /// object. An argument that is a text is XML already and stays the same.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -342,7 +345,7 @@ impl NativeTools {
 }
 
 /// Returns the schema for a payload inside a core payload. The schema lists only the names of the
-/// permitted payloads, because the tools of these payloads define their schemas.
+/// permitted tools, because each tool already defines the schema of its payload.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \

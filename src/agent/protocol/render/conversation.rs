@@ -1,9 +1,9 @@
-//! The order of a conversation: each of the model's own turns is followed by the results of the
-//! turn's calls in the order of the calls, and then by all other messages.
+//! Renders a conversation in its order. Each turn of the model is followed first by the results of
+//! its calls, in the order of the calls, and then by all other messages.
 //!
-//! A conversation is a sequence of segments: the items before the first turn, then each turn with
-//! the items after it. A segment depends only on its own items, so it does not change while a
-//! conversation grows.
+//! A conversation is a sequence of segments. The first segment has the items before the first turn.
+//! Each further segment has one turn and the items after it. A segment depends only on its own
+//! items, so it does not change while the conversation grows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::agent::RendererVersion;
 use crate::agent::history::{MemoryItem, ModelText, RecordedToolCall, ThreadMessage};
 use crate::agent::protocol::vocabulary::bare;
 
-/// User message between two consecutive turns of the model that have no other message between them.
+/// User message between two turns of the model, if there is no other message between these turns.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// First message of a conversation whose beginning is outside the window.
 const CLEARED: &str = "What came before is no longer shown.";
 
-/// Text in place of a turn that was empty.
+/// Text in place of a turn in which the model wrote nothing.
 const SILENT: &str = "(nothing)";
 
-/// All settings that determine how the items of a conversation are rendered.
+/// All settings that determine how a conversation is rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// Provider whose native calls and results become blocks. Calls and results of other providers
-    /// become XML.
+    /// Provider whose native calls and their results are rendered as blocks of its API. Calls and
+    /// results of other providers are rendered as XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }
 
-/// A rendered conversation, kept between turns. The next turn renders the conversation again from
-/// the first segment that has changed or is new.
+/// A rendered conversation, kept between turns. If items have changed, the next turn renders anew
+/// only the segments from the first changed one on.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,
@@ -46,8 +46,8 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// The end of a rendered segment, counted in items, messages and bytes. The segment begins where
-/// the previous segment ends.
+/// The end of a rendered segment, as the number of items, messages and bytes in the conversation up
+/// to it.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
     /// Number of items up to the end of the segment.
@@ -111,8 +111,8 @@ impl RenderedConversation {
         self.segments.last().copied().unwrap_or_default()
     }
 
-    /// Adds a segment: the message of its turn, if the segment has a turn, and a user message with
-    /// the items after the turn.
+    /// Adds a segment. The segment consists of the message of its turn, if it has one, and a user
+    /// message with the items after the turn.
     fn push(
         &mut self,
         turn: Option<&Arc<ModelText>>,
@@ -158,7 +158,7 @@ fn bytes_of(message: &ChatMessage) -> usize {
     texts.sum()
 }
 
-/// Renders a whole conversation, without reuse of earlier segments.
+/// Renders a whole conversation. Earlier rendered segments are not used.
 pub fn conversation(
     items: &[MemoryItem],
     viewer: &ListenerName,
@@ -171,7 +171,7 @@ pub fn conversation(
 }
 
 impl ConversationForm {
-    /// Whether native calls of this turn become blocks.
+    /// Whether the native calls of this turn are rendered as blocks of the provider's API.
     fn is_native(&self, turn: &ModelText) -> bool {
         self.provider.as_ref() == Some(&turn.provider)
     }
@@ -196,21 +196,21 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     ChatMessage { role: ChatRole::Assistant, blocks }
 }
 
-/// Renders the user message after a turn.
+/// Renders the user message that follows a turn.
 struct SegmentRenderer<'a> {
     form: &'a ConversationForm,
     turn: Option<&'a ModelText>,
     owed: Vec<PendingToolResult<'a>>,
-    /// Results of the turn's actions, by the index of the action. Empty if the results are sent as
-    /// blocks.
+    /// Results of the turn's actions, by the index of the action. Empty if the results are rendered
+    /// as blocks of the provider's API.
     results: BTreeMap<usize, Vec<RenderedMessage<'a>>>,
-    /// All other texts of the user message.
+    /// Texts of the user message that are not results of the turn's actions.
     incoming: Vec<String>,
 }
 
 struct PendingToolResult<'a> {
     id: &'a str,
-    /// Text in place of a missing result.
+    /// Text in place of a result that is missing.
     silent: &'static str,
     results: Vec<RenderedMessage<'a>>,
 }
@@ -229,7 +229,8 @@ impl<'a> SegmentRenderer<'a> {
         Self { form, turn, owed, results: BTreeMap::new(), incoming: Vec::new() }
     }
 
-    /// Makes the user message from `items`. The results come first, in the order of their calls.
+    /// Makes the user message from `items`. The results come first, in the order of their calls,
+    /// and then all other texts.
     fn answer(mut self, items: &'a [MemoryItem]) -> ChatMessage {
         for item in items {
             match item {
@@ -297,7 +298,7 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Returns the text that stands for the missing result of a native call.
+/// Returns the text in place of the missing result of a native call.
 fn silence(call: &RecordedToolCall) -> &'static str {
     match call.payload {
         Some(_) => "recorded",

@@ -1,5 +1,5 @@
-//! Renders the conversation that the model sees. The model's own turns are verbatim. Every other
-//! text is in blocks, and no block can imitate another.
+//! Renders the conversation that the model sees. The model's own turns appear verbatim. Every other
+//! text appears inside a marked block, and is escaped so that it cannot imitate another block.
 
 mod conversation;
 mod rendered_message;

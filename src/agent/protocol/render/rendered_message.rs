@@ -1,4 +1,4 @@
-//! A message in the form that the prompt shows: the result of an action, or a separate block.
+//! A message as the prompt shows it: either as the result of an action, or as a separate block.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 
 use super::tool_result::{contained, inert, tool_result};
 
-/// A message in the form that the agent's prompt shows.
+/// A message as the agent's prompt shows it.
 pub(super) enum RenderedMessage<'a> {
     /// Result of one of the agent's actions. `payload` states whether the text is XML.
     Result {
@@ -22,7 +22,7 @@ pub(super) enum RenderedMessage<'a> {
         text: Cow<'a, str>,
         payload: bool,
     },
-    /// A complete, separate block.
+    /// The text of a separate block, with its tags.
     Plain(String),
 }
 
@@ -57,7 +57,7 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
-    /// Whether `next` belongs to the same result as this message.
+    /// Whether `next` is another payload of the same result.
     fn takes(&self, next: &Self) -> bool {
         match (self, next) {
             (
@@ -95,7 +95,7 @@ impl<'a> RenderedMessage<'a> {
     }
 }
 
-/// Merges all payloads of one listener's answer to one call into a single result.
+/// Merges consecutive payloads into a single result, if they are one listener's answer to one call.
 pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>> {
     let mut out: Vec<RenderedMessage<'_>> = Vec::with_capacity(shown.len());
     for next in shown {
@@ -108,8 +108,8 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Returns the full text of a message in the prompt of `viewer`, as if no placeholder replaced the
-/// message.
+/// Returns the full text of a message as the prompt of `viewer` shows it. Ignores that a
+/// placeholder may replace the message.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
     shown(seen, viewer, version).block(version)
 }
@@ -147,7 +147,7 @@ pub(super) fn shown_or_stub<'a>(
     }
 }
 
-/// Returns the thread that ended with this message as its result, and the status of its end.
+/// Returns the id and the status of a thread that has ended, from the message with its result.
 /// Returns `None` if the message is not a `thread-result` of the core.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
@@ -176,10 +176,10 @@ fn shown<'a>(
     }
 }
 
-/// Renders a message that a client or another listener sent, and that answers no call of `viewer`.
-/// An example is the client's request. A goal that is addressed to `viewer` is shown as its bare
-/// document, which is safe because the gate lets only workflows send goals. A goal for another
-/// agent is shown like any message.
+/// Renders a message of a client or another listener that answers no call of `viewer`, such as a
+/// client's request. A goal that is addressed to `viewer` is shown as its bare document, which is
+/// safe because the gate lets only workflows send goals. A goal for another agent is shown like any
+/// message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -303,7 +303,7 @@ fn root_name(attempt: &str) -> Option<&str> {
     (!local.is_empty()).then_some(local)
 }
 
-/// Renders the result of an action that failed through a fault of the system.
+/// Renders the result of an action that failed with a `system-error`.
 fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static> {
     let Some(error) = Element::read(payload) else {
         return RenderedMessage::owned_result(request, None, failure(payload));

@@ -34,9 +34,9 @@ pub(super) fn tool_result(
     out
 }
 
-/// Returns a payload as the content of `<tool_result>`. Escapes the tags named `tool_result` in the
-/// payload, because such a tag could close the result. The texts of the payload are already
-/// escaped.
+/// Returns a payload as the content of the element `<tool_result>`. Escapes tags in the payload
+/// that are also named `tool_result`, because they could close the element. The texts of the
+/// payload are already escaped.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -45,9 +45,8 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload with its CDATA sections and comments escaped. In well-formed XML, only CDATA
-/// sections and comments can contain unbalanced tags. So the payload cannot close the elements
-/// around it.
+/// Returns the payload with the content of its CDATA sections and comments escaped. Only there can
+/// well-formed XML contain unbalanced tags. So the result cannot close the elements around it.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

@@ -1,6 +1,7 @@
-//! `transport = "xml-final"`: everything except the final report is a native call. The final report
-//! stands as text in a slot of the turn. The name of a slot contains the turn's nonce, so that
-//! neither quoted text nor text from another turn can end a task.
+//! The protocol `transport = "xml-final"`. The model writes its final report as text into a slot,
+//! which is an element for this purpose. Everything else is a native call. The name of a slot
+//! contains a nonce of the turn, so that neither quoted text nor text from another turn can end a
+//! task.
 
 mod slot;
 
@@ -20,7 +21,7 @@ use crate::xml::element::{Element, Node};
 use crate::xml::extract::{self, ActionGrammar, ExtractCode, Extractor};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Last line of a report that the provider cut at its maximum length.
+/// Last line of a report that the provider has cut off at its maximum length.
 pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
 
 /// Rules for elements in the text of an agent that writes its final report into a slot.
@@ -31,7 +32,7 @@ pub(super) struct XmlFinalPolicy<'a> {
     pub tools: &'a NativeTools,
     pub finals: &'a AgentFinals,
     pub stop: StopReason,
-    /// Findings that are only recorded, because their payloads were accepted.
+    /// Findings that are recorded but not sent to the agent, because their payloads were accepted.
     pub warnings: Vec<Finding>,
 }
 
@@ -112,7 +113,7 @@ impl XmlFinalPolicy<'_> {
         self.finals.write(&format!("{text}{mark}"), place)
     }
 
-    /// Reads the declared final payload that a slot contains as XML.
+    /// Reads the final payload that the model wrote into a slot as XML.
     fn declared(&self, source: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let start = Element::head(source).map_or(0, |slot| slot.origin.end);
         let inner = source.get(start..).unwrap_or_default();
@@ -122,8 +123,8 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report without an end tag. Depending on why the model stopped, either adds the end
-    /// tag or refuses the report.
+    /// Handles a report whose end tag is missing. Either adds the end tag or refuses the report,
+    /// depending on the reason why the model stopped.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
@@ -153,7 +154,7 @@ impl XmlFinalPolicy<'_> {
         Ok(action)
     }
 
-    /// Parses a slot after its missing end tag was added.
+    /// Parses a slot whose missing end tag has been added.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());
@@ -163,20 +164,21 @@ impl XmlFinalPolicy<'_> {
     }
 }
 
-/// Explains how to end a task, for feedback that the next turn reads.
+/// Explains how the model can end its task. The model reads this feedback in its next turn.
 pub(super) fn how(finals: &AgentFinals) -> String {
     let form = TurnSlots::form(&finals.format);
     format!("the final report is written as {form}, with the nonce of the latest notice")
 }
 
-/// Returns the text without an incomplete end tag `close` at its end.
+/// Removes the beginning of the end tag `close` from the end of a text, if the model stopped inside
+/// this tag.
 fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
     let found = starts.filter_map(|start| text.strip_suffix(start)).next();
     found.unwrap_or(text)
 }
 
-/// Returns the findings about unknown elements that were meant as slots of this turn.
+/// Returns findings about unknown elements that the model meant as slots of this turn.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -186,8 +188,8 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Returns the finding about an unknown element that was meant as a slot. Returns `None` if the
-/// element was not meant as a slot.
+/// Returns the finding about an unknown element that the model meant as a slot. Returns `None` if
+/// the model did not mean a slot.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

@@ -6,11 +6,11 @@ use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
-/// Number of digits in a nonce, after its first character.
+/// Number of hexadecimal digits in a nonce, which follow its first character `k`.
 const NONCE_DIGITS: usize = 8;
 
-/// The slots of one turn: the elements in which the turn may write its final report or its
-/// progress.
+/// The slots of one turn, which are elements of the model's text. One slot takes the final report.
+/// The other is for progress reports: it is recognized, but its content is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSlots {
     nonce: String,
@@ -25,8 +25,9 @@ pub(super) enum SlotMismatch {
 }
 
 impl TurnSlots {
-    /// Creates the slots of a turn. The nonce is derived from the turn: it differs between turns,
-    /// but not between renderings of one turn.
+    /// Creates the slots of a turn. The nonce is derived from the turn's number, its call and its
+    /// thread. So different turns have different nonces, but a turn that is rendered again has the
+    /// same one.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -67,32 +68,33 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces the names of this turn's slots in a text by the general form of a slot name. The
-    /// next turn reads the text, and the slots of the next turn have other names.
+    /// Replaces the names of this turn's slots in a text by a general form without the nonce. The
+    /// model reads the text in its next turn, whose slots have other names.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// Returns the general form of the final report, which contains no nonce and fits any turn.
+    /// Returns the general form of a slot with a final report. It contains no nonce, so it fits any
+    /// turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
 
-    /// Returns an example of the final report in this turn's slot.
+    /// Returns an example of a final report in the slot of this turn.
     pub fn example(&self, format: &FinalFormat) -> String {
         let name = self.named(FINAL);
         format!("<{name} format=\"{}\">...</{name}>", format.as_str())
     }
 
-    /// Whether an unknown root element was meant as a slot, judged by its name.
+    /// Whether the name of an unknown root element shows that the model meant a slot.
     pub fn is_meant(&self, name: &str) -> bool {
         self.stranger(name).is_some()
     }
 
-    /// Returns why an unknown root element is not one of this turn's slots. Returns `None` if the
-    /// element was not meant as a slot.
+    /// Returns why an unknown root element is no slot of this turn. Returns `None` if its name
+    /// shows that the model did not mean a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

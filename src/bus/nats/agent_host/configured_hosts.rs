@@ -1,4 +1,5 @@
-//! The hosts of one agent in this process: one for each config that a delivery may still name.
+//! The hosts that run one agent in this process. There is one host for each config that a delivery
+//! may still name.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +28,8 @@ impl ConfiguredHosts {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the host of another config. If there are too many hosts, removes and returns the host
-    /// of the oldest config, which the caller must drain.
+    /// Adds the host of a new config. If there are then too many hosts, removes and returns the
+    /// host of the oldest config. The caller must drain the returned host.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
         let mut hosts = self.all();
         hosts.push_front((config, host));

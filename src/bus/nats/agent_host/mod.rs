@@ -28,7 +28,8 @@ use super::{Error, header_names};
 pub use configured_hosts::ConfiguredHosts;
 pub use remote_sink::RemoteSink;
 
-/// Stream of service discovery requests, each with its verb.
+/// Stream of discovery requests for NATS services, each with the verb of its subject: ping, info or
+/// stats.
 type DiscoveryRequests =
     SelectAll<Pin<Box<dyn Stream<Item = (ServiceVerb, Message)> + Send + Sync>>>;
 
@@ -41,7 +42,7 @@ pub struct RemoteAgentHost {
     deliveries: Subscriber,
     cancels: Subscriber,
     questions: DiscoveryRequests,
-    /// Generation of the connection on which presence was last announced.
+    /// Generation of the connection on which the presence of the agent was last announced.
     announced_on: u64,
 }
 
@@ -204,7 +205,8 @@ impl RemoteAgentHost {
         });
     }
 
-    /// Handles a message to all hosts of the agent: a cancellation, or a request for texts.
+    /// Handles a message that the pump sends to every host of the agent. The message either cancels
+    /// a delivery, or requests the texts that the agent's models write.
     fn cancel(&self, message: &Message) {
         if self.relay.note_watcher(message) {
             return;
@@ -218,8 +220,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Announces presence once on each connection, and sends a keep-alive for each delivery in
-    /// progress.
+    /// Sends a keep-alive for each delivery in progress. Also announces the presence of the agent,
+    /// once on each connection, unless `is_leaving` is set.
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();

@@ -89,8 +89,8 @@ impl RemoteSink {
         self.held().get(&key).cloned()
     }
 
-    /// Waits until every answer either has reached the pump or can no longer be accepted by the
-    /// pump.
+    /// Waits until the pump has received all answers. Does not wait for an answer that the pump can
+    /// no longer accept.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -275,7 +275,7 @@ impl RemoteSink {
         self.0.client.send_request(subject, request).await.ok();
     }
 
-    /// Publishes an empty message with the given headers to the reply subject of a delivery.
+    /// Publishes a message with the given headers and an empty body.
     pub(in crate::bus::nats) async fn publish_headers(&self, subject: String, headers: HeaderMap) {
         // If the message is lost, the pump notices that no keep-alive arrives.
         self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();

@@ -71,8 +71,8 @@ impl GrowthFollower {
         Some(FollowedPage { state, _permit: permit })
     }
 
-    /// Creates a client for the organism on these journals. For each request, the client finds the
-    /// organism that runs at the time of the request.
+    /// Creates a client for the organism whose journals this follower follows. For each request,
+    /// the client looks for the organism that runs at that time.
     pub(super) fn client(&self) -> ServiceClient {
         client(&self.data)
     }
@@ -117,7 +117,7 @@ impl FollowerShared {
         self.with_trees(|trees| trees.keys().cloned().collect())
     }
 
-    /// Reports new states of trees to their pages.
+    /// Sends the new state of each followed tree to the live pages that follow the tree.
     fn publish(&self, versions: &HashMap<FollowedTree, u64>, is_running: bool) {
         self.with_trees(|trees| {
             for (followed, sender) in trees {
@@ -164,7 +164,7 @@ async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
     }
 }
 
-/// Whether an organism runs on these journals.
+/// Whether an organism runs on the journals in `data`.
 async fn client_is_up(data: &Path) -> bool {
     let found = SocketTransport::new(data, Handshake::default()).locate().await;
     found.is_ok_and(|is_found| is_found)

@@ -103,8 +103,9 @@ impl LivePage {
         }
     }
 
-    /// Returns an event for a state that the page does not know yet. The page was drawn before its
-    /// first event, so the first event makes the page reload its content.
+    /// Returns an event if the page does not know the present state yet. The page was drawn before
+    /// its first event and may be out of date, so the first event makes the page reload its
+    /// content.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);

@@ -25,7 +25,7 @@ use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
 
-/// Name of the parameter with which the check page goes back to the form.
+/// Name of the parameter with which the page that shows the finished answer leads back to the form.
 const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.

@@ -1,4 +1,4 @@
-//! The fields of a form for a payload, and the payload that the entered values give.
+//! The fields of a form for a payload, and the payload that is built from the entered values.
 //!
 //! The name of a field is the path of its value. If a value may occur more than once, its field has
 //! one value on each line.
@@ -18,9 +18,9 @@ use crate::schema::{
 /// Kinds of content that a text field cannot express.
 const WITHOUT_TEXT: [&str; 4] = ["anything", "empty", "elements", "any element"];
 
-/// Kind of the field that asks whether an optional part is included.
+/// Kind of the field that asks whether an optional part of the payload is included.
 const ADD_IT: &str = "add it,";
-/// Kind of the field that asks which of several alternatives is included.
+/// Kind of the field that asks which of several alternative parts of the payload is included.
 const ONE_OF: &str = "one of";
 
 /// Draws the fields of a payload; returns `None` if a form would have too many fields.
@@ -49,7 +49,8 @@ struct FieldText<'a> {
     doc: Option<&'a str>,
     default: Option<&'a str>,
     is_required: bool,
-    /// The optional part that contains the field; `None` if the field is in no optional part.
+    /// The optional part of the payload that contains the field; `None` if the field is in no
+    /// optional part.
     part: Option<&'a str>,
     is_repeated: bool,
     /// Whether a value is limited to one line.
@@ -140,7 +141,7 @@ impl FieldDrawing<'_> {
         }
     }
 
-    /// Draws the field that asks whether an optional part is included.
+    /// Draws the field that asks whether an optional part of the payload is included.
     fn question(&self, path: &str) -> Markup {
         let choices = ["yes", "no"].map(str::to_owned).to_vec();
         let content =
@@ -257,7 +258,7 @@ pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result
     Ok(filled.to_xml())
 }
 
-/// A field of a payload, with its value as a check page shows it.
+/// A field of a payload, with its value as the page for the confirmation shows it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EnteredField {
     /// Path of the field within the payload.

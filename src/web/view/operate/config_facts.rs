@@ -42,7 +42,8 @@ type FileStamp = Option<(u64, SystemTime)>;
 struct LoadedFacts {
     facts: Arc<ConfigFacts>,
     at: Instant,
-    /// Files of the project that the config names, as they were at the load.
+    /// Files of the project that the config names. Each has the size and the time of change that it
+    /// had when the config was loaded.
     files: Vec<(PathBuf, FileStamp)>,
 }
 

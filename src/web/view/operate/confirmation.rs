@@ -24,7 +24,7 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb};
 
-/// The section of the pages for confirmations.
+/// Path of the section to which the pages for confirmations belong.
 const SECTION: &str = "/operate";
 
 impl ActionContext {

@@ -37,7 +37,7 @@ pub(super) fn fork_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
 }
 
-/// The fork point, with the context of its form.
+/// The fork point, and the data with which its form is drawn.
 struct ForkDraft {
     context: ActionContext,
     /// The message that the person chose. The fork may begin at an earlier message.
@@ -373,13 +373,14 @@ enum RequestState {
     Open,
     /// The request of the source, unchanged.
     Recorded,
-    /// A changed request. The person has not selected its recipient to be called for real.
+    /// A changed request. The person has not permitted the fork to call the recipient of the
+    /// request for real.
     Changed,
     ChangedAndLive,
 }
 
 impl RequestState {
-    /// Describes how the fork handles its first request if the recipient is a person or a listener.
+    /// Describes the effect of this choice on a recipient that is a person or a listener.
     const fn effect(self) -> &'static str {
         match self {
             Self::Open => {

@@ -164,8 +164,8 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
     }
 }
 
-/// Draws a link to the fork at a message and, if the message failed, a link to its retry. Draws no
-/// links if the person may not act.
+/// Draws a link to the page that forks at a message. If the message failed, also draws a link to
+/// the page that retries it. Draws no links if the person may not act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, has_failed: bool) -> Markup {
     if view.operate.is_none() {
         return html! {};
@@ -225,7 +225,8 @@ fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response
     page.unwrap_or_else(|OperateFailure { status, title, text }| view.failed(status, title, &text))
 }
 
-/// Reads a form within a time limit, because the number of connections is limited.
+/// Reads a form within a time limit, so that a slow client does not occupy one of the limited
+/// number of connections for long.
 async fn read_form(body: Body) -> Result<UrlQuery, OperateFailure> {
     let body = to_bytes(body, limits::WEB_ACTION_BYTES_MAX);
     match timeout(limits::HTTP_HEAD_TIMEOUT, body).await {

@@ -289,7 +289,7 @@ fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     }
 }
 
-/// Requests the confirmation of a pause.
+/// Shows a page that asks the person to confirm a pause or a resume.
 pub(super) async fn show(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,

@@ -22,7 +22,7 @@ pub(super) struct PreparedRequest {
     pub place: Option<SignaturePlace>,
 }
 
-/// An action in the form that a page has shown.
+/// An action that a page has shown to the person.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedAction {
     /// Title of the action's page, such as `Approve this call?`.

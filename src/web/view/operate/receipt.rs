@@ -281,7 +281,8 @@ fn record_facts(record: &Record, needs_thread: bool) -> Markup {
     }
 }
 
-/// Draws the person of a recorded action, the proof, and the texts that the person entered.
+/// Draws the person of a recorded action, the proof of the person's identity, and the texts that
+/// the person entered.
 fn person_facts(record: &Record) -> Markup {
     let origin = origin_of(&record.input);
     let login = origin.and_then(|origin| origin.who.login.clone());
@@ -328,7 +329,7 @@ fn person_of(input: &Input) -> Option<&ListenerName> {
     }
 }
 
-/// Returns the reason that the caller of a call receives.
+/// Returns the reason that is sent to the caller of a refused or cancelled call.
 fn reason_of(input: &Input) -> Option<&str> {
     match input {
         Input::Decided { decision: Decision::Refuse { reason }, .. }

@@ -20,7 +20,7 @@ use crate::thread::{Fact, Input, Record};
 
 use super::super::payload_text::payload_line;
 
-/// Reason of a call that failed because a budget had too little left for it.
+/// Kind of the failure of a call for which a budget had too little left.
 const BUDGET_SPENT: &str = "budget-spent";
 
 /// Failures after which a listener that had the call may have done its work.
@@ -40,7 +40,7 @@ pub(in super::super) enum RetryOutlook {
     NeedsChange(String),
 }
 
-/// Content of the row of a message that may be retried.
+/// Content of a row in the list of messages that may be retried.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct RetryFacts {
     /// Local name of the payload; empty if the payload does not begin with
@@ -53,13 +53,13 @@ pub(in super::super) struct RetryFacts {
     /// The failure, in the words of the record.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits, if this number permits a repetition and a
-    /// listener may have done the work already; otherwise `None`.
+    /// Number of attempts that the config permits for a call that its listener may already have
+    /// done. `None` for other messages, and if the config is unknown or permits only one attempt.
     pub repeated: Option<u32>,
 }
 
-/// Predicts the results of retries by the gate of the config in the file. Without a gate, predicts
-/// them by the record alone.
+/// Predicts the results of retries. Checks messages by the gate of the config that is in the file.
+/// Without a gate, uses only the record.
 #[derive(Default)]
 pub(in super::super) struct RetryPredictor {
     gate: Option<Gate>,
@@ -96,7 +96,7 @@ impl RetryPredictor {
         Self { gate }
     }
 
-    /// Returns the content of the row of a message that may be retried.
+    /// Returns the content of the row that the list of messages to retry has for `message`.
     pub fn facts(
         &self,
         index: &IndexReader,

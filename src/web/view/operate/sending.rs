@@ -1,4 +1,5 @@
-//! Sends the requests of a confirmed action, as the commands do, and draws the results.
+//! Sends the requests of an action that a person has confirmed in the web view, and draws the
+//! results. The commands of the terminal send the same requests.
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -19,14 +20,15 @@ use crate::thread::{Decision, PauseVerb};
 pub(super) enum ActionResult {
     /// The organism carried out the action.
     Done(DoneAction),
-    /// A whole page, for example with the results of several requests.
+    /// The result is a whole page, for example with the results of several requests.
     Summary {
         status: StatusCode,
         content: Markup,
         /// The requests that the organism carried out.
         done: Vec<ServiceRequest>,
     },
-    /// The retry may do the work a second time, so the person has to confirm the retry first.
+    /// The organism has not sent the message again, because its listener may do the work of the
+    /// message a second time. The person has to confirm the retry first.
     Unconfirmed {
         request: Box<RetryRequest>,
         reason: String,
@@ -38,7 +40,7 @@ pub(super) enum ActionResult {
 #[derive(Debug, Default)]
 pub(super) struct DoneAction {
     pub text: String,
-    /// The thread that the action created or continued, with the label of its link.
+    /// The thread that the action created or continued, with the label of the link to this thread.
     pub thread: Option<(&'static str, ThreadId)>,
     /// The messages that the action sent.
     pub messages: Vec<MessageId>,
@@ -106,8 +108,8 @@ async fn send_one(
 
 type PartitionPause = (u32, Result<PauseReport, PauseError>);
 
-/// Pauses or resumes in each partition. A failure in one partition does not affect the other
-/// partitions.
+/// Sends the pauses and resumes to each partition. A failure in one partition does not affect the
+/// other partitions.
 async fn send_pauses(
     client: &ServiceClient,
     requests: Vec<PauseRequest>,
@@ -131,7 +133,8 @@ async fn send_pauses(
     }
 }
 
-/// Draws the page with the result of each partition. `requests` are in the order of `results`.
+/// Draws the page with the result of each partition. `requests` and `results` are in the same
+/// order.
 fn pauses_of_partitions(
     verb: PauseVerb,
     requests: Vec<PauseRequest>,

@@ -1,5 +1,5 @@
-//! Hints for an action that must be signed: the key of the browser, and the command that signs at
-//! the terminal.
+//! Hints for an action that must be signed: how a person signs with a key in the browser, and the
+//! command with which a person signs at the terminal.
 
 use maud::{Markup, html};
 
@@ -58,8 +58,8 @@ fn terminal(action: &PreparedAction) -> Markup {
     }
 }
 
-/// Returns the command for an action, without its signature; `None` if the action has no command
-/// of one line.
+/// Returns the command that performs an action, without the option that signs it. Returns `None` if
+/// no single command line performs the action.
 fn command(action: &PreparedAction) -> Option<String> {
     let first = &action.requests.first()?.request;
     Some(match first {

@@ -1,5 +1,5 @@
-//! The head of every page about one thread: its state with the reason, its totals, and the calls in
-//! it that wait for a person.
+//! The header of every page about one thread: the state of the thread and its reason, the totals,
+//! and the thread's calls that wait for a person.
 
 use maud::{Markup, html};
 
@@ -15,7 +15,7 @@ use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
 
-/// The state and the totals of a thread, with the calls and the pauses for which the thread waits.
+/// The state and the totals of a thread, with the calls and the pauses that the thread waits for.
 pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
@@ -23,15 +23,15 @@ pub(in super::super) struct ThreadHeader {
     /// Fault of the last failed call into the thread, with its details; `None` if the thread has
     /// not failed.
     failure: Option<String>,
-    /// Calls in the thread or beneath it that wait for a person now.
+    /// Calls that wait for a person now, in the thread or in a thread beneath it.
     pub waiting: Vec<WaitingMessage>,
     /// The calls in `waiting`, with the data for the decisions about them. Empty if the records of
     /// these calls are too far back in the journal to be read for a page.
     held: Vec<HeldCall>,
     /// Pauses in force that keep back calls of the thread.
     pauses: Vec<IndexedPause>,
-    /// The actions that have an effect now; `None` if the page shows an earlier state of the
-    /// thread.
+    /// The properties of the thread that decide which actions a person can take now. `None` if the
+    /// page shows an earlier state of the thread.
     actions: Option<ThreadActions>,
     /// Whether the thread contains a workflow run.
     pub has_run: bool,
