@@ -106,6 +106,7 @@ const fn call_of(record: &Record) -> Option<CallId> {
         | Input::Failed { call, .. }
         | Input::Lost { call, .. }
         | Input::Unsettled { call, .. }
+        | Input::Stop { call, .. }
         | Input::Deadline { call, .. } => Some(*call),
         Input::Decided { message, .. } => Some(CallId(*message)),
         _ => None,

@@ -222,7 +222,7 @@ impl RebuiltState {
     }
 
     /// Replays the records up to `last`, and collects the checkpoints in `due` on the way. Returns
-    /// false if the thread was told to end.
+    /// false if the thread must end.
     fn follow(
         &mut self,
         data: &Path,

@@ -155,7 +155,7 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly as UTF-8 without being told the encoding. This holds for
+/// Whether libxml2 reads a text correctly as UTF-8 without a declaration of its encoding. This holds for
 /// a text that is ASCII, has no XML declaration, and does not begin like a text in any other
 /// encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {

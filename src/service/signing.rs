@@ -99,27 +99,27 @@ impl OperatorSigner {
 
     /// Signs a request with the present time. The signature names `thread`, which the request
     /// concerns. Texts of the request are first shortened to the parts that the journal records.
-    pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
+    pub fn sign(&self, request: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
         let nonce = uuid::Builder::from_random_bytes(random).into_uuid();
-        self.sign_at(ask, journal, thread, (Time::now(), nonce));
+        self.sign_at(request, journal, thread, (Time::now(), nonce));
     }
 
     /// Signs a request as [`OperatorSigner::sign`] does, but with the given time and nonce.
     pub fn sign_at(
         &self,
-        ask: &mut ServiceRequest,
+        request: &mut ServiceRequest,
         journal: Uuid,
         thread: &ThreadId,
         moment: (Time, Uuid),
     ) {
-        shorten(ask);
+        shorten(request);
         let place = (journal, thread.clone());
-        let signed = with_statement(ask, |statement| {
+        let signed = with_statement(request, |statement| {
             DecisionSignature::new(&self.0, place, moment, statement)
         });
-        if let Some(origin) = origin_of(ask) {
+        if let Some(origin) = origin_of(request) {
             origin.get_or_insert_default().signature = signed.map(Box::new);
         }
     }
@@ -146,26 +146,26 @@ impl SignaturePlace {
     /// Returns the text whose bytes an operator signs for this request. First shortens an answer or
     /// a fork to the parts that the journal records. Returns `None` if requests of this kind are
     /// not signed.
-    pub fn text_to_sign(&self, ask: &mut ServiceRequest) -> Option<String> {
-        shorten(ask);
+    pub fn text_to_sign(&self, request: &mut ServiceRequest) -> Option<String> {
+        shorten(request);
         let place = (self.journal, &self.thread);
         let moment = (self.time, self.nonce);
-        let bytes = with_statement(ask, |statement| statement.signed_bytes(place, moment))?;
+        let bytes = with_statement(request, |statement| statement.signed_bytes(place, moment))?;
         String::from_utf8(bytes).ok()
     }
 
     /// Adds a signature to the request. The pump, and not this function, checks the signature.
     pub fn add_signature(
         &self,
-        ask: &mut ServiceRequest,
+        request: &mut ServiceRequest,
         key: OperatorPublicKey,
         signature: [u8; 64],
     ) {
-        shorten(ask);
+        shorten(request);
         let place = (self.journal, self.thread.clone());
         let moment = (self.time, self.nonce);
         let signed = DecisionSignature::made_elsewhere(key, place, moment, signature);
-        if let Some(origin) = origin_of(ask) {
+        if let Some(origin) = origin_of(request) {
             origin.get_or_insert_default().signature = Some(Box::new(signed));
         }
     }
@@ -185,9 +185,9 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
 
 /// Returns the signature of a request if the signature is valid for exactly this request. Does not
 /// check to which operator the key belongs.
-pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
-    let (origin, named) = match ask {
-        ServiceRequest::Decide(matter) => (&matter.origin, None),
+pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature> {
+    let (origin, named) = match request {
+        ServiceRequest::Decide(decision) => (&decision.origin, None),
         ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread.clone())),
         ServiceRequest::Pause(pause) => (&pause.origin, Some(pause.target.home())),
         ServiceRequest::Fork(fork) => (&fork.origin, Some(fork.source.clone())),
@@ -198,21 +198,21 @@ pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
 
     let signature = origin.as_ref()?.signature.as_deref()?;
     let fits = named.is_none_or(|thread| thread == signature.thread);
-    let holds = with_statement(ask, |statement| signature.holds(statement))?;
+    let holds = with_statement(request, |statement| signature.holds(statement))?;
     (fits && holds).then_some(signature)
 }
 
 /// Calls `then` with the statement that an operator signs for the request. Returns `None` if
 /// requests of this kind are not signed, or if the decision cannot be expressed as a statement.
 fn with_statement<T>(
-    ask: &ServiceRequest,
+    request: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
 ) -> Option<T> {
     let note = |origin: &Option<DecisionOrigin>| {
         origin.as_ref().map(|origin| origin.note.clone()).unwrap_or_default()
     };
 
-    match ask {
+    match request {
         ServiceRequest::Decide(DecisionRequest { message, what, origin, .. }) => {
             let decision = what.as_ref().map_answer(recorded_answer);
             let note = note(origin);
@@ -250,9 +250,9 @@ fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
 
 /// Shortens every text of the request to the length that the journal records. Shortens the payload
 /// of an answer or of a fork to its root element.
-fn shorten(ask: &mut ServiceRequest) {
+fn shorten(request: &mut ServiceRequest) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
-    match ask {
+    match request {
         ServiceRequest::Decide(DecisionRequest { what: Decision::Answer(answer), .. }) => {
             cut_to_root(&mut answer.payload);
         }
@@ -268,14 +268,14 @@ fn shorten(ask: &mut ServiceRequest) {
         _ => {}
     }
 
-    if let Some(Some(origin)) = origin_of(ask) {
+    if let Some(Some(origin)) = origin_of(request) {
         cut(&mut origin.note);
     }
 }
 
-fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
-    match ask {
-        ServiceRequest::Decide(matter) => Some(&mut matter.origin),
+fn origin_of(request: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
+    match request {
+        ServiceRequest::Decide(decision) => Some(&mut decision.origin),
         ServiceRequest::Cancel { origin, .. } => Some(origin),
         ServiceRequest::Pause(pause) => Some(&mut pause.origin),
         ServiceRequest::Fork(fork) => Some(&mut fork.origin),

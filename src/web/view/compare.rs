@@ -329,7 +329,7 @@ fn event_difference(difference: &ThreadDifference, room: &PageRoom) -> Markup {
                 }
             }
             (Some(only), None) | (None, Some(only)) => {
-                @if room.has_room() {
+                @if room.claim_room() {
                     pre.body { (room.take(excerpt(only.lines.clone()).text())) }
                 }
             }
@@ -356,7 +356,7 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
             div {
                 h3 { "Result of " (name) }
                 @match &totals.result {
-                    Some(result) if room.has_room() => {
+                    Some(result) if room.claim_room() => {
                         pre.body { (room.take(Excerpt::of_payload(result, None).text())) }
                     }
                     Some(_) => p.more { "left out" },

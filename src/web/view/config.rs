@@ -179,7 +179,7 @@ fn whole(config: &Result<WholeConfig, String>, room: &PageRoom) -> Markup {
         h2 { "From record " (boot.position.0) }
         p { "sha256 " code.digest { (boot.config) } }
         @for (name, text) in [("The config", stored.toml.as_str())].into_iter().chain(files) {
-            @if room.has_room() {
+            @if room.claim_room() {
                 h3 { (inline(name)) }
                 pre.body.written { (room.take(Excerpt::as_written(text).text())) }
             }
@@ -196,7 +196,7 @@ fn differences(changes: &Result<Vec<ConfigChange>, String>, room: &PageRoom) -> 
         h2 { "Differences" }
         @if changes.is_empty() { p.empty { "The configs are equal." } }
         @for change in changes {
-            @if room.has_room() {
+            @if room.claim_room() {
                 h3 { code { (inline(&change.path)) } }
                 pre.body.written { (room.take(Excerpt::as_written(&lines(change)).text())) }
             }

@@ -334,7 +334,7 @@ fn body(lines: &Excerpt, whole: Option<&str>, room: &PageRoom) -> Markup {
     if lines.is_empty() {
         return html! {};
     }
-    if !room.has_room() {
+    if !room.claim_room() {
         return match whole {
             Some(path) => html! { p.more { a href=(path) { "The payload" } } },
             None => html! {},

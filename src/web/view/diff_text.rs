@@ -10,7 +10,7 @@ use crate::limits;
 /// Draws the lines of a unified diff. Replaces the line numbers in the diff's headers by `…`. Keeps
 /// the signs `+` and `-`, so that a change is visible without colours.
 pub(super) fn changed_lines(diff: &str, room: &PageRoom) -> Markup {
-    if !room.has_room() {
+    if !room.claim_room() {
         return html! {};
     }
     let lines = diff.lines().take(limits::WEB_DIFF_LINES);

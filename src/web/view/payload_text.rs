@@ -36,7 +36,7 @@ impl PageRoom {
     }
 
     /// Whether there is room for another text. If there is no room, counts the text as omitted.
-    pub fn has_room(&self) -> bool {
+    pub fn claim_room(&self) -> bool {
         let has_room = !self.is_full();
         if !has_room {
             self.omitted.set(self.omitted.get() + 1);
@@ -236,13 +236,13 @@ mod tests {
         let text = "<".repeat(limits::WEB_RAW_CHARS);
         let mut bytes = 0;
         let mut texts = 0;
-        while room.has_room() {
+        while room.claim_room() {
             bytes += room.take(shown(&text)).0.len();
             texts += 1;
         }
         assert_eq!((texts, room.omitted()), (6, 1));
         assert!(bytes < limits::WEB_PAGE_BYTES + 4 * limits::WEB_RAW_CHARS, "{bytes}");
-        assert!(!room.has_room());
+        assert!(!room.claim_room());
         assert_eq!(room.omitted(), 2);
     }
 

@@ -314,7 +314,7 @@ impl PromptParts {
     }
 
     fn add(&mut self, title: &str, detail: &str, text: &str) {
-        if !self.room.has_room() {
+        if !self.room.claim_room() {
             return;
         }
         let part = Excerpt::as_written(text);

@@ -356,7 +356,7 @@ impl DrawnRow<'_> {
         let text = html! {
             (local) @if let Some(state) = message.unusual_state() { ", " (state) }
         };
-        let hint = if room.has_room() {
+        let hint = if room.claim_room() {
             room.take(hint(message))
         } else {
             html! {}

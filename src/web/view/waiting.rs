@@ -357,7 +357,7 @@ fn started_by(request: &StartingRequest, room: &PageRoom) -> Markup {
                 }
             }
             @match payload {
-                Some(text) if room.has_room() => {
+                Some(text) if room.claim_room() => {
                     pre.body { (room.take(text.text())) }
                     @if text.is_cut() { p.more { "… " (count(text.all(), "line")) " in all" } }
                 },
@@ -446,7 +446,7 @@ fn readable(payload: &str, room: &PageRoom) -> Markup {
 
 /// Draws the text of a payload. A person who decides must see the whole text.
 fn written(text: &str, room: &PageRoom) -> Markup {
-    if !room.has_room() {
+    if !room.claim_room() {
         return html! { p.problem { "The page is full: the page of the message shows this text." } };
     }
     let written = Excerpt::as_written(text);

@@ -105,8 +105,8 @@ impl FollowerShared {
         })
     }
 
-    /// Whether a page is open. Removes the trees of closed pages.
-    fn has_pages(&self) -> bool {
+    /// Removes the trees of closed pages. Returns whether a page is still open.
+    fn remove_closed_pages(&self) -> bool {
         self.with_trees(|trees| {
             trees.retain(|_, sender| sender.receiver_count() > 0);
             !trees.is_empty()
@@ -141,7 +141,7 @@ fn client(data: &Path) -> ServiceClient {
 async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
     let mut known: BTreeMap<u32, Position> = BTreeMap::new();
     loop {
-        while !shared.has_pages() {
+        while !shared.remove_closed_pages() {
             shared.opened.notified().await;
         }
 
