@@ -149,7 +149,7 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position. Returns `None` if the
-    /// thread was told to end, or if the journal has no checkpoint of this host at the position.
+    /// thread must end, or if the journal has no checkpoint of this host at the position.
     pub fn make(
         &self,
         position: Position,
