@@ -27,8 +27,7 @@ struct CachedValue<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Default for BoundedCache<K, V> {
-    /// Creates a cache with the limits for the memory of a listener, which contains messages of
-    /// calls.
+    /// Creates a cache with the limits for the messages of calls that a listener keeps in memory.
     fn default() -> Self {
         Self::new(limits::REMEMBERED_CALLS_MAX, limits::REMEMBERED_BYTES_MAX)
     }

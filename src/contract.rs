@@ -69,11 +69,12 @@ pub enum Role {
 /// if all of them accept its payload name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
-    /// The result holds the reply or fault of each peer, in config order.
+    /// The result holds the reply of each peer, or the error of a peer that failed, in config
+    /// order.
     #[default]
     #[serde(rename = "all")]
     All,
-    /// The result is the first reply, or all faults if every peer failed.
+    /// The result is the first reply. If every peer failed, the result holds all errors.
     #[serde(rename = "first")]
     First,
 }
@@ -109,7 +110,7 @@ pub struct Contract {
     pub timeout: Duration,
     #[serde(rename = "attempts")]
     pub attempts: u32,
-    /// Maximum deliveries in flight.
+    /// Maximum number of deliveries that the listener handles at once.
     #[serde(rename = "concurrency")]
     pub concurrency: u32,
     #[serde(rename = "serial_per_thread")]
@@ -128,12 +129,13 @@ pub struct Contract {
     /// maximum.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
-    /// Time that the listener has for the preview of a held call; `None` if the listener gives no
-    /// previews.
+    /// Maximum time that the listener takes for a preview, which describes the effect of a call
+    /// before a person approves the call. `None` if the listener gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time for which a client key is kept after all its calls have ended. A later request with the
-    /// key counts as new. `None` if the key is kept as long as its tree.
+    /// Time for which a client's idempotency key is remembered, counted from its first use. While a
+    /// call with the key is open, the key does not expire. A request that uses an expired key
+    /// counts as new. `None` if the key is kept as long as its tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -146,7 +148,8 @@ pub struct Contract {
     /// does not list any.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
-    /// Payloads with which agents answer the typed goals of this workflow.
+    /// Payloads with which agents answer the typed goals of this workflow. A goal is typed if the
+    /// config declares the type of its output.
     #[serde(rename = "answers", default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<TypedAnswer>,
     /// Questions that a workflow may put to people.
@@ -155,7 +158,8 @@ pub struct Contract {
     /// Agents that may delegate tasks of this workflow's goals.
     #[serde(rename = "delegations", default, skip_serializing_if = "Vec::is_empty")]
     pub delegations: Vec<GoalDelegation>,
-    /// The rules by which payloads of this listener undo earlier calls to it.
+    /// Rules for undoing completed calls to this listener. Each rule names the payload that undoes
+    /// a call.
     #[serde(rename = "undo", default, skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<UndoRule>,
 }
@@ -226,8 +230,9 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether a fork answers calls to this listener without calling it: with the results that the
-    /// source of the fork recorded. True for every listener except agents and workflows.
+    /// Whether a fork takes the results of calls to this listener from the record. A fork continues
+    /// the history of an earlier thread, and does not repeat such calls. True for every listener
+    /// except agents and workflows.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -237,8 +242,8 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| &**contract)
     }
 
-    /// Returns a shared reference to the contract of a listener. A caller that holds the reference
-    /// can still change the pump's state, which contains these contracts.
+    /// Returns a shared reference to the contract of a listener. The reference does not borrow from
+    /// these contracts, so a caller that holds it can change the pump's state.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
@@ -248,9 +253,9 @@ impl Contracts {
         self.by_name.get(name).map(|(contract, _)| contract)
     }
 
-    /// Returns a copy of these contracts for work that was in flight when the config changed to
-    /// `current`. In the copy, no sender may call a listener that is missing from `current`, or
-    /// send a payload that the listener no longer accepts.
+    /// Returns a copy of these contracts for work that began before the config changed to
+    /// `current`. In the copy, no sender may call a listener that is missing from `current`. Nor
+    /// may a sender use a payload that the listener no longer accepts.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

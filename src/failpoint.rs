@@ -1,8 +1,8 @@
 //! Failpoints: named places in the code where a test can abort the process
-//! (`ORGANISM_FAILPOINT=place[:nth]`) or make a thread wait for a file (with
-//! `ORGANISM_FAILPOINT_UNTIL=path`). Some places concern one thread of the bus. For such a place,
-//! `ORGANISM_FAILPOINT=place@thread` counts only passes for bus threads whose ids begin with
-//! `thread`.
+//! (`ORGANISM_FAILPOINT=place[:nth]`) or make a program thread wait for a file (with
+//! `ORGANISM_FAILPOINT_UNTIL=path`). Some places handle a message of one conversation thread. For
+//! such a place, `ORGANISM_FAILPOINT=place@thread` counts only passes for conversation threads
+//! whose ids begin with `thread`.
 //!
 //! This module must not know other modules. If `ORGANISM_FAILPOINT` is not set, a failpoint costs
 //! one atomic load.
@@ -28,10 +28,10 @@ pub const JOURNAL: [&str; 9] = [
 /// Failpoints of a journal on JetStream, besides those in [`JOURNAL`].
 pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
 
-/// Failpoints of the move of a journal into a stream.
+/// Failpoints of the move of a journal from its file into a stream on NATS.
 pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 
-/// Failpoints of the repair of a stream.
+/// Failpoints of the repair of a stream that stores a journal.
 pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-published"];
 
 /// Failpoints of a command that brings an index up to date.
@@ -43,11 +43,11 @@ pub const INDEX_BUILD: [&str; 2] = ["index-sorted", "index-complete"];
 /// Failpoints while a snapshot is made.
 pub const SNAPSHOT: [&str; 3] = ["snapshot-filled", "snapshot-renamed", "snapshot-written"];
 
-/// Failpoint in the proof of the records that precede a snapshot.
+/// Failpoint in the background verification of the records before a snapshot.
 pub const PROOF: [&str; 1] = ["during-proof"];
 
-/// Failpoints of the pump. Some lie around the effects that follow a durable record, others between
-/// the arrival of a listener's answer and its record.
+/// Failpoints of the pump. Most come before or after an effect of a durable record. `answered` and
+/// `stepped` come after the arrival of a listener's answer, and before its record is durable.
 pub const PUMP: [&str; 9] = [
     "before-boot",
     "before-receipt",
@@ -62,24 +62,25 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Prefix of bus thread ids. The failpoint counts only passes for threads of the bus whose ids
+    /// Prefix of conversation thread ids. The failpoint counts only passes for threads whose ids
     /// have this prefix. If `None`, the failpoint counts every pass.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// The file whose creation a thread at the failpoint waits for; `None` if the process aborts
-    /// instead.
+    /// Path of a file. A program thread at the failpoint waits until this file exists. `None` if
+    /// the process aborts instead.
     until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Marks the failpoint `place`. If the environment selects this place and this pass, aborts the
-/// process, or waits until the file exists that the environment names.
+/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects this pass of this place, aborts the
+/// process. If `ORGANISM_FAILPOINT_UNTIL` names a file, waits until the file exists instead.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }
 
-/// Acts as [`failpoint`] does, for a place that concerns the bus thread `thread`.
+/// Marks the failpoint `place` as [`failpoint`] does, for a pass that concerns the conversation
+/// thread `thread`.
 pub fn failpoint_in(place: &str, thread: &str) {
     pass(place, Some(thread));
 }

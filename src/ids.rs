@@ -74,7 +74,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// Id of a timer, derived from the step and an index.
+/// Id of a timer. It is derived from an index and from the step of the pump that sets the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TimerId(pub Uuid);
@@ -91,9 +91,9 @@ impl fmt::Display for TimerId {
 pub struct ListenerName(Arc<str>);
 
 thread_local! {
-    /// The core's name. Each thread has one value, and all messages of the core on this thread
-    /// share it. Sharing saves memory, because open calls keep many of these messages. Separate
-    /// values keep pumps from contending for the reference count.
+    /// The core's name. Each operating-system thread has a copy, which all messages of the core on
+    /// that thread share. Sharing saves memory, because open calls keep many of these messages. One
+    /// copy per thread keeps pumps from contending for the reference count.
     static CORE_NAME: ListenerName = ListenerName(ListenerName::CORE.into());
 }
 
@@ -123,7 +123,7 @@ impl ListenerName {
         CORE_NAME.with(Self::clone)
     }
 
-    /// Returns the name for an operator without a signature.
+    /// Returns the name that stands for an operator whose decision has no signature.
     pub fn operator() -> Self {
         Self(Self::OPERATOR.into())
     }
@@ -336,7 +336,7 @@ impl<'de> Deserialize<'de> for ThreadId {
     }
 }
 
-/// Returns the partition to which a text hashes.
+/// Returns the partition that the hash of a text selects.
 fn partition_of(text: &str, partitions: u32) -> u32 {
     let digest = Digest::of(text.as_bytes());
     let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");

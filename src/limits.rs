@@ -40,13 +40,13 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of the decoded text of one text-only element in a model turn.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
-/// Maximum digests that the pump keeps in memory to know which turn inputs the journal already
-/// contains. For all other turn inputs, the pump queries the journal.
+/// Maximum digests of model inputs that the pump keeps in memory, to know that the journal already
+/// contains these inputs. For all other inputs, the pump queries the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Maximum total bytes of one turn that the extractor searches for close tags without finding them.
-/// After this number, the rest of the turn is not parsed.
+/// Limit for unsuccessful searches for close tags in one turn. Once such searches have read more
+/// bytes than this in total, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
-/// Maximum unknown root elements of one turn whose names the extractor remembers.
+/// Maximum names of unknown root elements that the extractor remembers for one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
@@ -93,8 +93,8 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Number of bytes of text that count as one operation, when one of organism's own XPath functions
-/// reads them.
+/// Number of bytes that count as one operation when one of organism's own XPath functions reads
+/// text.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
@@ -107,7 +107,7 @@ pub const EACH_ITEMS_CEILING: u32 = 100_000;
 /// Default maximum number of items that a goal with `each` processes at the same time.
 pub const EACH_CONCURRENCY_DEFAULT: u32 = 8;
 pub const LOOP_PASSES_CEILING: u32 = 10_000;
-/// Default maximum number of times that a supervisor may have the output of one goal corrected.
+/// Default maximum number of corrections that a supervisor may request for the output of one goal.
 pub const CORRECTIONS_DEFAULT: u32 = 2;
 pub const CORRECTIONS_CEILING: u32 = 100;
 /// Highest configurable depth of delegations: how many levels of delegated tasks may be beneath one
@@ -142,7 +142,8 @@ pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
 pub const PREVIEW_BYTES_MAX: usize = 256 << 10;
 /// Maximum characters of the reason that an operator gives for an action.
 pub const REASON_CHARS_MAX: usize = 1_000;
-/// Maximum pauses in force in one partition.
+/// Maximum number of pauses that operators may have in force in one partition. A pause keeps calls
+/// from being handed over to listeners.
 pub const PAUSES_MAX: usize = 1_000;
 /// Maximum details in one recorded operator action.
 pub const ACTION_DETAILS_MAX: usize = 64;
@@ -187,8 +188,8 @@ pub const INSTANCES_CEILING: u32 = 256;
 pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Time from a heartbeat to the new deadline of its attempt, for listeners that make no model
-/// calls.
+/// Time from a heartbeat of a listener to the new deadline of its running attempt. Applies to
+/// listeners that make no model calls.
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
@@ -208,9 +209,9 @@ pub const PROBE_FIRST: Duration = Duration::from_millis(100);
 /// Maximum delay between two probes of a listener that did not accept a delivery. See
 /// [`PROBE_FIRST`].
 pub const PROBE_MAX: Duration = Duration::from_secs(5);
-/// Time limit of a probe, which is a delivery to a listener that did not accept an earlier
-/// delivery. After this time, the listener counts as having accepted the probe, unless the probe
-/// was returned as undeliverable before.
+/// Time limit of a probe. A probe is a delivery to a listener that did not accept an earlier
+/// delivery. If the probe is not returned as undeliverable within this time, the listener counts as
+/// having accepted it.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a cancelled call may keep the instance of its listener busy.
@@ -377,7 +378,7 @@ pub const CONTROL_LINES_MAX: usize = 64;
 /// Maximum time that a process tries to lock a journal before it reports the holder of the lock.
 pub const LOCK_TIMEOUT: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
-/// Maximum pump commands that one group commit carries out.
+/// Maximum commands from the inbox of a pump that the pump handles together in one group commit.
 pub const GROUP_COMMIT_MAX: usize = 256;
 /// Minimum time for which a pump must have stood still before it records the standstill. A recorded
 /// standstill does not count towards time-outs. A standstill is caused by a stopped process, a
@@ -385,15 +386,16 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether its process was stopped.
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of awaited calls at which a pump removes the waiters of clients that have left.
+/// Minimum number of awaited calls before a pump looks for waiting clients that have left, and
+/// removes them.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
 /// Maximum messages in flight in one pump. Held calls do not count. Messages of a tree do not count
 /// while its open calls wait only for persons or timers.
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Number of messages in flight that do not count towards [`IN_FLIGHT_MAX`] for each call that is
-/// held or has a timer. This applies only to a tree whose open calls wait only for persons or
-/// timers. Further messages of the tree count, so that a listener cannot collect messages without
-/// bound before it waits.
+/// Messages in flight that do not count towards [`IN_FLIGHT_MAX`], for each held call and for each
+/// call with a timer. This applies only to a tree whose open calls all wait for persons or timers.
+/// Further messages of the tree count, so that a listener cannot collect messages without bound
+/// before it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
@@ -477,8 +479,8 @@ pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Minimum number of records in a journal at which its missing index is made by a first build,
-/// which writes the rows before it makes the SQL indexes.
+/// Minimum number of records in a journal for a first build of its missing index. A first build
+/// writes all rows before it makes the SQL indexes.
 pub const INDEX_BUILD_RECORDS: u64 = 4_000;
 /// Maximum number of open calls, and of messages in flight, that a first build of an index keeps in
 /// memory. Other calls are found only later, when the build has made the SQL index of ids.
@@ -547,8 +549,8 @@ pub const RETRIES_MAX: usize = 1_000;
 /// Limit of a search for messages that cannot be retried. The search examines at most this many
 /// failed calls and this many refusals, oldest first.
 pub const RETRIES_TESTED: i64 = 10_000;
-/// Maximum number of messages that a command lists if it gets the first digits of an id and several
-/// ids begin with them.
+/// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
+/// several ids begin with the given digits.
 pub const CANDIDATES_MAX: usize = 10;
 /// Maximum attempts, failures, waits, decisions and refusals that are shown for one message.
 pub const MESSAGE_ROWS_MAX: usize = 50;
@@ -558,8 +560,8 @@ pub const FIRST_WORDS_CHARS_MAX: usize = 80;
 /// Maximum number of reports that are queued for one client that waits for a call. The reports name
 /// waiting calls in the client's tree; further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
-/// Duration of a model call after which the clients that wait for its tree are informed of the
-/// call.
+/// Time after which a model call is reported to the clients that wait for a call of the same tree.
+/// The time begins when the model call begins or changes its state.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
 /// Delay before the pump first looks for stalled calls, which are ready but not handed over. The
 /// pump informs the waiting clients of stalled calls. The delay doubles with each further look, up
@@ -626,7 +628,8 @@ pub const WEB_ROWS_MAX: usize = 500;
 /// Default number of messages on a page of a thread in the web view; the URL may state another
 /// number.
 pub const WEB_PAGE_MESSAGES: usize = 200;
-/// Number of messages that a page shows before a message if a link leads to that message.
+/// Number of earlier messages on the page that a link to a message opens. The page begins with
+/// these messages, and the linked message follows.
 pub const WEB_CONTEXT_MESSAGES: u64 = 20;
 /// Maximum lines of a payload that a conversation in the web view shows.
 pub const WEB_EXCERPT_LINES: usize = 40;
@@ -648,8 +651,8 @@ pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum characters of the reason of a failure in a list of the web view.
 pub const WEB_REASON_CHARS: usize = 300;
-/// Time after which the web view reads the facts of a config again, even if the files of the config
-/// are unchanged.
+/// Time after which the web view loads a config again, even if the config's files are unchanged.
+/// Files outside the project are not checked for changes.
 pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum number of records that the web view reads from the end of a journal to find the record
 /// of an action that it has just sent.
@@ -663,9 +666,9 @@ pub const WEB_TURN_REFUSALS: usize = 3;
 pub const WEB_LAST_REFUSALS: usize = 20;
 /// Maximum number of branches that a page of the web view shows opened in the tree of threads.
 pub const WEB_OPEN_BRANCHES: usize = 50;
-/// Maximum goals that a graph in the web view draws.
+/// Maximum number of expanded branches in the tree of threads on a page of the web view.
 pub const WEB_DRAWN_GOALS: usize = 300;
-/// Maximum threads of one goal to which a page of the web view links.
+/// Maximum number of links that a page of the web view shows to the threads of one goal.
 pub const WEB_GOAL_THREADS: usize = 20;
 /// Maximum lanes of a sequence diagram in the web view; further listeners share the last lane.
 pub const WEB_LANES_MAX: usize = 24;
@@ -677,27 +680,26 @@ pub const WEB_DIFF_LINES: usize = 200;
 pub const WEB_READ_BYTES: usize = 256 << 10;
 /// Maximum characters of an unformatted payload in the web view.
 pub const WEB_RAW_CHARS: usize = 100_000;
-/// Maximum number of calls waiting for a person that the web view counts. If there are this many
-/// calls or more, the frame of a page shows the number minus one and a plus sign.
+/// Maximum number of calls waiting for a person that the web view counts. If at least this many
+/// calls wait, the frame of each page shows `99+`.
 pub const WEB_WAITING_COUNTED: u64 = 100;
 /// Maximum time that a page waits while the web view looks for a running organism.
 pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum interval at which the web view looks for an organism on its host.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum records of a tree whose earlier state the web view computes. For a tree with more
-/// records, it shows no earlier state.
+/// Maximum records of a tree that the web view reads to show an earlier state of a thread, a graph
+/// of goals or a comparison of threads. For a tree with more records, it shows none of these.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
-/// Maximum records of a journal that the web view itself proves. For a longer journal, the web view
-/// names the commands that prove it.
+/// Maximum records of a journal that the web view itself verifies. For a longer journal, the web
+/// view names the commands that verify it.
 pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
-/// Niceness of the thread that proves the journals for the web view. The thread gets only the
+/// Niceness of the thread that verifies the journals for the web view. The thread gets only the
 /// processor time that all other threads leave.
 pub const WEB_PROOF_NICENESS: i32 = 19;
-/// Age of the web view's last proof of the journals at which it begins a new proof.
+/// Minimum time after the web view has verified the journals before it verifies them again.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Limit for the contents of held calls on the page of a thread. If the journal has grown by more
-/// records than this since the oldest of these calls was opened, the page does not show the
-/// contents.
+/// Maximum number of records since the oldest held call of a thread was opened. If the journal has
+/// more such records, the page of the thread does not show the contents of its held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
@@ -766,14 +768,15 @@ pub const SPANS_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
-/// Maximum trees for which one reader of listeners' memory keeps an index of the tree's records.
+/// Maximum trees whose indexes are kept to read threads for listeners from the journal. Such an
+/// index lists the records of one tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
-/// Maximum bytes of the tree indexes that one reader of listeners' memory keeps. The index that was
-/// read last is kept whatever its size.
+/// Maximum bytes of the tree indexes that are kept to read threads for listeners from the journal.
+/// The index that was read last is kept whatever its size.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum journal readers for listeners' memory that stay open until the next read.
+/// Maximum idle journal readers that are kept open to read threads for listeners.
 pub const MEMORY_READERS_MAX: usize = 4;
-/// Page cache, in KiB, of each journal reader that reads listeners' memory. The cache is small,
+/// Page cache, in KiB, of each journal reader that reads threads for listeners. The cache is small,
 /// because each record is read about once.
 pub const MEMORY_READER_CACHE_KIB: u32 = 128;
 /// Maximum handlers that may block on the disk at the same time, such as handlers that read the
@@ -792,19 +795,20 @@ pub const REMEMBERED_CALLS_MAX: usize = 1_024;
 pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 
 // Trees at rest.
-/// Maximum trees at rest that a pump keeps in memory.
+/// Maximum trees at rest that a pump keeps in memory. A tree is at rest while it has no open call,
+/// message or timer.
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum number of threads that a pump keeps in memory for trees at rest, over all these trees
 /// together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
 /// Maximum trees in a pump's memory whose open calls all wait for persons or timers. The number is
-/// much higher than [`RESTING_TREES_MAX`], because a list of all held calls must read from the
-/// working file every tree that has left memory.
+/// much higher than [`RESTING_TREES_MAX`]: to list all held calls, the pump must read each tree
+/// that has left memory from the working file.
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory.
 pub const RESTING_KEYS_MAX: usize = 4_096;
-/// Number of trees, or of client keys, that may collect in memory beyond their limit, such as
-/// [`RESTING_TREES_MAX`], before an eviction begins. So one eviction removes many of them.
+/// Number of trees, or of client keys, by which a pump may exceed a limit such as
+/// [`RESTING_TREES_MAX`] before it evicts them. So one eviction removes many of them.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -812,9 +816,8 @@ pub const HELD_CALLS_BATCH: usize = 256;
 pub const RESTING_ROUND_MAX: usize = 4096;
 /// Page cache of each working file, in KiB.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of uses of tree heads, counted back from the latest use of any head. A head that was used
-/// within this number stays in memory. A use is a record of the tree, or the loading of the head
-/// into memory.
+/// Number of latest uses of tree heads. The heads of these uses stay in memory. A head is used when
+/// its tree gets a record, or when the head is loaded into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which heads are moved out of
 /// memory. The number is large, so that many heads leave memory together.
@@ -838,7 +841,8 @@ pub const SNAPSHOT_ROUND_BYTES: usize = 4 << 20;
 /// Factor for the pause before the next snapshot. The pause is the duration of the last snapshot,
 /// multiplied by this factor.
 pub const SNAPSHOT_PAUSE: u32 = 4;
-/// Interval at which a thread that waits for a proof checks whether it must end.
+/// Interval at which a thread checks whether it must stop, while it waits for the background
+/// verification of a journal.
 pub const PROOF_WAIT_INTERVAL: Duration = Duration::from_millis(50);
 /// Default number of records between two snapshots.
 pub const SNAPSHOT_RECORDS: u64 = 100_000;
@@ -855,11 +859,11 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// Time without blocking calls after which the background thread of a NATS connection drives the
-/// connection.
+/// Time after which the background thread of a NATS connection takes over the connection's network
+/// traffic. The time begins with the last blocking call on the connection.
 pub const NATS_IDLE_TAKEOVER: Duration = Duration::from_millis(5);
-/// Maximum time that a listener of the Rust kit handles queued deliveries before it drives its NATS
-/// connection again.
+/// Maximum time that a listener of the Rust kit handles queued deliveries before it sends and
+/// receives on its NATS connection again.
 pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
@@ -909,8 +913,8 @@ pub const NATS_REQUESTS_MAX: usize = 64;
 pub const TURN_FINDINGS_MAX: usize = 10_000;
 /// Maximum characters of an attempt's failure that an agent's host reports.
 pub const FAILURE_CHARS_MAX: usize = 16 << 10;
-/// Maximum bytes of an agent's answer over NATS. The answer contains its payloads and a note about
-/// its turn, escaped for JSON.
+/// Maximum bytes of an agent's answer over NATS. An answer consists of payloads and a note about
+/// the model turn, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// Time for which a host of agents keeps a delivery whose config the host does not have. After this
@@ -943,13 +947,14 @@ pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
 pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a renewal after which a lease has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a pump's proof that it leads its partition. With an older proof, the pump may not
-/// deliver. The age is much shorter than [`LEASE_LAPSE`], after which another pump may take over.
+/// Maximum age of a pump's proof that it leads its partition. If the proof is older, the pump must
+/// not deliver. The age is much shorter than [`LEASE_LAPSE`], after which another pump may take
+/// over.
 pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 /// Delay before the journal repeats a JetStream operation that has not succeeded, such as taking a
 /// lease.
 pub const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Time for which a lease that was released for an heir is reserved for that heir.
+/// Time for which a released lease is reserved for the heir that its last holder chose.
 pub const LEASE_RESERVED_FOR_HEIR: Duration = Duration::from_secs(2);
 /// Interval at which a pump checks that its stream still exists and was not replaced.
 pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
@@ -991,8 +996,8 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of the last announcement of a process that counts as running. A new leader waits for
-/// the reports of all running processes. The age is shorter than a lease, so that the new leader
+/// Time for which a process counts as running after its last announcement. A new leader waits for
+/// the reports of all running processes. The time is shorter than a lease, so that the new leader
 /// does not wait for the process that it replaces.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
@@ -1060,7 +1065,7 @@ pub const ALERT_REFUSALS_DEFAULT: u64 = 20;
 pub const ALERT_FAILURES_DEFAULT: u64 = 1;
 pub const ALERT_WINDOW_DEFAULT: Duration = Duration::from_secs(5 * 60);
 pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
-/// Default time for which a held call waits before it raises an alert.
+/// Default time for which a held call waits for a person before it raises an alert.
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);

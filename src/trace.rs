@@ -106,8 +106,8 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Parses a `traceparent`. A later version may append fields, but begins with the fields of this
-/// version.
+/// Parses a `traceparent`. Accepts later versions of the format too: they begin with the fields of
+/// this version, and may append further fields.
 impl FromStr for TraceParent {
     type Err = BadTrace;
 

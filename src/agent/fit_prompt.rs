@@ -1,7 +1,7 @@
 //! Fits a model request into the context window of the model. A message that does not fit is
 //! replaced as a whole by a short placeholder, and no text is cut. After such a replacement, the
-//! turn is the last one of its call, as its notice tells the model. The record of the turn lists
-//! the replaced messages.
+//! agent gets no further turn in this call, and the end of the request tells the model so. The
+//! record of the turn lists the replaced messages.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(super) struct FittedRequest {
 ///
 /// # Errors
 ///
-/// [`AttemptFailure::TooLarge`] if the model request does not fit even with placeholders for all
-/// messages that placeholders may replace.
+/// [`AttemptFailure::TooLarge`] if the model request does not fit even if placeholders replace all
+/// messages that may be replaced.
 pub(super) fn fit(
     items: &mut Arc<Vec<MemoryItem>>,
     agent: &ListenerName,

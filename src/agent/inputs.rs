@@ -27,8 +27,8 @@ pub struct TurnInputs {
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// The provider whose native calls and results were sent as blocks of its API. Native calls of
-    /// other providers were sent as XML.
+    /// Provider that got its own native calls and their results as blocks of its API. Native calls
+    /// of other providers were sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -112,9 +112,9 @@ impl TurnInputs {
         })
     }
 
-    /// Returns the messages that the thread contained before the recorded turn `past` but that the
-    /// prompt of this turn did not show. Returns `None` if this program lacks the renderer version
-    /// of the turn.
+    /// Returns the messages of the thread that the prompt of the recorded turn `past` did not show,
+    /// although they were recorded before the turn. Returns `None` if this program lacks the
+    /// renderer version of the turn.
     pub fn unseen(
         &self,
         records: &[Record],
@@ -172,7 +172,8 @@ impl SentDigests {
 
 /// Returns the digest of all parts of a request except its settings. In the digested text, a zero
 /// byte follows each part. No part contains a zero byte, so the parts stay distinguishable. Older
-/// versions of the program recorded this digest with their turns, and stored no inputs.
+/// versions of the program recorded this digest with their turns, and did not store the inputs of
+/// the requests.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

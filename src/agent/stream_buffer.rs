@@ -22,7 +22,7 @@ pub(super) struct AnswerBuffer {
     read: usize,
     /// Number of bytes received for the current request, including bytes that the buffer dropped.
     bytes: usize,
-    /// Route of the latest request, which is its provider and model.
+    /// Route of the latest request: its provider and its model.
     route: Option<ModelRoute>,
     is_under_way: bool,
     /// Time at which the present pause of the router ends. During a pause, the router sends no

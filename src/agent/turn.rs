@@ -57,7 +57,7 @@ pub struct AgentOptions {
     pub max_tokens: Option<u32>,
     /// Properties of the agent's model: context window, maximum length of answers, price.
     pub terms: ModelTerms,
-    /// Prompt sections from the config, in its order.
+    /// Prompt sections from the config, in the order of the config.
     pub sections: Vec<(String, String)>,
     pub environment: AgentEnvironment,
     /// Renderer version of new turns. A recorded turn is always rendered again in the version in
@@ -319,8 +319,8 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds the records after the end of `memory` to it, up to `up_to`. Reads them on a thread that
-    /// may block, not on an async worker.
+    /// Reads the records that `memory` lacks up to `up_to`, and adds them. Reads them on a thread
+    /// that may block, not on an async worker.
     async fn extended(
         &self,
         mut memory: ThreadMemory,
@@ -580,7 +580,7 @@ struct RenderedTurn {
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// The provider whose native calls and results are sent as blocks of its API.
+    /// Provider that gets its own native calls and their results as blocks of its API.
     native: Option<String>,
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
     /// the list is not empty, this turn is the last one of its call.
@@ -588,8 +588,8 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains text of the agent from this call. True if the agent wrote text
-    /// or native calls in its last turn of the call.
+    /// Whether the request contains text that the agent itself wrote in this call. True if the
+    /// agent wrote text or native calls in its last turn of the call.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

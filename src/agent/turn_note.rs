@@ -42,14 +42,15 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Digest of the stored inputs of the request, without the thread. `None` if the inputs are not
-    /// stored.
+    /// Digest of the stored inputs of the request. The thread is not among these inputs. `None` if
+    /// the inputs are not stored.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
     /// The turn's native calls, each with the digest of its payload or refused text.
     pub calls: &'a [ParsedToolCall],
-    /// Blocks of the answer that only the provider can read, verbatim.
+    /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
+    /// them.
     pub own: &'a [OwnBlock],
     /// The notice that the request of this turn contained.
     pub notice: Option<&'a str>,
@@ -66,8 +67,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// For a turn of a fork that got a recorded answer: id of the note of the source's turn with
-    /// this answer. `None` if a model answered.
+    /// Id of another turn's note, from which this turn took its answer instead of calling a model.
+    /// The other turn is in the source of the fork. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 
@@ -202,7 +203,7 @@ fn read_verbatim(element: &Element) -> Option<String> {
     }
 }
 
-/// The data of a recorded turn that later turns need.
+/// A recorded turn, with the data that later turns need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastTurn {
     pub agent: ListenerName,
@@ -225,12 +226,12 @@ pub struct PastTurn {
     pub is_rejected: bool,
     /// Renderer version of the turn's prompt; empty if the note does not state it.
     pub renderer: String,
-    /// The agent's environment, in the lines of the turn's prompt.
+    /// The agent's environment, as the lines that the turn's prompt contains.
     pub environment: Option<String>,
     /// Digest of the whole request of the turn.
     pub prompt: Option<Digest>,
-    /// Digest of the stored inputs of the request, without the thread. `None` for turns of older
-    /// program versions, which stored no inputs.
+    /// Digest of the stored inputs of the request. The thread is not among these inputs. `None` for
+    /// turns of older program versions, which did not store inputs of requests.
     pub inputs: Option<Digest>,
     /// The notice that the request of this turn contained.
     pub notice: Option<String>,

@@ -29,8 +29,8 @@ struct CopyFile {
     lines: Vec<Checkpoint>,
     /// Whether the file is kept outside the directories of the journal and of its key.
     is_elsewhere: bool,
-    /// Whether the file counts as proof if it agrees with the journal. Any file can contradict the
-    /// journal.
+    /// Whether the file counts as proof if its copies agree with the journal. A file that
+    /// contradicts the journal is reported in any case.
     counts: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct CopyEvidence {
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// For each file that the auditor named but that cannot serve as proof, the reason.
+    /// Reasons why files cannot serve as proof: one for each unusable file that the auditor named.
     pub unread: Vec<String>,
     /// Public keys of the checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -174,8 +174,9 @@ impl CopyEvidence {
     }
 
     /// Removes every copy of a checkpoint that is newer than the journal's last checkpoint. `last`
-    /// is the position of the journal's last record. Copies up to `last` are kept aside for
-    /// [`CopyEvidence::compare_later`], because the journal has the records that they cover.
+    /// is the position of the journal's last record. If the position of a removed copy is at most
+    /// `last`, the journal has the records that the copy covers. Such a copy is kept aside for
+    /// [`CopyEvidence::compare_later`].
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -190,8 +191,8 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the copies at the position `heads.last()` that [`CopyEvidence::set_later_aside`]
-    /// has kept aside. A copy must have the Merkle root of the records up to this position. If the
+    /// Compares those copies from [`CopyEvidence::set_later_aside`] whose position is
+    /// `heads.last()`. Each must have the Merkle root of the records up to this position. If the
     /// copy is outside the state directory, it proves these records.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
@@ -245,7 +246,7 @@ impl CopyEvidence {
         self.vouched
     }
 
-    /// Returns the files whose agreement with the journal counts as proof.
+    /// Returns the files that count as proof if their copies agree with the journal.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|file| file.counts);
         files.map(|file| file.path.clone()).collect()

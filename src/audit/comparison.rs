@@ -48,7 +48,7 @@ pub struct ThreadDifference {
     pub right: Option<ComparedEvent>,
 }
 
-/// The event that one of the two threads has at a difference.
+/// An event of one thread at a place where the two threads differ.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedEvent {
     #[serde(rename = "thread")]
@@ -71,7 +71,7 @@ pub struct ComparedEvent {
     pub lines: Vec<String>,
 }
 
-/// Two turns of two compared threads that correspond to each other.
+/// Two corresponding turns, one of each compared thread.
 #[derive(Debug, Clone)]
 pub struct PromptPair {
     pub order: Position,
@@ -188,8 +188,8 @@ impl ThreadComparison {
         self.differences.is_empty()
     }
 
-    /// Returns the pairs of differing prompts up to the first difference between events. Prompts of
-    /// these pairs differ for another reason than that difference.
+    /// Returns the pairs of differing prompts up to the first difference between events. So that
+    /// difference cannot be the reason why these prompts differ.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
@@ -272,8 +272,8 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges of events that have no equal events. Pairs events that have the same
-    /// title, in order. Subthreads are paired in the same way.
+    /// Compares two ranges of events that have no event in common. Pairs events with the same
+    /// title, in their order. Paired subthreads are compared event by event.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -411,8 +411,8 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the recorded turn whose answer a turn of a fork got. Returns `None` if
-/// `message` is not the note of such a turn.
+/// Returns the id of the recorded turn from which a turn of a fork took its answer. Returns `None`
+/// if `message` is not a note of such a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

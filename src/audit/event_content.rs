@@ -15,7 +15,7 @@ const UUID_CHARS: usize = 36;
 /// Offsets of the hyphens in a UUID.
 const UUID_HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// Attributes of a turn's note that differ each time the same turn is taken.
+/// Attributes of a turn's note. Their values differ each time the same turn is taken.
 const MEASURED: [&str; 14] = [
     "call",
     "cost",
@@ -187,7 +187,7 @@ impl ContentReader {
     }
 }
 
-/// Whether the message is a note of the core that the thread is a fork.
+/// Whether the message is a note in which the core states that the thread is a fork.
 pub(super) fn is_lineage(message: &MessageView) -> bool {
     let is_action = || {
         let payload = message.payload.as_deref().unwrap_or_default();

@@ -128,8 +128,8 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns this source extended to its head. Without this, it ends with the last record in the
-    /// filter's time range.
+    /// Returns this source with all records up to its head. The original source ends with the last
+    /// record in the filter's time range.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }

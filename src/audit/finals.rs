@@ -90,8 +90,9 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two JSON values are equal. The same schema has converted both from XML. A number or flag
-/// that XML writes in a form that JSON lacks was converted to a string.
+/// Whether two JSON values are equal. Both were converted from XML with the same schema. The
+/// conversion keeps a number or flag as a string if its notation is not valid in JSON. So a string
+/// can equal a number or a flag.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

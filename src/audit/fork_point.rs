@@ -27,9 +27,8 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// Set if the fork was requested at a turn inside a call that gets its recorded result in the
-    /// fork. The fork then begins before this call, and the field is the listener that was called.
-    /// `None` for all other fork points.
+    /// The listener of a call that the fork answers with its recorded result. Set only if the fork
+    /// was requested at a turn inside such a call. The fork then begins before the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -54,7 +53,7 @@ impl PointRequest {
 #[derive(Debug, Clone)]
 pub struct PointTurn {
     pub agent: ListenerName,
-    /// The call in the source during which the agent took the turn.
+    /// The source's call in which the agent took the turn.
     pub call: CallId,
 }
 
@@ -80,8 +79,8 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the listeners that do not handle calls of a fork again. Their calls get the results that
-/// the source recorded.
+/// Returns the listeners that handle no calls of a fork. A fork answers the calls to these
+/// listeners with the results that the source recorded.
 pub fn answered_listeners(contracts: &Contracts) -> impl Iterator<Item = &ListenerName> {
     let is_answered = |own: &&Contract| matches!(own.role, Role::Listener | Role::Human);
     contracts.iter().filter(is_answered).map(|contract| &contract.name)
@@ -98,7 +97,7 @@ impl ForkPoint {
     /// Finds the fork point at a message of the record at `position`. If no fork can begin at the
     /// message, finds the last fork point before it. Returns `None` if the record lacks the
     /// message, or if the tree cannot be forked. `is_answered` states for each listener whether the
-    /// fork answers its calls with recorded results.
+    /// fork answers calls to this listener with recorded results.
     pub fn find(
         reader: &JournalReader,
         position: Position,
@@ -178,8 +177,9 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener whose call contains the turn at this point, if calls to that listener
-    /// get recorded results in a fork.
+    /// Returns the listener of the call that contains the turn at this point, if a fork answers
+    /// that call with its recorded result. Such a call may also contain the turn indirectly,
+    /// through other calls.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -277,8 +277,8 @@ fn taken_over(
     Ok(work.map(|work| (state.inherited_threads(place, &work.calls, at), work)))
 }
 
-/// A fork in the journal. A proof checks against the source whether the fork's record of its origin
-/// is true.
+/// A fork that is recorded in the journal. A proof compares the fork's record of its origin with
+/// the records of the source.
 #[derive(Debug, Clone)]
 pub(super) struct RecordedFork {
     position: Position,
@@ -292,7 +292,7 @@ pub(super) struct RecordedFork {
     core_version: u32,
 }
 
-/// First version of the core whose forks keep the allotments, which are limits of spawned threads.
+/// Version of the core since which forks keep allotments. Allotments are limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
 
 impl RecordedFork {
@@ -374,8 +374,8 @@ impl RecordedFork {
         Ok(())
     }
 
-    /// Returns the listeners whose calls get recorded results in the fork. The calls that the fork
-    /// has opened again show which listeners these are.
+    /// Returns the listeners for which the fork answers calls with recorded results. They are
+    /// derived from the calls that the fork has opened again.
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -448,9 +448,9 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Finds the message of a record at which a fork can begin, if calls ended in this record. It is
-/// the message `wanted`, or the last result of the record if the record does not contain `wanted`.
-/// Returns `None` if no call ended in the record.
+/// Returns the message in this record at which a fork can begin. This is the message `wanted`, if
+/// it is in the record, otherwise the last result in the record. Returns `None` if no call ended in
+/// the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -142,16 +142,15 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// Returns all held calls, oldest first. Reads from the journal only the trees with held calls,
-/// which the index names. Of each tree, reads only the records since its first held call.
+/// Returns all held calls, oldest first. The index names the trees with held calls. Only these
+/// trees are read from the journal, each from its first held call on.
 pub fn held_in(index: &IndexReader) -> Result<Vec<HeldCall>, index::Error> {
     let calls = index.waiting_calls()?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
     held_in_all(index, placed.into_iter().flatten())
 }
 
-/// Returns those of the given calls that are held, oldest first. Reads only the trees of the given
-/// calls.
+/// Returns the held calls among `calls`, oldest first. Reads only the trees of these calls.
 pub fn held_of(
     index: &IndexReader,
     calls: &[WaitingMessage],
@@ -167,8 +166,9 @@ pub fn held_of(
 /// Number of trees that are read in one view of the journal, which is a read transaction.
 const TREES_PER_VIEW: usize = 256;
 
-/// Returns the held calls of the found trees, oldest first. If a tree occurs several times, it is
-/// read once, from its lowest position on.
+/// Returns the held calls of the trees in `found`, oldest first. Each tree is read from its given
+/// position on. If `found` contains a tree several times, the tree is read once, from the lowest of
+/// its positions on.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,

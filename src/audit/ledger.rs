@@ -37,8 +37,8 @@ pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// For each thread of a fork that continues a thread of the source, the `seq` of the last
-    /// message that was taken over.
+    /// The `seq` of the last message that a thread of a fork has taken over from the source of the
+    /// fork. The key is the index of the fork's thread in `threads`.
     inherited: Map<u32, u64>,
     /// Number of refusals that belong to no thread. Refusals with the code `busy` are among them,
     /// because only their number is recorded.

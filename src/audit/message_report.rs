@@ -40,7 +40,7 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Payloads that came in the same outcome of a listener as the message, and that were refused.
+    /// Refused payloads that the listener returned in the same outcome as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
     /// Refusals of payloads that the listener wrote while it handled the call of the message.
@@ -145,7 +145,7 @@ pub struct RecordedConfig {
     pub epoch: u32,
 }
 
-/// A hold of a call, which makes the call wait for a person, with the reason for it.
+/// A hold of a call, and the reason for the hold. During a hold, the call waits for a person.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageHold {
     #[serde(flatten)]
@@ -203,9 +203,9 @@ pub enum FoundMessage {
     Several(Vec<IndexedMessage>),
 }
 
-/// Reports on the message whose id begins with `prefix`. The report contains at most `effects_max`
-/// of the messages that it caused. Reads the index, and from the journal the records that the
-/// report quotes.
+/// Reports on the message whose id begins with `prefix`. The report lists at most `effects_max` of
+/// the messages that this message caused. Reads the index, and from the journal the records that
+/// the report quotes.
 ///
 /// # Errors
 ///

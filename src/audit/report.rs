@@ -1,4 +1,5 @@
-//! The report on the proof of a journal.
+//! The report on the proof of a journal. A proof checks that the records of the journal are
+//! complete and unchanged.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -30,7 +31,8 @@ pub struct RedactedPayload {
     pub message: MessageId,
 }
 
-/// Result of comparing the journal with copies of its checkpoints outside it.
+/// Result of comparing the journal with copies of its checkpoints. The copies are outside the
+/// journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum OutsideVerdict {
     /// No place for copies of the checkpoints is known.
@@ -61,9 +63,9 @@ pub enum ProofVerdict {
 }
 
 impl ProofReport {
-    /// Records that the stream and its projection in SQLite agree, which proves the projection. The
-    /// stream has `ahead` records after the end of the projection. If there are any, they are not
-    /// proved.
+    /// Records that the stream and its projection in SQLite agree, so the projection is proved.
+    /// `ahead` is the number of records in the stream that the projection lacks. If it is not 0,
+    /// the journal is not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -149,7 +151,7 @@ pub struct ProofReport {
     /// directory. If there is no such copy, 0.
     #[serde(rename = "vouched")]
     pub vouched: Position,
-    /// Files outside the journal whose copies of checkpoints were compared with the journal.
+    /// Files outside the journal. Their copies of checkpoints were compared with the journal.
     #[serde(rename = "copies")]
     pub copies: Vec<PathBuf>,
     /// Position up to which every record is covered by a MAC or a signature of an available key.

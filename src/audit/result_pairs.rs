@@ -7,7 +7,8 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::schema::Schemas;
 
-/// Two results that correspond to each other. A client got one from each of two compared threads.
+/// Two corresponding results of the compared threads. A client got `before` from one thread and
+/// `after` from the other.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
     /// Whether `before` and `after` have the same values according to their schema.

@@ -29,8 +29,8 @@ pub struct RetrySource {
     /// can use.
     pub key: Option<String>,
     pub payload: String,
-    /// Whether it is unknown how far the listener handled the call. Also true if this is unknown of
-    /// an earlier call that this call retries.
+    /// Whether it is unknown how far a listener handled the call. If this call is a retry, also
+    /// true if this is unknown for the call that was retried.
     pub is_unknown: bool,
 }
 

@@ -72,7 +72,7 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total: index.count(&request.filter, most)? })
 }
 
-/// Whether an item that the index has found is shown. A message that was found by its words is not
+/// Whether to show an item that the index has found. A message that was found by its words is not
 /// shown if its payload has been redacted.
 fn is_shown(item: &SearchedItem, request: &SearchRequest) -> bool {
     match item {

@@ -8,8 +8,8 @@ use crate::index::{Error, IndexReader, IndexedMessage};
 use crate::system;
 use crate::thread::Fact;
 
-/// The request with which the work that led to a message began. This is usually a client's request
-/// that started a run.
+/// The request that started the work in which a message was sent. Usually, a client sent this
+/// request to start a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,
@@ -21,7 +21,7 @@ pub struct StartingRequest {
 }
 
 /// Returns the request that started the work in which `message` was sent. If `message` itself
-/// started the work, it is that request. Returns `None` if the index does not have the message, or
+/// started the work, returns `message`. Returns `None` if the index does not have the message, or
 /// if its chain of causes is too long to follow.
 ///
 /// `payloads` keeps payloads of requests between calls, because one request may have started the

@@ -19,8 +19,8 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions that this page shows again. They are in records of this page, but the page before
-    /// also shows them, because a decision comes before the messages of its record.
+    /// Decisions that are also on the previous page. They are in records of this page. But a
+    /// decision comes before the messages of its record, so the previous page ends with it.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that the thread has taken over from the source of its fork. `None` if the thread
     /// has taken over no history.
@@ -28,11 +28,11 @@ pub struct ThreadPage {
 }
 
 /// Returns a page of at most `limit` messages. It begins at the message with the `seq` `from_seq`.
-/// If `from_seq` is `None`, it is the last page. Returns `None` if there is no such thread.
+/// If `from_seq` is `None`, returns the last page. Returns `None` if there is no such thread.
 ///
-/// Three kinds of events are left out: the charge for a lost model call, a cancelled timer, and a
-/// count of `busy` refusals. They are shown only if their record also contains a message, refusal,
-/// failure or decision of the thread.
+/// Three kinds of events are usually left out: the charge for a lost model call, a cancelled timer,
+/// and a count of `busy` refusals. They are shown only if their record also contains a message,
+/// refusal, failure or decision of the thread.
 ///
 /// # Errors
 ///
@@ -97,9 +97,8 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names, if records with this kind of input may not
-/// name the thread of the call. The call leads to this thread. Returns `None` for all other kinds
-/// of input.
+/// Returns the call that the input of a record names. The thread of the record is found through
+/// this call. Returns `None` for the kinds of input that need no such search.
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

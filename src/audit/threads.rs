@@ -64,7 +64,7 @@ impl From<Closing> for ThreadPhase {
 }
 
 /// Returns the state of a thread in words. This is usually its phase. If calls in an open thread
-/// wait for people, it is the kind of this wait.
+/// wait for people, the state says which kind of decision they wait for.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,

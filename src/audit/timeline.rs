@@ -136,8 +136,8 @@ pub enum TimelineEvent {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// The charge for a model call whose cost was never reported. The call is charged its whole
-    /// reservation.
+    /// The charge for a model call whose cost was never reported. The charge is the whole amount
+    /// that was reserved for the call.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "listener")]

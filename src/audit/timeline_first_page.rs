@@ -65,8 +65,8 @@ impl FirstPage<'_> {
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread of which further events belong on the page, but were not read. Returns
-    /// `None` if the page is complete.
+    /// Returns a thread whose events on the page are incomplete, because some were not read.
+    /// Returns `None` if no events are missing.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,

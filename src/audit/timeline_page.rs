@@ -171,8 +171,8 @@ impl ThreadTimeline {
 }
 
 impl TimelineEvent {
-    /// Returns the number of events for which this event counts: 1, or for a subthread the number
-    /// of all its events.
+    /// Returns how many events this entry stands for: 1, or for a subthread, 1 plus the number of
+    /// its events.
     fn events(&self) -> u64 {
         match self {
             Self::Subthread(child) => {

@@ -26,7 +26,7 @@ pub struct TurnFinding {
     pub column: usize,
     pub code: String,
     pub message: String,
-    /// Whether the payload with the mistake was accepted nevertheless.
+    /// Whether the payload was accepted although it contains the mistake that this finding reports.
     pub is_accepted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Proves a journal from its own records and from copies of its checkpoints.
+//! Verifies a journal by its own records and by copies of its checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use super::report::{
     RedactedPayload,
 };
 
-/// The evidence that a proof uses outside the journal, and the keys that it trusts.
+/// The evidence outside the journal that a proof uses, and the keys that the proof trusts.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyOptions {
     /// State directory of the journal. It contains the journal's key, a mark of the last
@@ -53,8 +53,8 @@ pub struct VerifyOptions {
     pub distrust_state: bool,
 }
 
-/// Proves a journal like [`verify_with`]. The state directory `state` is the only evidence outside
-/// the journal.
+/// Verifies a journal like [`verify_with`]. The state directory `state` is the only evidence
+/// outside the journal.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
@@ -64,8 +64,8 @@ pub fn verify(
     verify_with(data, &options, progress)
 }
 
-/// Proves the whole journal in the directory `data`. Calls `progress` with the number of records
-/// that are proved so far, and the number of all records.
+/// Verifies the whole journal in the directory `data`. Calls `progress` with the number of records
+/// that were checked so far, and the number of all records.
 ///
 /// A violation in the journal is not returned as an error, but is part of the report.
 pub fn verify_with(
@@ -96,7 +96,7 @@ enum BlobUse {
     /// The blob is the config of a boot record. The record is so old that it does not list its
     /// blobs.
     Older,
-    /// The blob is in the list of a boot record.
+    /// A boot record lists the blob.
     Boot,
 }
 
@@ -120,15 +120,15 @@ struct JournalProof {
     ledger: MessageLedger,
     coverage: MacCoverage,
     redacted: Vec<RedactedPayload>,
-    /// Positions of records from which an operator has redacted payloads. Records of the operator's
-    /// actions name them.
+    /// Positions of records from which an operator has redacted payloads. The records of the
+    /// redactions name these positions.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
     blobs: usize,
-    /// Blobs that records name. Each comes with its use, and with the position of the first record
-    /// that names it.
+    /// The blobs to which records refer. The value is the use of the blob, and the position of the
+    /// first record that refers to it.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: CopyEvidence,
@@ -324,8 +324,8 @@ impl JournalProof {
         *known = usage.max(*known);
     }
 
-    /// Reads from the record of an operator's action which damage the operator has accepted.
-    /// Accepted damage is no violation.
+    /// Remembers the damage that an operator has accepted by this action. Accepted damage is no
+    /// violation.
     fn take_action(&mut self, action: &OperatorAction) {
         let accepted = action.accepted_records();
         self.accepted.extend(accepted.map(|(first, last)| AcceptedRecords { first, last }));
@@ -341,8 +341,8 @@ impl JournalProof {
         }));
     }
 
-    /// Reports a violation if a copy contains a checkpoint that the journal lacks. It is no
-    /// violation if an operator has accepted the loss of the records.
+    /// Reports a violation if a copy of a checkpoint contradicts the journal. If an operator has
+    /// accepted the loss of the records that the copy covers, this is no violation.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
@@ -366,8 +366,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports a violation if this journal has replaced another journal with acknowledged records.
-    /// It is no violation if an operator has accepted the loss of the other journal.
+    /// Reports a violation if this journal has replaced another journal that had acknowledged
+    /// records. If an operator has accepted the loss of that journal, it is no violation.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.losses.iter().any(|loss| loss.journal == Some(journal)) {

@@ -10,8 +10,8 @@ use crate::xml::findings::TextLocation;
 
 use super::message_state::MessageState;
 
-/// A message, with the position of its record and with its disposition. The view may be of an
-/// earlier moment, and then shows the disposition of that moment.
+/// A message, with the position of its record and with its disposition. If the view shows the
+/// thread at an earlier moment, the disposition is the one at that moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]
@@ -93,8 +93,8 @@ impl MessageView {
         self.state().unusual()
     }
 
-    /// Whether a name, the thread or the payload of the message contains `text`, ignoring case, or
-    /// the id of the message is `text`. `text` must be in lower case.
+    /// Whether a name, the thread or the payload of the message contains `text`, ignoring case.
+    /// Also true if `text` is the id of the message. `text` must be in lower case.
     pub fn mentions(&self, text: &str) -> bool {
         let fields = [self.from.as_str(), self.to.as_str(), self.thread.as_str(), &self.name.local];
         let payload = self.payload.as_deref().unwrap_or_default();

@@ -42,8 +42,8 @@ pub(crate) enum ClaimedMemory {
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener lacks messages of earlier deliveries that it should remember. It requests a
-    /// delivery with all messages of the call. The attempt continues.
+    /// The listener should remember the messages of earlier deliveries, but lacks some of them. It
+    /// requests a delivery with all messages of the call. The attempt continues.
     Missing,
 }
 

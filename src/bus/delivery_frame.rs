@@ -1,6 +1,6 @@
 //! Encodes a delivery as a frame (docs/PROTOCOL.md, section 3). A listener in a child process gets
-//! every delivery as a frame. A listener on NATS gets a frame only if the delivery has more
-//! messages than the request.
+//! every delivery as a frame. A listener on NATS gets a frame only if the delivery contains other
+//! messages in addition to the request.
 
 use crate::envelope::Message;
 use crate::envelope::text::{self, DeliveryHead};

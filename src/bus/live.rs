@@ -19,7 +19,7 @@ use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 
-/// One attempt of an agent to handle a call.
+/// The source of live events: one attempt of an agent to handle a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveSource {
     #[serde(rename = "thread")]
@@ -314,8 +314,8 @@ impl LiveChannel {
         self.text_readers.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns a receiver that always has the present answer to the question whether any reader
-    /// gets text.
+    /// Returns a receiver for the information whether any reader gets text. The value of the
+    /// receiver is always up to date.
     pub fn watched(&self) -> watch::Receiver<bool> {
         self.watched.subscribe()
     }
@@ -337,8 +337,8 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Reports that the model call of an attempt has ended, because the attempt has ended. Does
-    /// nothing if the agent has already reported this.
+    /// Ends the model call of an attempt that has ended. Does nothing if the agent has already
+    /// reported the end of the model call.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
@@ -352,7 +352,7 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Sends a text that a model has written to all readers that get text.
+    /// Sends a model's text to all readers that get text.
     pub fn text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         if !self.has_text_readers() {
             return;

@@ -49,8 +49,8 @@ pub struct Delivery {
     pub source: Option<Arc<ForkSource>>,
 }
 
-/// Whether a delivery requests a preview, or follows an approval with a preview. Always `None` if
-/// the listener declares no previews.
+/// Whether a delivery requests a preview, or states which preview a person has approved. Always
+/// `None` if the listener declares no previews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeliveryPreview {
     #[default]

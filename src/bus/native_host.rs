@@ -211,8 +211,8 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Waits until the caller of the attempt no longer waits. The handler may then continue for
-    /// [`limits::CANCEL_GRACE`] before it is dropped.
+    /// Waits until the attempt is cancelled, because its caller no longer waits. The handler may
+    /// then continue for [`limits::CANCEL_GRACE`] before it is dropped.
     pub async fn cancelled(&self) {
         self.stop.wait_for(StopLevel::Cancelled).await;
     }

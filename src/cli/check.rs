@@ -251,8 +251,9 @@ fn peers(contract: &Contract) -> String {
     format!("may address {}", names.join(", "))
 }
 
-/// Describes a schedule: its times and its client. Includes the next time only for a schedule with
-/// times of day. All other schedules have intervals, which begin when the pump starts.
+/// Describes a schedule: its times and its client. For fixed times of day, also states when the
+/// schedule runs next. A schedule with an interval has no next time yet, because the interval
+/// begins when the pump starts.
 fn schedule(schedule: &Schedule) -> String {
     let times = match &schedule.times {
         ScheduleTimes::Every(interval) => format!("every {}", config::show_duration(*interval)),
@@ -272,8 +273,9 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Lists the payloads that a listener accepts. A listener that accepts none is called only by
-/// workflows. The text then states whether the listener takes goals or, as a person, questions.
+/// Lists the payloads that a listener accepts. If the list of a listener is empty, only workflows
+/// call the listener. In this case, returns that the listener takes goals of workflows, or
+/// questions if the listener is a person.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -10,8 +10,8 @@ use super::output::StdoutWriter;
 use crate::bus::process::{LAUNCH_VERB, become_listener};
 use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
 
-/// Runs the hidden command that the arguments of this process name; returns `None` if they name no
-/// hidden command.
+/// Runs the hidden command in the arguments of this process. Returns `None` if the arguments
+/// contain no hidden command.
 pub fn run() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let exit = match arguments.as_slice() {

@@ -87,7 +87,8 @@ struct ShownConfig {
     /// The stored form of the config; `None` for a config from a time when configs were not yet
     /// stored.
     stored: Option<StoredConfig>,
-    /// The boot that put the config in force; `None` for the config that the file contains now.
+    /// The recorded boot or reload that put the config in force; `None` for the config that the
+    /// file contains now.
     boot: Option<BootOnRecord>,
 }
 

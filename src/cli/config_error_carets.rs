@@ -46,7 +46,8 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Config.into())
 }
 
-/// A problem drawn beneath a headline, which states the problem's location and code.
+/// A problem that is drawn beneath its headline. The headline states the location and the code of
+/// the problem.
 #[derive(Debug)]
 struct DrawnProblem<'a>(&'a ConfigProblem);
 

@@ -25,8 +25,9 @@ use super::organism_reach::{self, OrganismReach, handshake_in, note_read_once, s
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
-/// Returns the calls in the journals of `data` that wait for `hold`: an approval or an answer.
-/// Queries the running organism. If no organism responds, reads each journal once.
+/// Returns the calls that wait for an approval, or those that wait for an answer, as `hold` states.
+/// Searches all journals in `data`. Queries the running organism. If no organism responds, reads
+/// each journal once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
@@ -75,8 +76,9 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     Ok(all)
 }
 
-/// Reads the held calls of one journal. If the journal has an up-to-date index, reads only the
-/// trees in which the index shows held calls; otherwise, reads the whole journal.
+/// Reads the held calls of one journal. If the journal has an up-to-date index, reads only those
+/// trees of threads that have held calls according to the index. Otherwise, reads the whole
+/// journal.
 fn held_on_record(journal: &Path) -> Result<Vec<HeldCall>, Error> {
     match index::read_if_current(journal, &mut |index| audit::held_in(index)) {
         Some(held) => Ok(held),
@@ -101,9 +103,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Waits until all requested previews are recorded for the calls that `is_wanted` selects. Then
-/// returns the calls that wait for an approval, as [`waiting`] does. Stops waiting if no organism
-/// runs, because then no preview would be recorded.
+/// Waits for the requested previews of the calls for which `is_wanted` returns true. When all these
+/// previews are recorded, returns all calls that wait for an approval, as [`waiting`] does. Stops
+/// waiting if no organism runs, because then no preview would be recorded.
 pub(super) fn waiting_with_previews(
     data: &Path,
     is_wanted: impl Fn(&HeldCall) -> bool,
@@ -124,8 +126,9 @@ pub(super) fn waiting_with_previews(
     Ok(calls)
 }
 
-/// Waits until the journal of any partition has grown beyond its position in `positions`. Stores
-/// the new position there. Returns false if no organism runs any more.
+/// Waits until one of the journals has a new record. `positions` contains the last known position
+/// of each partition's journal, and gets the new position. Returns false if no organism runs any
+/// more.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,

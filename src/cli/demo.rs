@@ -1,4 +1,5 @@
-//! `organism demo`: runs the research desk example on a directory, and then proves the record.
+//! `organism demo`: lets the agents of the research desk example answer a question about a
+//! directory, and then verifies the journal.
 //!
 //! The model's turns come from a recording, and the output marks them as recorded. Everything else
 //! runs as usual.
@@ -112,7 +113,8 @@ fn load(
     }))
 }
 
-/// Sends the question and shows the record while it grows. Returns the answer, if there was one.
+/// Sends the question of the demo to the organism, and shows the record while it grows. Returns the
+/// answer, if there was one.
 async fn ask(
     config: Config,
     payload: Vec<u8>,
@@ -205,7 +207,7 @@ fn opening(output: &RenderOutput, file: &Path, directory: Option<&Path>) -> Stri
     )
 }
 
-/// Describes the answer and the proof of the record, and suggests further commands. `again`
+/// Describes the answer and the verification of the journal, and suggests further commands. `again`
 /// contains the arguments with which the user can ask the question again.
 fn closing(
     output: &RenderOutput,

@@ -14,7 +14,7 @@ pub enum CommandExit {
     Usage = 2,
     ApprovalPending = 3,
     ChainBroken = 4,
-    /// The record is intact, but not proved.
+    /// Verification found no violation, but lacks evidence for a part of the journal.
     NotProved = 5,
     /// A replay made a decision that differs from the recorded decision.
     DecisionDiffers = 6,

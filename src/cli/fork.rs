@@ -1,5 +1,5 @@
-//! `organism fork`: continues a recorded thread in a new thread, from one of its messages on,
-//! without repeating any effect.
+//! `organism fork`: continues a recorded thread in a new thread. The fork begins at one of the
+//! messages of the recorded thread, and repeats no effect.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -130,8 +130,9 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the fork point at the message that the command line names. If no fork can begin there,
-/// finds the last fork point before that message.
+/// Finds the place in the record at which the fork begins. This is the message that the command
+/// line names, if a fork can begin there. Otherwise, it is the last possible place before that
+/// message.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

@@ -44,7 +44,7 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Returns the options with which the selected journals are proved: the directories of the
+/// Returns the options with which the selected journals are verified: the directories of the
 /// checkpoints and of the keys, and the known keys of other hosts.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
@@ -58,8 +58,8 @@ pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     })
 }
 
-/// Returns the proof settings of the config. If the arguments select directories instead of a
-/// config, returns the defaults.
+/// Returns the config's settings for the verification of the journal. If the arguments select
+/// directories instead of a config, returns the default settings.
 pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -92,9 +92,8 @@ pub fn readers_in(place: &JournalTarget, data: &Path) -> anyhow::Result<Vec<(u32
     partitions_in(data).into_iter().map(open).collect()
 }
 
-/// Returns the failure of a command that could not open the journal in `data`. A journal may be
-/// missing or unreadable although the state directory shows that it had records. In this case, the
-/// failure reports lost records.
+/// Returns the failure of a command that could not open the journal in `data`. If the state
+/// directory shows that the journal once had records, the failure reports lost records.
 pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     let state = state_dir(place).ok().flatten();
     let error = match state {
@@ -104,8 +103,8 @@ pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// Returns readers of the journals that may contain records of a thread. A thread that belongs to
-/// no tree may have records in every partition.
+/// Returns readers of the journals that may contain records of a thread. Usually, the journal of
+/// one partition has these records. The organism's own thread may have records in every partition.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {

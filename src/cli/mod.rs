@@ -279,8 +279,9 @@ struct LogOutput;
 
 /// Writes log lines to stderr.
 struct LogWriter {
-    /// Whether this program wrote the log line; false if a listener wrote it. If a line of this
-    /// program recommends commands, the `--config` of this command is added to them.
+    /// Whether this program wrote the log line; false if a listener wrote it. A line of this
+    /// program may recommend commands to the user. Each recommended command then gets the
+    /// `--config` option of the present command.
     is_own: bool,
 }
 

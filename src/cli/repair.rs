@@ -1,5 +1,5 @@
-//! `organism repair`: accepts damage because of which an organism refuses to start on its journal,
-//! and records the acceptance.
+//! `organism repair`: accepts damage of a journal, and records the acceptance. Without the
+//! acceptance, the organism refuses to start on the damaged journal.
 
 mod stream;
 

@@ -1,4 +1,5 @@
-//! `organism replay`: decides every record again, and names the first record that differs.
+//! `organism replay`: makes the recorded decisions again from their recorded inputs, and names the
+//! first record that differs.
 
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Maximum number of epochs in the text for people. JSON output contains all epochs.
+/// Maximum number of epochs in the text for people. There is one epoch for each start of a pump.
+/// JSON output contains all epochs.
 const EPOCHS_SHOWN: usize = 20;
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -67,8 +69,9 @@ fn exit_of(verdict: ReplayVerdict) -> CommandExit {
     }
 }
 
-/// Returns the worse of two exit codes. From worst to best, the codes stand for a broken chain, a
-/// decision that differs, records that were not decided again, and success.
+/// Returns the worse of two exit codes. The worst code stands for a broken chain. Then follow the
+/// codes for a decision that differs, for records whose decisions could not be made again, and for
+/// success.
 fn worse(one: CommandExit, other: CommandExit) -> CommandExit {
     let order = [CommandExit::ChainBroken, CommandExit::DecisionDiffers, CommandExit::NotProved];
     order.into_iter().find(|exit| *exit == one || *exit == other).unwrap_or(CommandExit::Done)
@@ -160,7 +163,8 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// Draws the line about an epoch in which some records were not decided again.
+/// Draws a line about the records of one epoch whose decisions could not be made again, with the
+/// reason.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

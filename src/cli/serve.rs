@@ -69,8 +69,9 @@ async fn ended() -> std::io::Result<()> {
     }
 }
 
-/// Loads the config. Returns `None` if `--data` names a directory instead, or if the config is
-/// invalid and `--as` does not need it. If `--as` needs an invalid config, fails.
+/// Loads the config. Without `--as`, returns `None` if the config is invalid, or if `--data` names
+/// a directory in place of a config. With `--as`, both are errors, because the config lists the
+/// people.
 fn config(args: &Args) -> anyhow::Result<Option<Config>> {
     if args.place.data.is_some() {
         if args.view.person.is_some() {

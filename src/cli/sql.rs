@@ -71,8 +71,8 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Discards the rows that are not written yet, because the index from which they came proved
-    /// damaged. If rows were already written, sets an error that advises to discard them.
+    /// Discards the rows that are not written yet, because they come from a damaged index. If rows
+    /// were already written, sets an error that tells the user to discard the output.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {

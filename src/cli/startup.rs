@@ -27,8 +27,8 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// Returns the storage of the journal from the config. Other parts of the config may be invalid. So
-/// a record can be proved even if its organism cannot start.
+/// Returns the storage of the journal from the config. Ignores problems in other parts of the
+/// config, so that a journal can be verified even if its organism cannot start.
 pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<StorageConfig> {
     loaded(given, config::storage)
 }
@@ -104,8 +104,8 @@ pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectF
     Ok(found)
 }
 
-/// Finds the directories that the config names. A config that cannot be loaded may still be the
-/// file with which a project was started: in this case, finds the directories of that project.
+/// Finds the directories that the config names. If the config cannot be loaded, finds the
+/// directories of the only project that was started with this config file.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     named_config::remember(given);
     let around = ConfigEnvironment::of_process();
@@ -168,7 +168,7 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Fails if the directories belong to another project than that of the config.
+/// Fails if the directories belong to another project than the config.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
@@ -266,8 +266,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// Loads the config for a process that hosts agents. `own` states whether this process has NATS
-    /// credentials of its own, and so does not need those of the pump.
+    /// Loads the config for a process that hosts agents. If `own` is true, this process has NATS
+    /// credentials of its own and does not need the credentials of the pump.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
         let load: LoadConfig<Config> = if own {
             |path, around| config::load_for_host(path, around, true)

@@ -5,8 +5,8 @@ use crate::service::SubmitUpdate;
 use super::decision;
 use super::exit::CommandExit;
 
-/// Returns the exit code that an update of a submission stands for. `wait` states whether the
-/// command waits for the result.
+/// Returns the exit code for an update of a submission. `wait` states whether the command waits for
+/// the result.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,

@@ -167,7 +167,8 @@ impl JournalTail {
         Ok(())
     }
 
-    /// Whether the watched thread is over; false if the command does not track its calls.
+    /// Whether the watched thread is over. Always false if the command does not track the open
+    /// calls of the thread.
     fn is_over(&self) -> bool {
         self.calls.as_ref().is_some_and(ThreadCalls::is_over)
     }
@@ -228,8 +229,8 @@ impl JournalTail {
         }
     }
 
-    /// Returns the position of the last record before the output. The command shows the records
-    /// after this position.
+    /// Returns the position after which the output begins: the position of the last record that the
+    /// command does not show.
     fn begin(&self, reader: &JournalReader) -> Result<Position, Error> {
         if let Some(since) = self.args.since {
             return Ok(Position(reader.first_since(since)?.0.saturating_sub(1)));

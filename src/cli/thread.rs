@@ -117,7 +117,7 @@ fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<
     index::read_if_current(reader.data(), &mut make).flatten()
 }
 
-/// Keeps the part of a timeline that the arguments select.
+/// Keeps the part of a timeline that the arguments select, and removes the rest.
 fn select(args: &Args, timeline: &mut ThreadTimeline) {
     if !args.only.is_empty() {
         timeline.restrict(&args.only);

@@ -1,4 +1,5 @@
-//! `organism verify`: proves the record, or reports where the proof fails.
+//! `organism verify`: verifies the hash chains and signatures of the journal, or reports where the
+//! verification fails.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -114,7 +115,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Access to the streams with which `--stream` compares projections.
+/// Access to the JetStream streams of the journal. `--stream` compares the local copy of each
+/// stream (its projection) with the stream.
 struct ComparedStreams {
     servers: nats::Options,
     journal: jetstream::Options,
@@ -246,8 +248,8 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     lines.join("\n")
 }
 
-/// Draws a line for each change of the key, and a line for each key that this command does not
-/// know.
+/// Draws one line for each change of the signing key. Then draws one line for each unknown key: a
+/// key that signed checkpoints or made MACs, but is not available.
 fn key_lines(report: &ProofReport) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
         [(_, before), (at, after)] => {

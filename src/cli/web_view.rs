@@ -41,8 +41,8 @@ pub(super) struct ViewArgs {
     hosts: Vec<String>,
 }
 
-/// Content of a web view: the journals that the view shows, and the options with which it proves
-/// them.
+/// Content of a web view: the journals that the view shows, and the options with which it verifies
+/// these journals.
 pub(super) struct ViewContent {
     pub data: PathBuf,
     pub organism: Option<String>,
@@ -74,9 +74,9 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the person's configured secret, which is then the
-    /// token of the view. Without a secret, returns no token. The caller then generates a token and
-    /// shows it on the terminal, so this function fails if standard output is no terminal.
+    /// Returns the person that `--as` names, and the token of the view. The token is the person's
+    /// configured secret. If there is no secret, returns no token, and the caller generates a token
+    /// and shows it on the terminal. In this case, fails if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,

@@ -35,7 +35,7 @@ pub struct AlertRulesConfig {
     /// An alert is raised when this number of calls to one listener has failed within `window`.
     pub failures: u64,
     /// Period in which refusals and failures are counted. An alert about refusals or failures ends
-    /// after a period of this length without any.
+    /// when none has occurred for a period of this length.
     pub window: Duration,
     /// An alert is raised when a held call has waited for a person for this time.
     pub waiting: Duration,

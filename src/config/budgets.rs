@@ -1,5 +1,5 @@
-//! Checks that money budgets can be enforced. For this, every model that an agent with such a
-//! budget may use must have a price.
+//! Checks that money budgets can be enforced. An agent with a money budget may use only models that
+//! have a price.
 
 use std::collections::HashSet;
 
@@ -24,8 +24,8 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
 }
 
 /// Reports a model if its longest answer leaves no room for a prompt in the model's context window.
-/// For a model that routes calls to other models, also checks the longest answers of these models
-/// against the same window.
+/// If the model routes calls to other models, also compares the longest answers of those models
+/// with this window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -58,8 +58,9 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model that the member may use and that has no price. Skips models in `reported`,
-/// and adds the newly reported models to `reported`.
+/// Reports each model without a price that the agent `member` may use. `reported` contains models
+/// that were already reported, which are skipped. The newly reported models are added to
+/// `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Units, each with its length in milliseconds. The first unit with which a word begins is used, so
-/// `ms` comes before `m`.
+/// Units, each with its length in milliseconds. `guess` takes the first unit that matches the
+/// beginning of a word, so `ms` comes before `m`.
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 

@@ -32,13 +32,14 @@ pub(super) struct EffectiveConfig<'a> {
     pub agents: &'a [AgentSpec],
     #[serde(rename = "models")]
     pub models: Vec<serde_json::Value>,
-    /// Public keys of operators, by operator.
+    /// Public keys of operators, by the operator's name.
     #[serde(rename = "operators", skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// Public keys of operators' browsers, by operator.
+    /// Public keys with which operators sign in web browsers, by the operator's name.
     #[serde(rename = "operators_in_browsers", skip_serializing_if = "BTreeMap::is_empty")]
     pub browser_keys: BTreeMap<ListenerName, OperatorPublicKey>,
-    /// Clients that may see what models write in the threads that these clients opened.
+    /// Clients that may see the texts of models. Each client sees only the texts in its own
+    /// threads.
     #[serde(rename = "clients_with_steps", skip_serializing_if = "Vec::is_empty")]
     pub clients_with_steps: Vec<ListenerName>,
     /// Digest of each schema file. The keys are the files' portable names, which are valid on every
@@ -82,8 +83,8 @@ pub(super) fn schedules(schedules: &[Schedule]) -> Vec<EffectiveSchedule<'_>> {
     shown.collect()
 }
 
-/// A process listener. Its command is recorded without filling in variables, because their values
-/// may be secret.
+/// A process listener. Its command keeps its references to variables, because the values of the
+/// variables may be secret.
 #[derive(Serialize)]
 pub(super) struct EffectiveProcess<'a> {
     #[serde(rename = "name")]
@@ -120,7 +121,7 @@ pub(super) fn operators(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorP
     first
 }
 
-/// Returns the keys with which operators sign in browsers.
+/// Returns the public keys with which operators sign in web browsers.
 pub(super) fn browser_keys(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorPublicKey> {
     let first = operators(keys);
     let others = keys.iter().filter(|(name, key)| first.get(name) != Some(key));

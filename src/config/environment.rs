@@ -36,9 +36,9 @@ impl ConfigEnvironment {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Returns a directory of the XDG base directory specification, which the environment variable
-    /// `variable` sets. If the variable is unset or contains a relative path, returns
-    /// `beneath_home` in the home directory.
+    /// Returns a base directory of this user, as the XDG base directory specification defines it.
+    /// The environment variable `variable` names the directory. If the variable is unset or
+    /// contains a relative path, returns the path `beneath_home` in the home directory.
     fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
@@ -81,8 +81,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
-/// Finds the config file: the file `given`, the file that `ORGANISM_CONFIG` names,
-/// `./organism.toml`, or the only file that matches `./config/*.toml`.
+/// Finds the config file. Tries, in this order: the file `given`, the file that `ORGANISM_CONFIG`
+/// names, `./organism.toml`, and the only file that matches `./config/*.toml`.
 pub fn locate(given: Option<&Path>, around: &ConfigEnvironment) -> Result<PathBuf, ConfigProblems> {
     if let Some(path) = given {
         return Ok(path.to_owned());

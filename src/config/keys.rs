@@ -24,7 +24,7 @@ pub(super) enum KeyKind {
 /// A section: either `[name]`, or one `[name.MEMBER]` for each named member.
 pub(super) struct KnownSection {
     pub name: &'static str,
-    /// Noun by which error messages name one member of the section.
+    /// Noun for one member of the section in error messages, such as `listener`.
     pub member: Option<&'static str>,
     pub keys: &'static [(&'static str, KeyKind)],
 }
@@ -373,8 +373,8 @@ impl KnownSection {
     }
 }
 
-/// Whether the value of a config key is private. Returns `None` if the key alone does not decide
-/// this. The value is then private if it is part of a private value, such as the table `env`.
+/// Whether the value of a config key is private. Returns `None` for a key whose name does not
+/// decide this. Such a value is private only inside a private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

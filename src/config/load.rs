@@ -38,9 +38,9 @@ pub(super) fn read(
     Ok((sections, source))
 }
 
-/// Returns the journal's directories even if other parts of the config are invalid, so that a
-/// command can read the record of an organism that cannot start. Returns `Err` if the file does not
-/// state the directories.
+/// Returns the journal's directories, even if other parts of the config are invalid. Commands can
+/// thus read the journal of an organism that cannot start. Returns `Err` if the file does not state
+/// the directories.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -67,9 +67,9 @@ pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigPro
     load_with(path, around, KeyRequirement::Needed)
 }
 
-/// Loads the config for the command that checks a config. Missing keys of models are not problems
-/// but notes in [`Config::keys_missing_here`], because a config is often checked on a machine where
-/// the organism does not run.
+/// Loads the config for the command that checks a config. A config is often checked on a machine
+/// where the organism does not run. Therefore, a missing key of a model is no problem, and is only
+/// noted in [`Config::keys_missing_here`].
 pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Noted)
 }
@@ -85,8 +85,9 @@ pub fn load_for_host(
     load_with(path, around, if own { KeyRequirement::Own } else { KeyRequirement::Host })
 }
 
-/// Loads the config for commands that only read or that may use a running organism. Missing keys
-/// are reported only if the command starts an organism with this config.
+/// Loads the config for commands that can work without keys: they only read, or send requests to an
+/// organism that already runs. Missing keys are reported only if the command starts an organism
+/// with this config.
 pub fn load_without_keys(
     path: &Path,
     around: &ConfigEnvironment,
@@ -111,7 +112,8 @@ pub(super) fn load_stored(
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRequirement {
     Needed,
-    /// All keys are needed. Missing keys of models are not problems, but are only listed in a note.
+    /// All keys are needed, but a missing key of a model is no problem. It is only listed in a
+    /// note.
     Noted,
     Optional,
     /// For hosts of agents: keys of models are optional, and secrets of clients are not read.
@@ -162,8 +164,8 @@ fn programs(
     ConfiguredPrograms { processes, alerts, remotes }
 }
 
-/// Reads and checks the sections. Leaves out the parts that a command with the requirement `keys`
-/// does not need.
+/// Reads and checks the sections. Leaves out parts that the command does not need; `keys` states
+/// the needs of the command.
 fn read_as(
     path: &Path,
     around: &ConfigEnvironment,
@@ -199,7 +201,7 @@ fn storage_of(
     sections.storage.storage(name, directory, around, problems)
 }
 
-/// Checks the sections against each other.
+/// Checks the sections of a config against each other.
 fn check_sections(
     sections: &DeclaredSections,
     source: &Arc<ConfigSource>,

@@ -33,14 +33,16 @@ pub(super) struct DeclaredMember {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    /// Which calls to the member need an approval; `None` if the schema decides.
+    /// Which calls to the member need an approval. If `None`, the schemas of the member's payloads
+    /// decide.
     pub approval: Option<Approval>,
     /// Range of `approval` in the source.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
     /// Range of `approval_timeout` in the source.
     pub patience_place: Option<SourceRange>,
-    /// Time in which the listener must give a preview; `None` if it gives no previews.
+    /// Maximum time that the listener takes for a preview, which describes the effect of a call
+    /// before a person approves the call. `None` if the listener gives no previews.
     pub previews: Option<Duration>,
     /// Range of `previews` in the source.
     pub previews_place: Option<SourceRange>,
@@ -50,8 +52,8 @@ pub(super) struct DeclaredMember {
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity.
     pub secret: Option<DeclaredSecret>,
-    /// Time for which the key of a client's request is remembered. A request that uses the key
-    /// later counts as new. `None` if keys do not expire.
+    /// Time for which the pump remembers the idempotency key of a client's request. A request that
+    /// uses the key later counts as new. `None` if keys do not expire.
     pub keys_for: Option<Duration>,
     /// Whether the client may see the texts of models in the threads that the client opened.
     pub steps: bool,
@@ -110,7 +112,7 @@ pub(super) enum FormatWord {
     Json,
 }
 
-/// Parses a member's name, which must be one token.
+/// Parses a member's name, which must be one token: lowercase letters, digits and hyphens.
 pub(super) fn token(
     name: &Located<String>,
     problems: &mut ConfigProblems,
@@ -138,8 +140,8 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Parses the name of a member. Reports a reserved name, which records use for the core or another
-/// sender.
+/// Parses the name of a member. Reports a name that is reserved because records use it for another
+/// sender, such as the core.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -379,8 +381,8 @@ fn approval(read: &mut TableReader<'_>) -> (Option<Approval>, Option<Duration>) 
     (approval, patience)
 }
 
-/// Reads the time in which a listener must give a preview; `None` if the listener gives no
-/// previews.
+/// Reads the maximum time that a listener takes for a preview, which describes the effect of a call
+/// before a person approves the call. Returns `None` if the listener gives no previews.
 fn previews(read: &mut TableReader<'_>) -> Option<Duration> {
     let gives_previews = read.flag("previews").unwrap_or_default();
     let timeout = read.duration("preview_timeout", limits::PREVIEW_TIMEOUT_CEILING);
@@ -475,8 +477,8 @@ fn transport(read: &mut TableReader<'_>) -> ActionTransport {
     read.choice("transport", &words).unwrap_or_default()
 }
 
-/// Reads the tool choice. Reports a problem if the agent has no native tools, or if the choice
-/// would prevent the agent from ending its call.
+/// Reads the tool choice. Reports a problem if the agent has no native tools. Also reports a choice
+/// with which the agent could never end its call.
 fn tool_choice(read: &mut TableReader<'_>, transport: ActionTransport) -> Option<ToolChoice> {
     let words = [
         ("auto", ToolChoice::Auto),

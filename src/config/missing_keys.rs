@@ -12,7 +12,7 @@ impl MissingKeys {
         self.0.push((model.to_owned(), problem));
     }
 
-    /// Returns the missing keys of those models that `agents` use.
+    /// Returns the missing keys of the models that `agents` use.
     pub fn of_agents<'a>(
         &self,
         agents: impl Iterator<Item = &'a AgentSpec>,
@@ -36,8 +36,8 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Returns the names of the models that `agents` use. Includes the models to which a router among
-/// them routes calls.
+/// Returns the names of the models that `agents` use. If one of these models is a router, also
+/// returns the models to which it routes calls.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {

@@ -121,19 +121,19 @@ pub struct Config {
     pub project: ProjectPaths,
     /// Directory of the journal.
     pub data: PathBuf,
-    /// Directory of the keys, and of the checkpoints beside them.
+    /// Directory of the keys and of the checkpoints.
     pub state: PathBuf,
     /// Directory, apart from `data` and `state`, into which checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
-    /// Number of records between two snapshots of the state.
+    /// Number of records between two snapshots of the pump's state.
     pub snapshot_records: u64,
     pub storage: StorageConfig,
     /// Loopback address that serves health and metrics.
     pub http: Option<SocketAddr>,
     /// Collector to which spans are exported, if the config names one.
     pub telemetry: Option<TelemetryConfig>,
-    /// Names of variables that contain keys of the collector. Listeners do not inherit these
-    /// variables, even if no spans are exported.
+    /// Names of variables that contain keys of the collector, which receives spans. Listeners do
+    /// not inherit these variables, even if no spans are exported.
     pub collector_keys: Vec<String>,
     /// The command that gets alerts, if the config names one.
     pub alerts: Option<Arc<AlertsConfig>>,
@@ -144,7 +144,8 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that can prove their identity by a secret.
     pub client_secrets: Vec<ClientSecret>,
-    /// Clients that may see what models write in the threads that these clients opened.
+    /// Clients that may see the texts of models. Each client sees only the texts in its own
+    /// threads.
     pub clients_with_steps: Vec<ListenerName>,
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
@@ -166,12 +167,12 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Digest of `text`, which identifies the config.
     pub digest: Digest,
-    /// API keys that are missing, each with its model. Commands that only read or that use a
-    /// running organism need no keys.
+    /// API keys that are missing, each with its model. Commands need no keys if they only read, or
+    /// if they send requests to a running organism.
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
-    /// Location of recorded threads, if this config is tried on them in a trial; `None` outside a
+    /// Location of the recorded threads that a trial runs again with this config; `None` outside a
     /// trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
@@ -196,7 +197,7 @@ impl Config {
 
     /// Returns all texts that the journal stores as blobs, without duplicates: the effective config
     /// with its prompts, the manifest of the config with all its files, and the generated schemas
-    /// and definitions. A boot lists the texts in this order.
+    /// and definitions. The record of a boot lists the texts in this order.
     pub fn texts(&self) -> Vec<&str> {
         let workflows = self.workflows.iter().map(|one| one.compiled.text.as_str());
         let stored = (!mutant("forget-the-config")).then(|| self.stored.texts());
@@ -275,8 +276,8 @@ impl Config {
 pub enum StorageConfig {
     /// The data directory alone contains the journal.
     Embedded,
-    /// A stream on NATS servers contains the journal. The data directory has a projection, from
-    /// which readers read.
+    /// A stream on NATS servers contains the journal. The data directory contains a copy of the
+    /// stream in SQLite, and commands that read the journal read this copy.
     JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
@@ -334,8 +335,8 @@ pub struct AgentSpec {
     pub final_by: FinalMode,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether the model gets a notice with each turn. The prompts of later turns do not repeat the
-    /// notice.
+    /// Whether each request to the model ends with a notice about the state of the call. Requests
+    /// of later turns do not repeat the notice.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt, by name and in the order of the config.
@@ -372,7 +373,8 @@ pub enum ProviderConfig {
     Playback { recording: PathBuf, chunk_delay: Option<Duration>, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
-    /// Routes calls to several other models of the config, which can replace each other.
+    /// Routes each call to one of several other models of the config. These models can replace each
+    /// other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 

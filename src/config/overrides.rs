@@ -82,8 +82,8 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the text at `path` beneath `node`. Creates no key, because an override must not add
-/// keys to a section whose keys the author chooses.
+/// Replaces the text at `path` beneath `node`, in a section whose keys the author chooses. Creates
+/// no key, because an override must not add keys to such a section.
 fn replace_text<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -109,8 +109,8 @@ fn replace_text<'p>(
     Some(())
 }
 
-/// Makes the source to which error messages about a variable point. Shows the variable's value only
-/// if the value cannot be private.
+/// Makes a source from an environment variable, so that error messages can point to the variable.
+/// Shows the variable's value only if the value cannot be private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
@@ -153,8 +153,8 @@ fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     }
 }
 
-/// Parses a variable according to the type of its key. An unparsable value stays text, and the
-/// reader of the key reports it.
+/// Parses a variable according to the type of its key. An unparsable value stays text, and is
+/// reported later when the key is read.
 fn node(
     source: &std::sync::Arc<ConfigSource>,
     kind: KeyKind,

@@ -1,5 +1,6 @@
-//! Resolves the payload names that each member accepts or replies with, against the schemas of the
-//! config, and builds the contracts.
+//! Resolves the payload names in the declarations of members, and builds the contracts. A member
+//! declares the payloads that it accepts and replies with. The schemas of the config must declare
+//! each of these payloads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use super::tree::{ExpandedText, Located};
 use super::undo;
 use super::{file, shipped_schemas, vocabulary};
 
-/// Resolves payload names against the schemas of a config.
+/// Resolves the payload names in a config to payloads that the schemas declare.
 pub(super) struct PayloadResolver {
     directory: PathBuf,
     pub schemas: Schemas,
@@ -207,9 +208,10 @@ impl PayloadResolver {
         ResolvedMember { member, contract, accepts, replies }
     }
 
-    /// Decides which calls to a member need approval. The config's setting decides first. Without a
-    /// setting, no call needs approval, unless a payload of a listener declares the danger flag.
-    /// Then every call needs approval, except calls whose payload is marked as harmless.
+    /// Decides which calls to a member need approval. A setting in the config decides alone.
+    /// Without a setting, the default is that no call needs approval. The default differs for a
+    /// listener with a payload that declares the attribute `is_dangerous`: then every call needs
+    /// approval unless its payload is marked as harmless.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -391,8 +393,8 @@ impl PayloadResolver {
         found.next().unwrap_or_else(|| portable::file_name(&path.to_string_lossy()))
     }
 
-    /// Converts a problem of a schema to a problem of the config, which points to the place in the
-    /// schema. Makes paths relative to the config's directory.
+    /// Converts a problem of a schema to a problem of the config. The result points to the faulty
+    /// place in the schema. Makes paths relative to the config's directory.
     fn broken(
         &self,
         found: &SchemaProblem,

@@ -11,8 +11,8 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs that take a script as first argument. A version number at the end of a program's name
-/// is left out.
+/// Programs that take a script as first argument. The names have no version number at the end. For
+/// example, `python` stands for `python3.12` too.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -104,8 +104,8 @@ fn find(
     None
 }
 
-/// Reports a script that does not exist but is the argument of an interpreter. The interpreter
-/// could start, but would end at once.
+/// Reports a missing script, which is the argument of an interpreter. Without the script, the
+/// interpreter could start, but would end at once.
 fn require_script(
     program: &Path,
     arguments: &[Located<ExpandedText>],
@@ -140,8 +140,8 @@ fn require_script(
     problems.push(problem.help(help));
 }
 
-/// Whether an interpreter finds a script that is not in `directory` under its exact name. Node.js
-/// also tries endings, and bash searches PATH.
+/// Whether an interpreter finds a script although `directory` has no file with exactly this name.
+/// Node.js also tries endings, and bash searches PATH.
 fn is_found_elsewhere(
     interpreter: &str,
     script: &str,

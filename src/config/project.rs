@@ -1,5 +1,5 @@
-//! The project of a config: the path of the config file as given, and the default directories,
-//! whose names depend on that path.
+//! The project of a config: the path of the config file as given, and default directories. The
+//! names of these directories depend on the path.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};

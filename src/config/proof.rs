@@ -1,5 +1,5 @@
-//! Settings for proofs of the journal: keys of other hosts, the directory for copies of
-//! checkpoints, and how often a snapshot is made.
+//! Settings for verifying that the journal was not changed: the keys of other hosts, the directory
+//! for copies of checkpoints, and how often a snapshot is made.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::tree::{ExpandedText, Located};
 /// Number of hexadecimal digits of a public key.
 const KEY_DIGITS: usize = 64;
 
-/// Settings for proofs of a journal, except the state directory of this host.
+/// Settings for verifying that a journal was not changed, except the state directory of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
@@ -25,11 +25,11 @@ pub struct ProofSettings {
     pub checkpoints: Option<PathBuf>,
 }
 
-/// The settings for proofs, as the config declares them.
+/// The settings for verifying the journal, as the config declares them.
 pub(super) struct DeclaredProof {
     pub known_keys: Vec<String>,
     checkpoints: Option<Located<ExpandedText>>,
-    /// Number of records between two snapshots.
+    /// Number of records between two snapshots of the pump's state.
     pub snapshot_records: u64,
 }
 
@@ -41,7 +41,8 @@ impl DeclaredProof {
     }
 
     /// Reports a problem if the directory for copies of checkpoints is inside a directory of `own`.
-    /// An attacker who can rewrite the records there could rewrite the copies as well.
+    /// An attacker who can rewrite the records in a directory of `own` could also rewrite copies
+    /// there.
     pub fn check(&self, own: &ProjectFolders, directory: &Path, problems: &mut ConfigProblems) {
         let Some(text) = &self.checkpoints else { return };
         let Some(copies) = self.checkpoints(directory) else { return };
@@ -70,7 +71,7 @@ fn is_inside(inner: &Path, outer: &Path) -> bool {
     inner.starts_with(outer) || real(inner).starts_with(real(outer))
 }
 
-/// Reads the settings for proofs from `[journal]`.
+/// Reads the settings for verifying the journal from the section `[journal]`.
 pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
     let mut known_keys = Vec::new();
     for text in read.list("known_keys") {
@@ -97,8 +98,8 @@ pub fn is_public_key(text: &str) -> bool {
     text.len() == KEY_DIGITS && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Reads the settings for proofs from the config at `path`, even if other parts of the config are
-/// invalid.
+/// Reads the settings for verifying the journal from the config at `path`, even if other parts of
+/// the config are invalid.
 pub fn proof_settings(
     path: &Path,
     around: &ConfigEnvironment,

@@ -328,7 +328,8 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
-    /// Returns a description for messages of the table `key`, which is a value in this table.
+    /// Returns a description of the table `key` for error messages. This table is a value in the
+    /// table that is being read.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         format!("{key} of {}", self.what)
@@ -389,8 +390,8 @@ impl<'a> TableReader<'a> {
     }
 }
 
-/// Returns the known key that the author probably meant by the unknown key `key`: a similar key, or
-/// a key that begins with `key`.
+/// Returns the known key that the author probably meant by the unknown key `key`. This is a key
+/// with a similar name, or a key whose name begins with `key`.
 fn meant(key: &str, section: &KnownSection) -> Option<&'static str> {
     let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
     nearest(key, section.key_names()).or_else(longer)

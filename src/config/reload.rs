@@ -22,8 +22,8 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract whose changes take effect only at a start. The pump keeps its state of
-/// work in flight in a form that depends on them.
+/// Settings of a contract whose changes take effect only at a start. The pump's state of calls in
+/// progress depends on these settings.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and a changed config.

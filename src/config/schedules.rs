@@ -149,8 +149,9 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     None
 }
 
-/// Resolves the schedules: each client must exist, and each payload must pass the gate. Returns no
-/// schedule if `contracts` is `None`, because the problems of the contracts are already reported.
+/// Resolves the schedules. The client of each schedule must exist, and must be allowed to send the
+/// schedule's payload. Returns no schedule if `contracts` is `None`, because the problems of the
+/// contracts are already reported.
 pub(super) fn schedules(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,

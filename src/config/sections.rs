@@ -112,7 +112,7 @@ pub(super) fn check_directories(
     );
 }
 
-/// Reads every section of `root`.
+/// Reads every section of the config, whose table is `root`.
 pub(super) fn read(
     root: &TomlTable,
     source: &Arc<ConfigSource>,

@@ -7,7 +7,7 @@ use super::keys::nearest;
 use super::tree::{ExpandedText, Located};
 
 /// Finds the shipped schema that `schema` names. Reports a problem if the program ships no such
-/// schema, or if the schema declares payloads of the core.
+/// schema. Also reports a schema of the pump's core, because listeners may not use it.
 pub(super) fn find(
     schema: &Located<ExpandedText>,
     problems: &mut ConfigProblems,
@@ -31,7 +31,7 @@ pub(super) fn find(
     None
 }
 
-/// Returns the names of the schemas that a listener may use.
+/// Returns the names of the shipped schemas that a listener may use.
 fn names() -> impl Iterator<Item = &'static str> {
     shipped::SCHEMAS.iter().filter(|schema| !schema.is_core).map(|schema| schema.name)
 }

@@ -15,7 +15,7 @@ pub(super) struct DeclaredPayloads {
     /// Range of the section in the source; `None` if the config has no such section.
     pub place: Option<SourceRange>,
     /// Whether a payload of the section was left out because of a problem, which is already
-    /// reported. References to such a payload are no further problems.
+    /// reported. References to such a payload are not reported again.
     pub has_unread: bool,
 }
 

@@ -52,7 +52,8 @@ const NAME_DURABILITY: &str = "one server keeps this journal, and its machine ma
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
      loses up to that much of what was acknowledged)";
 
-/// The declared storage, before the files that it names are checked.
+/// The journal's storage as the config declares it. The files that the settings name are not
+/// checked yet.
 pub(super) struct DeclaredStorage {
     store: StoreKind,
     journal: SourceRange,

@@ -1,5 +1,6 @@
-//! Checks that JSON can express the payloads of agents with native tool calls. For an agent that
-//! ends its call with the text of a turn, also checks that a final payload can contain this text.
+//! Checks that JSON can express the payloads of agents with native tool calls. Also checks agents
+//! that can end a call with the plain text of a model's answer: a final payload must be able to
+//! contain this text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -11,8 +12,8 @@ use super::ActionTransport;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember};
 
-/// Reports agents whose payloads do not fit their transport, which is the form of their actions.
-/// Returns notes about valid settings that may surprise the user.
+/// Reports agents whose payloads do not fit the agent's transport. A transport is the form in which
+/// a model writes its actions. Returns notes about valid settings that may surprise the user.
 pub(super) fn check(
     members: &[DeclaredMember],
     contracts: &Contracts,
@@ -66,8 +67,8 @@ fn words(
     }
 }
 
-/// Checks an agent that ends its call with the text of a turn. One of its final payloads must have
-/// exactly one place that can hold this text.
+/// Checks an agent that can end its call with the plain text of a model's answer. One of the
+/// agent's final payloads must have exactly one place for this text.
 fn answer(
     member: &DeclaredMember,
     agent: &DeclaredAgent,

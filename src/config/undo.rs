@@ -21,7 +21,7 @@ pub(super) struct DeclaredUndo {
     pub with: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Reads the tables `undo` of a listener, which state for each payload how a call is undone.
+/// Reads the tables `undo` of a listener. Each table states how calls with one payload are undone.
 pub(super) fn read(read: &mut TableReader<'_>) -> Vec<DeclaredUndo> {
     let Some(node) = read.node("undo") else { return Vec::new() };
     let TomlValue::Table(table) = &node.value else {

@@ -11,8 +11,8 @@ use super::payloads::ResolvedMember;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::Located;
 
-/// Converts a vocabulary conflict to a problem that points to the config entry which causes the
-/// conflict.
+/// Converts a vocabulary conflict to a problem. The problem points to the config entry that causes
+/// the conflict.
 pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) -> ConfigProblem {
     let of = |name: &ListenerName| resolved.iter().find(|r| r.member.name.value == *name);
     let place_in = |list: &[Located<PayloadName>], name: &PayloadName| {

@@ -1,5 +1,5 @@
-//! The capabilities that distinguish kinds of listeners. The core decides by these capabilities,
-//! and never by the kind of a listener.
+//! Capabilities in which the kinds of listeners differ. The pump's core decides by these
+//! capabilities, and never by the kind of a listener.
 
 use super::{Contract, Role};
 use crate::mutant::mutant;
@@ -7,8 +7,8 @@ use crate::system::Primitive;
 
 impl Contract {
     /// Whether the listener has at most one open call per thread. Further calls in the thread wait
-    /// until that call is closed. The pump refuses a further call if the open call waits, directly
-    /// or indirectly, for the work that makes the further call. Otherwise, neither call could end.
+    /// until that call is closed. The pump refuses a further call if the open call cannot end
+    /// without it, because neither call could end then.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
@@ -26,7 +26,7 @@ impl Contract {
     }
 
     /// Returns the names of the primitives that the config may allow for a listener of this kind.
-    /// Only agents may use `clear-context`, which moves the window of a prompt.
+    /// Only agents may use `clear-context`, which removes earlier messages from the agent's prompt.
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,
@@ -49,8 +49,8 @@ impl Contract {
 
     /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
     /// round is the set of messages that the listener receives together after an outcome. False for
-    /// workflows, because their number of rounds is finite: each failed goal settles a step of the
-    /// run.
+    /// workflows. Their number of rounds is limited anyway, because each failed goal ends one step
+    /// of the workflow's run.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

@@ -1,5 +1,5 @@
-//! Delegation: an agent that has a goal of a workflow gives a task to another agent, which takes a
-//! role of the goal.
+//! Delegation: an agent gives a task to another agent. The first agent has a goal of a workflow,
+//! and the second agent takes a role of this goal.
 //!
 //! Each goal with roles has its own payload for delegation, which is sent to the workflow. The
 //! goal's request names this payload, so an agent can use it in no other call. The core counts
@@ -24,7 +24,8 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The roles that the request of a goal offers, so that its agent can delegate tasks.
+/// The roles that the request of a goal offers. The goal's agent can give tasks to another agent in
+/// these roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
@@ -42,8 +43,8 @@ pub struct GoalRoles {
 /// Local name of each payload with which an agent delegates.
 const DELEGATE: &str = "delegate";
 
-/// Returns the name of the payload with which an agent delegates tasks of `goal`, which is a goal
-/// of `workflow`.
+/// Returns the name of the payload with which an agent delegates tasks of the goal `goal` in the
+/// workflow `workflow`.
 pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
     PayloadName::new(&format!("{WORKFLOW_NAMESPACE}/{workflow}{ROLES}{goal}"), DELEGATE)
 }

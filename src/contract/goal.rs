@@ -15,7 +15,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
 /// Namespace of workflows. Only the program itself declares payloads in this namespace, and in
-/// namespaces that append `/` and a name to it.
+/// longer namespaces that begin with this one and `/`.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -28,7 +28,8 @@ const AGENTS: &str = "/agents/";
 /// Local name of every goal payload.
 const GOAL: &str = "goal";
 
-/// Declares the only payload with which an agent answers a typed goal.
+/// Declares the only payload with which an agent answers a typed goal. A goal is typed if the
+/// config declares the type of its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedAnswer {
     #[serde(rename = "agent")]

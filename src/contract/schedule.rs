@@ -64,7 +64,8 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// Summary of the times of a schedule from the planned time of its next run up to the present.
+/// Summary of the times of a schedule that have come: from the time that was planned for the next
+/// run up to the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,

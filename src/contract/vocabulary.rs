@@ -10,7 +10,7 @@ use crate::ids::{ListenerName, PayloadName};
 /// The meaning of a payload name in the vocabulary of one sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// A primitive of the core that the contract allows.
+    /// A primitive, such as `wait`, that the sender's contract allows.
     Primitive,
     /// A note (`thinking`, `progress` or `todo-until`), which is recorded and not delivered.
     Note,
@@ -18,22 +18,22 @@ pub enum Meaning {
     /// the definition that a run of a workflow records.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
-    /// sender's own result without waking the sender.
+    /// sender's own result, and the sender does not receive it.
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
-    /// A declared reply, or the declared final of an agent.
+    /// A declared reply, or the declared final payload of an agent.
     Reply,
     /// An agent's answer to a goal. The pump accepts this payload only in the call of a goal whose
     /// answer has this name.
     GoalAnswer,
-    /// The preview of a held call. The pump accepts this payload only in the response to a preview
-    /// request.
+    /// A preview: the listener's description of the effect of a call that waits for a person. The
+    /// pump accepts this payload only in the response to a preview request.
     Preview,
     /// A listener's refusal to carry out a call, because the approved preview is no longer valid.
     /// The pump accepts this payload only in the response to the delivery of a call with an
     /// approved preview.
     StalePreview,
-    /// An agent's call that delegates a task to a role, sent to the workflow that gave the agent
-    /// its goal.
+    /// An agent's call that delegates a task to another agent in a role. The call goes to the
+    /// workflow that gave the agent its goal.
     Delegate { workflow: ListenerName },
 }
 
@@ -62,8 +62,8 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Removes the listeners for which `is_kept` is false from the meanings of all names. Then
-    /// removes each name that is left without a listener.
+    /// Removes listeners from the calls in this vocabulary: each listener for which `is_kept` is
+    /// false. Then removes each payload name that is left without a listener.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
             Meaning::Call { peers, .. } => {

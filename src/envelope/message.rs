@@ -120,7 +120,7 @@ pub enum MessageKind {
     /// The message is recorded but not delivered.
     #[serde(rename = "note")]
     Note,
-    /// The message was written by the core.
+    /// The pump's core wrote the message, such as an error message.
     #[serde(rename = "system")]
     System,
 }
@@ -154,7 +154,7 @@ pub enum Disposition {
     /// An attempt of the message timed out.
     #[serde(rename = "expired")]
     Expired,
-    /// The call of the message was closed before a listener handled the message.
+    /// The call of the message ended before a listener handled the message.
     #[serde(rename = "cancelled")]
     Cancelled,
     /// The message arrived after its call had a result.

@@ -6,7 +6,8 @@ use super::{Money, RefusalRule, Spending};
 use crate::ids::{Digest, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
-/// One model call. The agent's outcome contains it, and the core records it.
+/// One model call. An agent returns the turn together with its payloads, and the pump's core
+/// records the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
@@ -39,8 +40,9 @@ pub struct Turn {
     /// turn omits these texts; the journal stores them under the digest that the note contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of a recorded turn that this turn repeats, in a fork. The recorded turn is in the
-    /// source of the fork. `None` if a model answered. The record of the turn omits this position.
+    /// In a fork, the position of the earlier turn that this turn repeats. The earlier turn is in
+    /// the record of the thread from which the fork was made. `None` if a model answered. The
+    /// record of the turn omits this position.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -174,7 +176,8 @@ pub enum AttemptFailure {
         #[serde(rename = "tries", default, skip_serializing_if = "Vec::is_empty")]
         tries: Vec<RouteTry>,
     },
-    /// A budget has too little left for the handler's reservation. The attempt is not repeated.
+    /// A budget has too little left for the model request that the handler must reserve in advance.
+    /// The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "spent")]
     Spent {

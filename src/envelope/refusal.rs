@@ -1,4 +1,5 @@
-//! Refusals: payloads that did not pass the gate, with the violated rule and the location.
+//! Refusals of payloads. A refusal states the rule that the payload violates and, if known, the
+//! location of the violation.
 
 use std::fmt;
 
@@ -7,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::TextLocation;
 
-/// The rules of the gate, in the order in which the gate checks them. The first violated rule
-/// decides.
+/// Rules under which the pump refuses payloads, in the order in which they are checked. The first
+/// violated rule decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RefusalRule {
     /// The payload exceeds the size limit.
@@ -27,7 +28,7 @@ pub enum RefusalRule {
     /// The text does not consist of exactly one root element.
     #[serde(rename = "not-one-root")]
     NotOneRoot,
-    /// Only the core may write a payload of this name.
+    /// Only the pump's core may write a payload of this name.
     #[serde(rename = "reserved-name")]
     ReservedName,
     /// The sender may not write to this thread.
@@ -108,7 +109,7 @@ pub enum RefusalRule {
 }
 
 impl RefusalRule {
-    /// All rules, in the order in which the gate checks them.
+    /// All rules, in the order in which they are checked.
     pub const ALL: [Self; 30] = [
         Self::TooLarge,
         Self::NotUtf8,
@@ -234,8 +235,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the pump refused a payload that the gate had accepted.
-    /// `None` if the gate refused the payload.
+    /// Name of the refused payload, if the payload passed the checks of the gate and the pump
+    /// refused it later. `None` if the gate refused the payload.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -267,8 +268,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the refused payload, for a payload that the gate accepted and the pump then
-    /// refused.
+    /// Adds the name of the refused payload. Used if the payload passed the checks of the gate and
+    /// the pump refused it later.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self

@@ -72,7 +72,7 @@ pub struct Reservation {
     /// not number its requests sends 0. By this number, the pump recognizes a reservation that
     /// arrives twice.
     pub request: u32,
-    /// Limit of the request's route, if the config limits the route.
+    /// Limit for requests on the route of this request, if the config limits the route.
     pub route: Option<RouteLimit>,
 }
 
@@ -88,7 +88,7 @@ pub struct RouteLimit {
 /// Why a request of a model call must not be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotReserved {
-    /// A budget has too little left for the reservation.
+    /// A budget has too little left for the request.
     Spent(String),
     /// The model call has used up its requests on this route.
     Exhausted(String),

@@ -30,7 +30,8 @@ pub struct DeliveryHead<'a> {
     /// Number of messages of the call that the delivery leaves out because the listener remembers
     /// them.
     pub after: Option<usize>,
-    /// Whether the delivery asks for the preview of a held call.
+    /// Whether the delivery asks for a preview: a description of the effect of a call that waits
+    /// for a person.
     pub asks_preview: bool,
     /// Digest of the preview that a person approved together with the call.
     pub approved_preview: Option<Digest>,
@@ -83,8 +84,8 @@ pub fn close_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     put(out, format_args!("</e:{}>", frame_name(head)));
 }
 
-/// Returns the name of the frame's element. A preview request has an element name of its own, so
-/// that a program without previews cannot mistake the request for the call.
+/// Returns the name of the frame's element. Preview requests have another element name than calls,
+/// so that a program without previews cannot mistake a preview request for a call.
 fn frame_name(head: &DeliveryHead<'_>) -> &'static str {
     if head.asks_preview { "preview" } else { "delivery" }
 }

@@ -36,7 +36,8 @@ pub struct ThreadBranch {
 }
 
 /// Builds the query for the threads that satisfy the SQL condition `picked`. The totals of each
-/// thread include all threads beneath it, whose ids sort between `id.` and `id/`.
+/// thread include all threads beneath it. The ids of the threads beneath the thread `id` sort
+/// between `id.` and `id/`.
 fn branch_sql(picked: &str) -> String {
     format!(
         "SELECT t.id, CASE WHEN t.n = t.tree THEN r.status WHEN t.open_calls > 0 THEN 'running' \

@@ -1,5 +1,5 @@
-//! Finds the core's message that ends a failed call, and the code and text by which the index
-//! describes this message.
+//! Finds the error message that ended a failed call. The pump's core writes such messages. Also
+//! finds the code and the text by which the index describes the message.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use crate::xml::scan::attributes;
 
 use super::words;
 
-/// Finds the message with which the core ended the call in `record`. Skips a `thread-result`,
-/// because it only refers to the message that ended a call in another thread.
+/// Finds the error message with which the core ended the call in `record`. Skips a `thread-result`,
+/// because it only refers to the error message of a call in another thread.
 pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let messages = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } => Some(&**message),
@@ -28,11 +28,11 @@ pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     messages.rev().find(is_fault)
 }
 
-/// Error text in the index for a failed call, if the core's message about the failure contains no
-/// text.
+/// Error text in the index for a failed call whose error message contains no text.
 pub const NO_FAULT: &str = "the call ended with this fault";
 
-/// Returns the code of a fault, such as `timeout`, or the name of a fault without a code.
+/// Returns the code of a fault, such as `timeout`. For a fault without a code, returns the local
+/// name of its payload.
 pub fn fault_word(fault: &Message) -> Cow<'_, str> {
     let attributes = attributes(fault.payload.as_str());
     let code = attributes.into_iter().find(|(name, _)| *name == "code").map(|(_, code)| code);

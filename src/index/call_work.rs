@@ -1,4 +1,4 @@
-//! Finds out how the calls on a page of a thread spent their time: in attempts, in model calls, and
+//! Finds out how calls spent their time, for one page of a thread: in attempts, in model calls, and
 //! in waits for people.
 
 use crate::clock::Time;
@@ -11,7 +11,8 @@ use super::lookup::id;
 use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
-/// A call on a page of a thread, with the work that was done on the call within the page.
+/// A call, with the work on it that one page of the thread shows. A page is a range of the thread's
+/// messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWork {
     /// Id of the message that opened the call.
@@ -26,7 +27,8 @@ pub struct CallWork {
     pub opener: Option<MessageId>,
     /// How the call ended; `None` while it is open.
     pub outcome: Option<String>,
-    /// Local name of the core's payload that ended the call, such as `timed-out`.
+    /// Code of the error that ended the call, such as `timeout`. For an error without a code, the
+    /// local name of its payload. `None` if no error ended the call.
     pub fault: Option<String>,
     /// Periods of the call within the shown page of the thread, in order of their beginning.
     pub spans: Vec<WorkSpan>,
@@ -60,7 +62,8 @@ impl CallWork {
 pub struct TurnWork {
     /// Id of the note that records the turn.
     pub note: MessageId,
-    /// Position of the record that contains the note and opens the calls that the turn made.
+    /// Position of the record of the turn. This record contains the note, and opens the calls that
+    /// the model made in the turn.
     pub position: Position,
     /// Number of the turn in its thread, counted from 1.
     pub number: u64,
@@ -117,10 +120,10 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that concern a range of a thread's messages, with the work on each call
-    /// within the range. A call concerns the range if a message of the range opened the call or
-    /// belongs to it. The range begins at the sequence number `from_seq`. It ends before `end_seq`,
-    /// or after the last message if `end_seq` is `None`.
+    /// Returns calls with the work on them, for a range of a thread's messages. Returns each call
+    /// that a message of the range opened or belongs to, with only the work within the range. The
+    /// range begins at the sequence number `from_seq`. It ends before `end_seq`, or after the last
+    /// message if `end_seq` is `None`.
     ///
     /// # Errors
     ///
@@ -209,9 +212,9 @@ impl IndexReader {
         Ok(Some(MessageWindow { thread, from_seq, end_seq, from, end }))
     }
 
-    /// Adds the attempts of a call, each with the time for which the call was queued before it.
-    /// Leaves out deliveries that no listener accepted, because the call stays queued during such a
-    /// delivery.
+    /// Adds the attempts of a call. Before each attempt, adds the time during which the call was
+    /// queued. Leaves out deliveries that no listener accepted, because the call stays queued
+    /// during such a delivery.
     fn add_attempts(
         &self,
         call: i64,

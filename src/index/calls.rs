@@ -50,7 +50,8 @@ pub struct CallRow {
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
-    /// Name of the core's payload that ended the call, as its number in the index's table of names.
+    /// Code of the error that ended the call, or the local name of its payload, as a number from
+    /// the index's table of names. `None` if no error ended the call.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,

@@ -256,9 +256,9 @@ fn update_once(
     }
 }
 
-/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one:
-/// an empty index for a short journal, and a first build up to the record at `last` for a long
-/// journal. Returns `None` if the caller stopped the build by `next` or `is_stopped`.
+/// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one.
+/// For a short journal, the new index is empty. For a long journal, the new index contains the
+/// records up to `last`. Returns `None` if the caller stopped the build by `next` or `is_stopped`.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

@@ -17,7 +17,7 @@ use super::{Error, IndexReader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostlyTree {
     pub tree: ListedTree,
-    /// Currency of one of the model calls in the tree.
+    /// Currency of the tree's cost, as one of the tree's model calls states it.
     pub currency: Option<String>,
 }
 
@@ -58,10 +58,10 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns ranges of trees that together contain all trees which `filter` selects. If the
-    /// filter's time limits select few trees, these are the ranges for the time limits. Otherwise,
-    /// there is one range: all costly trees, the costliest first. A query that walks this range
-    /// soon finds enough matching trees.
+    /// Returns the ranges of trees in which the costliest trees are searched. If the time limits of
+    /// `filter` select few trees, returns the ranges for these limits. Otherwise, returns one range
+    /// with all costly trees, the costliest first. In this range, a query soon finds enough
+    /// matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

@@ -40,9 +40,9 @@ impl DurationHistogram {
         self.total += other.total;
     }
 
-    /// Returns a percentile in microseconds, with an error of at most 2 %. The given `share` of all
-    /// durations, from 0 to 1, is not longer than the returned duration. `None` if nothing was
-    /// counted.
+    /// Returns the duration that the given `share` of all durations does not exceed. `share` is a
+    /// number from 0 to 1. The result is in microseconds, with an error of at most 2 %. Returns
+    /// `None` if nothing was counted.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -65,8 +65,8 @@ fn bucket(micros: i64) -> u16 {
     (micros as f64).log(BUCKET_RATIO).ceil() as u16
 }
 
-/// Returns the lower bound of a bucket, which is exclusive, and the upper bound, which is
-/// inclusive, in microseconds.
+/// Returns the lower and the upper bound of a bucket, in microseconds. The lower bound is
+/// exclusive, and the upper bound is inclusive.
 pub fn bucket_bounds(bucket: u16) -> (u64, u64) {
     let upper = |bucket: u16| BUCKET_RATIO.powi(i32::from(bucket)) as u64;
     let above = bucket.checked_sub(1).map_or(0, upper);

@@ -7,9 +7,10 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Finds the thread to whose timeline a record belongs, and returns its number. Single facts may
-/// name another thread; their entries belong to that thread. Must be called before the facts of the
-/// record are applied, because a fact may close the call by which the thread is found.
+/// Returns the number of the thread to whose timeline a record belongs. A single fact of the record
+/// may name another thread; its entry then belongs to that thread. Must be called before the facts
+/// of the record are applied. This function finds the thread by a call, and a fact may close that
+/// call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -28,8 +29,8 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the timeline entries of a record. Each entry counts for the thread that it names. Other
-/// entries count for `thread`, or for the root of the tree if `thread` is `None`.
+/// Counts the timeline entries of a record. If an entry names a thread, counts it for that thread.
+/// Otherwise, counts it for `thread`, or for the root of the tree if `thread` is `None`.
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,

@@ -20,7 +20,7 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, 
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of the file with which a reader requests that the writer rebuilds a damaged index.
+/// Suffix of a file's name. A reader creates this file to make the writer rebuild a damaged index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The right to write the index. The operating system releases the lock when the process ends.
@@ -29,12 +29,12 @@ pub struct IndexLock {
     _file: File,
 }
 
-/// Result of an attempt to become the writer.
+/// Result of an attempt to become the writer of an index.
 pub enum LockResult {
     Locked(IndexLock),
-    /// Another process is the writer.
+    /// Another process writes the index.
     Busy,
-    /// This process has no permission to write in the directory.
+    /// This process has no permission to write in the directory of the index.
     ReadOnly,
 }
 
@@ -233,7 +233,7 @@ pub fn is_end_of(end: &IndexEnd, journal: &JournalReader) -> Result<bool, Error>
 struct FileState {
     inode: u64,
     bytes: u64,
-    /// Seconds and nanoseconds of the last change.
+    /// Time of the file's last change, in seconds and nanoseconds.
     changed: (i64, i64),
 }
 
@@ -296,14 +296,12 @@ pub fn missing_definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(missing.filter_map(|(_, definition)| definition.clone()).collect())
 }
 
-/// Returns the path of a temporary database for a first build, which receives all rows except
-/// words.
+/// Returns the path of the temporary database to which a first build writes all rows except words.
 pub fn building(path: &Path) -> PathBuf {
     with_suffix(path, "-building")
 }
 
-/// Returns the path of a temporary database for a first build, which receives the words of
-/// messages.
+/// Returns the path of the temporary database to which a first build writes the words of messages.
 pub fn building_words(path: &Path) -> PathBuf {
     with_suffix(path, "-building-words")
 }

@@ -22,7 +22,7 @@ use super::fold;
 use super::follow::NextPosition;
 use super::word_thread::{self, WordTable, WordThread};
 
-/// How a build ended.
+/// How a first build of an index ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildEnd {
     /// The build is complete. It contains all records up to the requested position, and is now the
@@ -97,7 +97,8 @@ pub fn build(
     Ok(BuildEnd::Built)
 }
 
-/// Guard that removes the progress of a build from the lock file when the build ends in any way.
+/// Guard for the progress of a build in the lock file. Removes the progress when the build ends,
+/// even after an error.
 struct NotedProgress<'p> {
     path: &'p Path,
 }
@@ -108,9 +109,9 @@ impl Drop for NotedProgress<'_> {
     }
 }
 
-/// Runs `work`, which sorts and merges millions of rows, on another thread. Such work can take
-/// longer than the caller may wait after a stop. Therefore, interrupts the SQL statements in both
-/// databases of the build when `is_stopped` returns true.
+/// Runs `work`, which sorts and merges millions of rows, on another thread. When `is_stopped`
+/// returns true, interrupts the SQL statements in both databases of the build, because the work may
+/// take longer than the caller can wait.
 fn unless_stopped<T: Send>(
     is_stopped: &mut dyn FnMut() -> bool,
     statements: &[InterruptHandle; 2],
@@ -162,8 +163,8 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The two open databases of a build: first the database of rows, then the database of words. The
-/// number is that of the last message or refusal whose words are in the database of words.
+/// The two open databases of a build: the database of rows, and the database of words. The number
+/// is the number of the last message or refusal in the database of words.
 type OpenBuild = (Connection, (Connection, i64));
 
 /// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
@@ -210,8 +211,9 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes. Then replaces the id of a message's cause by the cause's number, in rows
-/// that were written before the number was known.
+/// Makes the SQL indexes. Then completes rows of messages that contain the id of the message's
+/// cause. The number of the cause was not known when such a row was written. Replaces the id by
+/// this number.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;

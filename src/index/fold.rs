@@ -1,5 +1,5 @@
-//! Derives the rows of an index from records. The rows follow from the same facts as the pump's
-//! state, so every row can be made again from the journal.
+//! Derives the rows of an index from records alone, so every row can be made again from the
+//! journal. Most rows follow from the facts of records, which are the changes of the pump's state.
 
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Applies a fact about a call: about its deliveries, its holds or its end.
+    /// Applies a fact about a call: about a delivery, a wait for a person, or the end of the call.
     fn take_call_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
@@ -244,8 +244,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the cost of a model call for which no turn is recorded, because the model call failed
-    /// or its result was lost.
+    /// Adds the cost of a model call without a recorded turn. There is no turn if the model call
+    /// failed or its result was lost.
     fn charge(
         &mut self,
         record: &Record,

@@ -20,11 +20,11 @@ use super::catch_up::{IndexWriter, open_or_build};
 use super::file::{self, INDEX_DATABASE, IndexLock, LockResult, failed};
 use super::word_thread::WordTable;
 
-/// Receives the position up to which the index is complete, and returns the next position that the
-/// index must reach. `None` ends the session.
+/// Function that receives the position up to which the index is complete, and returns the next
+/// position to reach. `None` ends the session that writes the index.
 pub type NextPosition<'n> = dyn FnMut(Position) -> Option<Position> + 'n;
 
-/// Result of an attempt to follow a journal.
+/// Result of an attempt to keep an index up to date with its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowResult {
     Ended,
@@ -32,7 +32,7 @@ pub enum FollowResult {
     Busy,
 }
 
-/// Why a session stops writing the present file.
+/// Reason for which a session stops writing records to the index file that it has open.
 enum RoundsEnd {
     Ended,
     /// The file was deleted or replaced, or a reader found it damaged.
@@ -126,7 +126,8 @@ fn write_rounds(
     }
 }
 
-/// How far an index is behind its journal, which decides how much memory its writer may take.
+/// How far an index is behind its journal. This decides how much memory the writer of the index may
+/// use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// The index lacks only the newest records. Small caches suffice, and the process of the pump
@@ -155,14 +156,15 @@ impl Pace {
         }
     }
 
-    /// Whether the writer reads records in advance, into a queue. False for [`Pace::Live`], because
-    /// the few records of a round are read faster than their rows are written, so a queue would
-    /// only take memory.
+    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: a round
+    /// then has few records, which are read faster than their rows are written. A queue would only
+    /// take memory.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }
 
-    /// Returns the maximum number of records in one round. The writer commits once in each round.
+    /// Returns the maximum number of records that the writer adds in one round. The writer commits
+    /// once in each round.
     fn round_records(self) -> u64 {
         match self {
             Self::Live => limits::INDEX_LIVE_COMMIT_RECORDS,

@@ -1,5 +1,6 @@
-//! Aggregates: counts, sums and durations of the events in each hour in UTC, by agent, model,
-//! listener and rule. Statistics about a time range read the aggregates instead of every event.
+//! Hourly statistics of model calls, attempts and refusals: counts, sums and durations for each
+//! hour in UTC, by agent, model, listener and rule of refusal. Statistics about a longer time read
+//! these totals instead of every event.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
 
 /// Number of microseconds in an hour.
 pub const HOUR_MICROS: i64 = 3_600_000_000;
-/// Value that a field of [`EventNames`] has if the event has no name of that kind.
+/// Value of a field of [`EventNames`] if the event has no name of that kind.
 pub const NO_NAME: i64 = -1;
 
 /// The names under which an event is counted. Each name is a number from the index's table of
@@ -284,7 +285,7 @@ fn save_durations(
     Ok(())
 }
 
-/// Writes the table with the bounds of all buckets.
+/// Writes the table with the bounds of all buckets of durations.
 pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     let sql = "INSERT INTO duration_bucket(bucket, above, up_to) VALUES (?1, ?2, ?3)";
     let mut statement = db.prepare(sql)?;

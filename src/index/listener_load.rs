@@ -11,8 +11,8 @@ use super::{Error, IndexReader};
 /// does not wait for a person, has an undelivered message, and has no open calls whose answers it
 /// awaits. Only the newest 1,000 messages of the thread are searched for an undelivered message.
 ///
-/// A call that waits for all of several subthreads counts as ready as soon as one of them has
-/// ended, because the index does not know for how many subthreads a call waits.
+/// A call may wait until several subthreads have all ended. Such a call counts as ready as soon as
+/// one of them has ended, because the index does not store their number.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \
@@ -40,7 +40,7 @@ pub struct ListenerLoad {
     pub errors: u64,
 }
 
-/// A refusal in a list.
+/// A refusal, with the values that a list of refusals shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedRefusal {
     pub position: Position,

@@ -73,7 +73,7 @@ pub struct IndexedMessage {
     /// Payload name, as `{namespace}local`.
     #[serde(rename = "name")]
     pub name: String,
-    /// Time in RFC 3339.
+    /// Time of the message in RFC 3339.
     #[serde(rename = "time")]
     pub time: String,
     #[serde(rename = "disposition")]
@@ -109,7 +109,8 @@ pub struct IndexedCall {
     /// How the call ended: `completed`, `failed` or `cancelled`; `None` while it is open.
     #[serde(rename = "outcome")]
     pub outcome: Option<String>,
-    /// Local name of the core's payload that ended the call.
+    /// Code of the error that ended the call, such as `timeout`. For an error without a code, the
+    /// local name of its payload. `None` if no error ended the call.
     #[serde(rename = "fault")]
     pub fault: Option<String>,
     /// Number of attempts whose delivery a listener accepted.
@@ -124,7 +125,7 @@ pub struct IndexedAttempt {
     pub attempt: Attempt,
     #[serde(rename = "listener")]
     pub listener: String,
-    /// Position of the record of the hand-over.
+    /// Position of the record that hands the call over to the listener.
     #[serde(rename = "position")]
     pub position: Position,
     #[serde(rename = "handed_over")]
@@ -253,8 +254,8 @@ impl IndexReader {
         self.rows(&sql, &[&first, &last, &limit], message)
     }
 
-    /// Returns the messages that led to a message, by following the cause of each: first the direct
-    /// cause, and last, usually, the message of a client.
+    /// Returns the chain of causes of a message. The first is the direct cause of the message. The
+    /// last is usually the message of a client.
     pub fn causes(&self, of: &IndexedMessage) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.n = ?1");
         let mut chain: Vec<IndexedMessage> = Vec::new();
@@ -286,8 +287,8 @@ impl IndexReader {
     }
 
     /// Follows the chain of causes from a message back to its beginning. Returns the message
-    /// closest to the beginning for which the SQL `condition` holds, which may be the message
-    /// itself. The condition refers to a message of the chain as `k`.
+    /// closest to the beginning for which the SQL `condition` holds. This may be the given message
+    /// itself. In the condition, `k` stands for a message of the chain.
     fn first_cause(
         &self,
         of: MessageId,
@@ -342,8 +343,8 @@ impl IndexReader {
         Ok((messages, count))
     }
 
-    /// Returns the previews of a held call: the notes named `name` that the message of the call
-    /// caused.
+    /// Returns the previews of a call that waits for an approval. A preview is a note named `name`
+    /// that the message of the call caused.
     pub fn previews(&self, of: &IndexedMessage, name: &str) -> Result<Vec<IndexedMessage>, Error> {
         let sql = format!(
             "{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} WHERE m.cause = ?1 AND m.name = (SELECT n FROM name WHERE text = ?2) \
@@ -402,7 +403,7 @@ impl IndexReader {
         })
     }
 
-    /// Returns the waits for people in the call that a message opened.
+    /// For the call that a message opened, returns each wait for a person.
     pub fn holds(&self, of: &IndexedMessage) -> Result<Vec<IndexedHold>, Error> {
         let sql = "SELECT hold, position, since, until, ended, ended - since, outcome \
                    FROM hold_row WHERE call = ?1 ORDER BY position LIMIT ?2";

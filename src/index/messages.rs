@@ -31,7 +31,7 @@ pub struct MessageRows<'d> {
     db: &'d Connection,
     new: Vec<UnwrittenMessage>,
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
-    /// Row number and thread number of each message that is in flight and whose row is written.
+    /// Row number and thread number of each message in flight whose row is already written.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
     /// Whether a first build writes the rows. A first build looks up numbers of causes only in
     /// memory, and finds the other numbers after all rows are written.

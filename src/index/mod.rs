@@ -1,9 +1,11 @@
-//! The index of a journal: a SQLite database beside the journal's files that answers queries about
-//! the past. Embedded journals and projections of streams have the same index.
+//! The index of a journal: a SQLite database that answers queries about the past. The index is
+//! beside the files of the journal. If the journal is a stream on NATS, the index is beside the
+//! stream's local copy.
 //!
-//! While an organism runs, its follower writes the index; otherwise, the next query brings it up to
-//! date. The index is derived data. It may be deleted at any time. It is made again if it is
-//! missing or damaged, or if it has another format or belongs to another journal.
+//! While an organism runs, a thread of the organism keeps the index up to date. Otherwise, the next
+//! query does so. All data in the index is derived from the journal, so the index may be deleted at
+//! any time. It is made again if it is missing or damaged, or if it has another format or belongs
+//! to another journal.
 //!
 //! **Invariant:** nothing here writes to a journal, and the pump does not depend on an index.
 

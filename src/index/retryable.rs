@@ -15,7 +15,7 @@ use super::{Error, IndexReader, MessageSelector};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
     pub message: MessageId,
-    /// Position of the record with the message.
+    /// Position of the record that contains the request.
     pub position: Position,
     pub sender: String,
     /// The listener that was called; `None` if the request was refused.
@@ -23,7 +23,7 @@ pub struct RetryCandidate {
     /// The rule under which the request was refused, or the code of the fault with which the call
     /// failed.
     pub reason: String,
-    /// Time in RFC 3339.
+    /// Time of the request in RFC 3339.
     pub time: String,
 }
 
@@ -31,7 +31,7 @@ pub struct RetryCandidate {
 #[derive(Debug, Clone, Default)]
 pub struct RetryFilter {
     pub listener: Option<String>,
-    /// The rule of a refusal, or the code of a failure.
+    /// Rule of a refusal, or code of a failure, that a candidate must have.
     pub reason: Option<String>,
     /// Whether to select only requests that cannot be retried. A request cannot be retried if the
     /// record lacks its payload, or if its text would be refused under every config. If false,

@@ -89,8 +89,8 @@ struct SearchQuery {
 
 impl SearchFilter {
     /// Checks whether the words of this filter are only a message id or a thread id. If so, moves
-    /// the id from the words to the filter's field for such an id, so that the search finds the
-    /// message or the thread.
+    /// the id from the words to `id` or `within`, so that the search finds the message or the
+    /// thread.
     pub fn read_ids(&mut self) {
         let words = self.words.trim();
         if let Ok(id) = words.parse() {
@@ -208,8 +208,9 @@ impl SearchScope {
         })
     }
 
-    /// Whether the full-text query covers the filter's condition on threads. True if the filter has
-    /// words and names no thread, or a root thread, because the query can be limited to a tree.
+    /// Whether the full-text query alone can limit the search to the wanted threads. This is the
+    /// case if the filter has words, and names no thread or a root thread. The full-text query of a
+    /// root thread is limited to its tree.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }

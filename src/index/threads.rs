@@ -57,7 +57,7 @@ pub struct FirstCall {
     pub words: Option<String>,
 }
 
-/// Row of a thread.
+/// Row of a thread in the index.
 #[derive(Debug)]
 struct IndexedThread {
     id: ThreadId,

@@ -20,16 +20,16 @@ pub struct TimelineSummary {
     /// Number of timeline entries of the thread, without the threads beneath it. Each subthread
     /// counts as one entry.
     pub events: u64,
-    /// Time of the last entry.
+    /// Time of the last entry of the timeline.
     pub updated: Time,
     /// Number of timeline entries of the thread and all threads beneath it.
     pub events_beneath: u64,
-    /// Tokens and money of the thread and all threads beneath it.
+    /// Tokens and money that the thread and all threads beneath it have used.
     pub spent: Spending,
 }
 
-/// SQL condition that selects a thread and all threads beneath it, whose ids sort between `id.` and
-/// `id/`.
+/// SQL condition that selects a thread and all threads beneath it. The ids of the threads beneath
+/// the thread `id` sort between `id.` and `id/`.
 const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
 
 /// Maximum characters of the details of a thread's failure.
@@ -68,8 +68,9 @@ impl IndexReader {
         Ok(self.one(&sql, &[&thread.as_str()], |_| Ok(()))?.is_some())
     }
 
-    /// Returns the reason of the thread's last failure: the name of the fault that ended a call
-    /// from outside the thread, with the beginning of its details. `None` if no such call failed.
+    /// Returns the reason of the thread's last failure: the name of the fault, and the beginning of
+    /// its details. The failure of a call counts only if a client or another thread opened the
+    /// call. Returns `None` if no such call failed.
     pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
         let sql = last_failure("(SELECT n FROM thread_row WHERE id = ?1)", FAILURE_CHARS);
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))

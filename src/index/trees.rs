@@ -74,8 +74,8 @@ pub struct ListedTree {
     /// The share of the tree's open work that is not handed over because of pauses; `None` if no
     /// pause concerns this work.
     pub pause: Option<PausedPart>,
-    /// Reason of the last failed call into the root thread, if the status is `failed`: the name of
-    /// the fault and its details, shortened.
+    /// If the status is `failed`, the reason of the last failed call into the root thread: the name
+    /// of the fault and its details, shortened.
     pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
@@ -225,8 +225,8 @@ impl IndexReader {
         trees.collect()
     }
 
-    /// Returns ranges of trees, the newest first, that together contain all trees that `filter` and
-    /// `conditions` select.
+    /// Returns the ranges of trees to search for a list of trees, the newest first. Together, these
+    /// ranges contain every tree that `filter` and `conditions` select.
     pub(super) fn ranges(
         &self,
         filter: &TreeFilter,
@@ -265,10 +265,11 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Searches for the first tree whose time is at or after `time`. The SQL statement `sql`
-    /// selects the first tree whose key is at or above the parameter, and returns the tree's key,
-    /// its time and another number. The search halves the range of keys in each step, so the times
-    /// must rise with the keys. Returns the key and the number of the tree that was found.
+    /// Searches for the first tree whose time is at or after `time`, by halving the range of keys
+    /// in each step. A tree with a higher key must not have an earlier time. The SQL statement
+    /// `sql` selects the first tree whose key is at or above its parameter. It returns the tree's
+    /// key, its time and another number. Returns the key and the other number of the tree that was
+    /// found.
     fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
         let mut query = self.connection().prepare_cached(sql)?;
         let mut from_key = |key: i64| {
@@ -344,7 +345,8 @@ impl IndexReader {
         Ok(all)
     }
 
-    /// Adds the condition that a search for `name` in the role `role` finds the tree.
+    /// Adds the condition that the index stores `name` for the tree in the role `role`, such as the
+    /// role of a called listener.
     fn add_name(
         &self,
         all: &mut TreeConditions,
@@ -374,7 +376,7 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the condition that a message of the tree contains all of `words`, which is a query of
+    /// Adds the condition that a message of the tree contains all of `words`. `words` is a query of
     /// the full-text table.
     fn add_words(&self, all: &mut TreeConditions, words: String) -> rusqlite::Result<()> {
         let words = Value::from(words);

@@ -21,7 +21,7 @@ const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agen
                       latency, failovers, prompt, inputs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
                       ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
-/// Attributes of a turn's note.
+/// Attributes of the note that records a turn.
 struct NoteValues<'t>(Vec<(&'t str, Cow<'t, str>)>);
 
 impl NoteValues<'_> {

@@ -1,4 +1,4 @@
-//! The views of an index, which are its public schema.
+//! The SQL views of an index. The views are the public schema of the index.
 
 /// Version of the views. It increases with each new view, and when a name, a column or a unit
 /// changes.

@@ -21,7 +21,7 @@ pub struct WaitingTree {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingMessage {
     pub message: MessageId,
-    /// Start of the wait.
+    /// Time at which the wait for the person began.
     pub since: Time,
     pub root: ThreadId,
     /// Position of the record that opened the call.
@@ -57,8 +57,8 @@ impl HoldCount {
 }
 
 impl IndexReader {
-    /// Returns the first `most` calls that wait for an approval or an answer, the longest wait
-    /// first, and the number of all such calls.
+    /// Returns the calls that wait for an approval or an answer, the longest wait first, but at
+    /// most `most`. Also returns the number of all such calls.
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
@@ -97,8 +97,9 @@ impl IndexReader {
         Ok(found.first().and_then(|word| hold_of(word)))
     }
 
-    /// Returns the first `most` calls that wait for a person in a thread or beneath it. Takes
-    /// hardly any time for a tree without waiting calls, however many calls wait in other trees.
+    /// Returns calls of a thread, and of the threads beneath it, that wait for a person. Returns
+    /// only the first `most` calls. Takes hardly any time for a tree without waiting calls, however
+    /// many calls wait in other trees.
     pub fn waiting_beneath(
         &self,
         thread: &ThreadId,

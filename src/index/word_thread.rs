@@ -1,8 +1,8 @@
 //! The full-text table that receives the words of messages. Usually, this table is in the database
-//! of the index. During a first build, it is in a separate database, to which a thread of its own
-//! writes.
+//! of the index. During a first build, it is in a separate database, and a separate thread writes
+//! the words.
 //!
-//! Writing words takes a third of the time of a build, and no other row depends on words. So this
+//! Writing words takes a third of the time of a build, and no other row depends on words. So the
 //! thread writes the words while the builder makes the other rows.
 
 use std::path::Path;
@@ -51,7 +51,7 @@ impl WordTable {
 /// Texts of messages and refusals with their numbers, in ascending order of the numbers.
 #[derive(Debug, Default)]
 struct WordBatch {
-    /// All texts, one after another.
+    /// Texts of all messages and refusals of the batch, one after another.
     text: String,
     /// Number of each message or refusal, and the end of its text in `text`.
     ends: Vec<(i64, usize)>,
@@ -158,8 +158,8 @@ struct WordWriter {
 
 impl WordWriter {
     /// Carries out requests until the channel is closed. After an error, adds nothing more until
-    /// the next commit, because a commit must contain all words that were added before it. That
-    /// commit returns the error.
+    /// the next commit. That commit returns the error, because it cannot contain all words that
+    /// were added before it.
     fn run(mut self, queue: &Receiver<WordRequest>) {
         let mut added = Ok(());
         for request in queue {

@@ -13,7 +13,7 @@ use crate::xml::element::{Element, Node};
 /// and queries never contain this character.
 const TREE_MARK: char = '\u{f8f0}';
 
-/// Number of characters in one group of a run without spaces.
+/// Number of characters in each group into which text without spaces, such as Chinese text, is cut.
 const GROUP_CHARS: usize = 3;
 
 /// Returns the first words of a payload's text, on one line; `None` if the payload was redacted or

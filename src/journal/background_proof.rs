@@ -1,9 +1,10 @@
-//! Proves the records that precede a snapshot. The proof runs in the background, while the pump
-//! that started from the snapshot is already at work.
+//! Verifies the records before a snapshot. A pump that starts from a snapshot begins its work at
+//! once. Meanwhile, a thread in the background verifies the earlier records; this is called the
+//! proof.
 //!
-//! The proof covers what a start without a snapshot proves: hash chains, MACs, checkpoints, the
-//! marks outside the journal, and redactions. If the proof fails, the snapshot is deleted and the
-//! pump stops; a start without a snapshot would have failed in the same way.
+//! The proof verifies the same things as a start without a snapshot: hash chains, MACs,
+//! checkpoints, the marks outside the journal, and redactions. If the proof fails, the snapshot is
+//! deleted and the pump stops; a start without a snapshot would have failed in the same way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -29,18 +30,18 @@ use super::{
     RedactedRecords, TreeHeads,
 };
 
-/// Progress of the proof of the records before a snapshot.
+/// Progress of the proof, which verifies the records before a snapshot.
 #[derive(Debug)]
 pub struct ProofProgress {
-    /// Position of the first record that was proved when the pump started. The background proof
-    /// covers the records before it.
+    /// Position of the first record after the snapshot. The start of the pump verified the records
+    /// from this position on. The proof verifies the earlier records.
     from: Position,
-    /// Position of the last record that the background proof has covered. The proof covers the
-    /// records before `from` in ascending order.
+    /// Position of the last record that the proof has verified. The proof verifies the records in
+    /// ascending order, up to the record before `from`.
     proved: AtomicU64,
     has_passed: AtomicBool,
-    /// Whether the proof found errors in the journal's table of trees. The table must then be
-    /// written again.
+    /// Whether the proof found errors in the journal's table of trees, which states the last record
+    /// of each tree. The table must then be written again.
     has_wrong_trees: AtomicBool,
     /// Whether the thread of the proof has ended.
     has_ended: Mutex<bool>,
@@ -85,13 +86,13 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the position of the first record that was proved when the pump started. Returns
-    /// `None` once the background proof has covered all earlier records.
+    /// Returns the position of the first record after the snapshot, from which on all records are
+    /// verified. Returns `None` once the proof has verified all earlier records too.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
 
-    /// Returns the position of the last record that the background proof has covered so far.
+    /// Returns the position of the last record that the proof has verified so far.
     pub fn proved(&self) -> Position {
         Position(self.proved.load(Ordering::Relaxed))
     }
@@ -102,8 +103,8 @@ impl ProofProgress {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns true once after the proof has found errors in the table of trees. The writer of the
-    /// journal must then write the whole table again.
+    /// Returns true if the proof has found errors in the journal's table of trees. The writer of
+    /// the journal must then write the whole table again. Later calls return false.
     pub(super) fn take_wrong_trees(&self) -> bool {
         self.has_wrong_trees.load(Ordering::Relaxed)
             && self.has_wrong_trees.swap(false, Ordering::AcqRel)
@@ -114,8 +115,8 @@ impl ProofProgress {
     }
 }
 
-/// Input of the proof: the checkpoint of the snapshot, and the evidence with which the records
-/// before the snapshot are compared.
+/// Input of the proof: the checkpoint of the snapshot, and the data with which the proof compares
+/// the records before the snapshot.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,
@@ -124,11 +125,14 @@ pub(super) struct ProofClaim {
     pub key: MacKey,
     pub checkpoint: Checkpoint,
     pub coverage: Option<StoredCoverage>,
-    /// Signers of the journal's checkpoints up to `checkpoint`.
+    /// Keys that signed the journal's checkpoints up to `checkpoint`, and recorded actions in which
+    /// operators declare trust in keys.
     pub signers: CheckpointSigners,
-    /// Checkpoints inside the journal up to `checkpoint`.
+    /// Checkpoints inside the journal, up to `checkpoint`, which the proof compares with the
+    /// records.
     pub due: InnerCheckpoints,
-    /// The marks outside the journal, as they were before the start changed them.
+    /// The marks that the journal has outside its file, such as checkpoints, as they were before
+    /// the start changed them.
     pub known: ExternalMarks,
     /// Redactions in the records after the snapshot.
     pub redactions: RedactedRecords,
@@ -136,7 +140,7 @@ pub(super) struct ProofClaim {
     pub losses: Vec<AcceptedLoss>,
 }
 
-/// The thread that proves the records that precede a snapshot. Dropping this value ends the thread.
+/// The thread that verifies the records before a snapshot. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,
@@ -144,7 +148,7 @@ pub(super) struct BackgroundProof {
 }
 
 impl BackgroundProof {
-    /// Starts a thread that proves the records of `claim`.
+    /// Starts a thread that verifies the records before the snapshot, with `claim` as its input.
     pub fn start(claim: ProofClaim) -> Result<(Self, Arc<ProofProgress>), Error> {
         let progress = Arc::new(ProofProgress::new(Position(claim.checkpoint.position.0 + 1)));
         let is_stopped = Arc::new(AtomicBool::new(false));
@@ -192,7 +196,8 @@ impl ProofClaim {
         progress.end();
     }
 
-    /// Proves the records up to the snapshot's checkpoint. Returns false if the proof was stopped.
+    /// Verifies the records up to the snapshot's checkpoint. Returns false if the proof was
+    /// stopped.
     fn prove_records(
         &mut self,
         progress: &ProofProgress,

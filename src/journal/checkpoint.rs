@@ -1,6 +1,6 @@
-//! Checkpoints: signed statements about the records that a journal has at one time. A host keeps
-//! them inside the journal and in a file outside. If records at the end are missing, or if the
-//! journal was rewritten, the checkpoints reveal the change.
+//! Checkpoints: signed statements about the records in a journal at one time. A host keeps them
+//! inside the journal and in a file outside. The checkpoints reveal if records are missing at the
+//! end, or if the journal was rewritten.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -30,9 +30,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first record that the signing run had proved. Set only if the run started
-    /// from a snapshot and had not yet proved the records before the snapshot. `None` if the run
-    /// had proved the whole journal.
+    /// Position of the first record that the pump had verified when it signed this checkpoint. Set
+    /// only if the pump started from a snapshot, and its background verification of the earlier
+    /// records had not ended. `None` if the pump had verified the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -209,8 +209,8 @@ impl CheckpointFile {
         }
     }
 
-    /// Moves the checkpoints after `last` into a separate file. The caller knows that an operator
-    /// accepted the loss of the records that these checkpoints cover.
+    /// Removes the checkpoints after `last`. First saves a copy of the whole file under an unused
+    /// name. The caller knows that an operator accepted the loss of the records after `last`.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
         let latest = self.last().map_err(std::io::Error::other)?;
         // The positions of the lines rise.

@@ -1,6 +1,6 @@
 //! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
-//! `state`. If a program rewrites a record of the journal, the copies contradict the new record,
-//! even if that program signed it with the key in `state`.
+//! `state`. If a program rewrites a record of the journal, the copies contradict the new record.
+//! This is so even if the program can use the signing key in `state`.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
 //! while. A bad state of the directory does not stop or delay a pump: a separate thread writes the
@@ -65,8 +65,8 @@ impl CheckpointCopies {
         self.lines.last().map(|line| line.position).unwrap_or_default()
     }
 
-    /// Returns the copied checkpoints at one position. There are several of them if the journal was
-    /// rewritten after one of them was copied.
+    /// Returns the copied checkpoints at one position. A position has several copied checkpoints if
+    /// the journal was rewritten after the first of them was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -163,8 +163,8 @@ impl CheckpointCopier {
         }
     }
 
-    /// Waits a short time for the queued checkpoints to be copied. The next start copies the
-    /// checkpoints that remain.
+    /// Waits a short time until the queued checkpoints are copied. The next start of the pump
+    /// copies the checkpoints that are still missing.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

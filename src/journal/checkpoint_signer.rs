@@ -27,11 +27,12 @@ pub struct CheckpointSigner {
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// Time of this run's last checkpoint. Until the run has signed a checkpoint: time of its first
-    /// record. `None` if the run has written no record.
+    /// Time of the last checkpoint that this run of the pump signed. Before the run's first
+    /// checkpoint, this is the time of the run's first record. `None` if the run has written no
+    /// record.
     pub checked_at: Option<Time>,
-    /// The background proof of the records before the snapshot from which this run started. `None`
-    /// if the run proved every record at its start.
+    /// Progress of the background verification of the records before a snapshot. `None` if the pump
+    /// did not start from a snapshot, so that it verified every record at its start.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -44,8 +45,8 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. The checkpoint does not cover further records
-    /// in the commit that appends it.
+    /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may
+    /// append new records, too; the checkpoint does not cover these new records.
     pub fn sign(&self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

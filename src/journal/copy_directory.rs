@@ -16,10 +16,10 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Adds the checkpoint `line` to the checkpoints that need a copy. If `line` was already
-    /// copied, removes all earlier checkpoints instead, because only checkpoints after the last
-    /// copied one need a copy. `heads` are the last records of all trees at the position of `line`.
-    /// A checkpoint that contradicts `heads` is not added.
+    /// Adds the checkpoint `line` to the checkpoints that need a copy, unless it contradicts
+    /// `heads`. `heads` are the last records of all trees at the position of `line`. If `line`
+    /// already has a copy, removes all collected checkpoints instead, because only checkpoints
+    /// after the last copied one need a copy.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -36,7 +36,7 @@ pub struct CopyDirectory {
     pub directory: Option<PathBuf>,
     /// Checkpoints that must be copied and are not queued yet.
     pub due: Vec<Checkpoint>,
-    /// Copied checkpoints that cover records whose loss an operator accepts.
+    /// Copied checkpoints that cover lost records. An operator has accepted this loss.
     pub given_up: Vec<Checkpoint>,
     copier: Option<CheckpointCopier>,
 }
@@ -76,8 +76,9 @@ impl CopyDirectory {
         self.due.drain(..).for_each(|line| copier.copy(line));
     }
 
-    /// Moves the checkpoints in `given_up`, which cover lost records, from the directory for copies
-    /// into a separate file. An operator has accepted the loss of these records.
+    /// Removes the checkpoints in `given_up` from the file of copies. First saves that file under
+    /// another name. The checkpoints in `given_up` cover lost records, and an operator has accepted
+    /// the loss.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
         let given_up = std::mem::take(&mut self.given_up);
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {

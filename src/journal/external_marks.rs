@@ -41,9 +41,9 @@ pub(super) struct ExternalMarks {
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory.
     pub latest: Option<Checkpoint>,
-    /// Id of the journal that this journal replaced in the data directory, with the last
-    /// acknowledged record of the replaced journal. `None` if no journal with acknowledged records
-    /// was replaced.
+    /// The journal that was in the data directory before this journal: its id and its last
+    /// acknowledged record. `None` if there was no earlier journal, or if it had no acknowledged
+    /// records.
     pub before: Option<(Uuid, Position)>,
     /// Signers of the checkpoints in the journal's stream, if the journal follows a stream.
     pub signers: CheckpointSigners,
@@ -55,7 +55,8 @@ pub(super) struct ExternalMarks {
     pub copies: CheckpointCopies,
     /// Copied checkpoints that contradict the records of the journal.
     differing: Vec<Checkpoint>,
-    /// Copied checkpoints that cover records whose loss an operator accepted in a recorded action.
+    /// Copied checkpoints that cover lost records. A recorded action of an operator accepts this
+    /// loss.
     pub forgiven: Vec<Checkpoint>,
     /// Losses that operators accepted in recorded actions of the journal.
     losses: Vec<AcceptedLoss>,
@@ -81,10 +82,13 @@ impl ExternalMarks {
         Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
-    /// Prepares the marks for a start from the snapshot at `checkpoint`. `hash` is the hash of the
-    /// snapshot's last record. `losses` are the losses that operators accepted before the snapshot,
-    /// in recorded actions. Refuses the snapshot if another record was acknowledged at the position
-    /// of `checkpoint`.
+    /// Prepares the marks for a start that continues from a snapshot. `checkpoint` is the
+    /// checkpoint of the snapshot, and `hash` is the hash of the record at its position. `losses`
+    /// are the losses that operators accepted in recorded actions up to the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// The watermark names another record at the position of `checkpoint`.
     pub fn continue_after(
         &mut self,
         checkpoint: &Checkpoint,
@@ -100,8 +104,7 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds losses that operators accepted in records after the snapshot from which the start
-    /// continues.
+    /// Adds `later`: losses that operators accepted in records after the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -195,9 +198,10 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
-    /// Removes the marks that name lost records, if a recorded action accepts the loss. A pump
-    /// leaves such marks if it dies after it has recorded the action and before it has updated the
-    /// marks. Returns the last record that the accepted loss has left in the journal.
+    /// Removes the marks of lost records if a recorded action of an operator accepts the loss. Such
+    /// marks remain if a pump dies after it has recorded the action, but before it has removed the
+    /// marks. Returns the last record before the loss; `None` if neither the watermark nor the
+    /// latest checkpoint was removed.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -240,9 +244,9 @@ impl ExternalMarks {
         }
     }
 
-    /// Removes the marks that name records after `last`, the last record of the journal, because an
-    /// operator accepts the loss of these records. `inside` is the last checkpoint in the journal's
-    /// file. Returns the accepted loss.
+    /// Removes the marks of records after `last`, and returns the loss. An operator accepts the
+    /// loss of these records. `last` is the last record of the journal, and `inside` is the last
+    /// checkpoint in its file.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -271,8 +275,8 @@ impl ExternalMarks {
         loss
     }
 
-    /// Removes and returns the copies of checkpoints after `last`, because an operator accepts the
-    /// loss of the records that these checkpoints cover.
+    /// Removes the copied checkpoints after the record `last`, and returns them. An operator
+    /// accepts the loss of the records after `last`.
     pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
         let kept = self.copies.lines.partition_point(|line| line.position <= last);
         self.copies.lines.split_off(kept)
@@ -313,15 +317,16 @@ pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone")
 }
 
-/// Returns the error for a missing journal in `data`, or in a partition's directory inside `data`.
+/// Returns the error for a lost journal if `data`, or the directory of a partition inside `data`,
+/// held a journal with acknowledged records. Returns `None` otherwise.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     let partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
     let mut places = std::iter::once(data.to_owned()).chain(partitions);
     places.find_map(|data| refuse_lost_file(&data, state).err())
 }
 
-/// Returns the error for lost records if `error` reports an unreadable or missing journal, and if
-/// the directory held a journal with acknowledged records. Otherwise, returns `error`.
+/// Replaces `error` by the error for lost records, if a journal with acknowledged records is
+/// unreadable or missing. Returns any other error unchanged.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {

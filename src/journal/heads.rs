@@ -67,24 +67,23 @@ struct AbsentHeads {
     directory: PathBuf,
     /// The working file; `None` until a head is stored. Most organisms never store one.
     store: Option<HeadStore>,
-    /// Uses of the trees whose heads are in memory, oldest first. Each entry contains the position
-    /// that the head had at that use. If the head has moved to another position, the entry is
-    /// outdated, because the tree has a later entry.
+    /// Uses of the heads in memory, oldest first. Each entry contains the root of a tree, and the
+    /// position of the tree's head at that use. If the head now has another position, the entry is
+    /// outdated: a later entry of the same tree replaces it.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
     /// Length of `used` at which heads leave memory.
     full_at: usize,
 }
 
-/// Bounds for the number of heads in memory. The bounds count uses of heads: a use is a record of
-/// the head's tree, or the loading of the head into memory.
+/// Bounds for the number of heads in memory. The bounds do not count heads, but uses of heads. A
+/// head is used when its tree gets a record, or when the head is loaded into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of uses, counted back from the latest use of any head. A head that was used within
-    /// this number stays in memory.
+    /// Number of latest uses of heads. The heads of these uses stay in memory.
     kept: usize,
-    /// Number of further uses that are collected before heads leave memory, so that many heads
-    /// leave memory together.
+    /// Number of older uses that are collected before their heads leave memory. So many heads leave
+    /// memory together.
     batch: usize,
 }
 
@@ -193,9 +192,9 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether the head of the tree `root` may be lost. This is so if the head is not in memory
-    /// although the working file may have contained it. The caller must have called
-    /// [`TreeHeads::recall`] before.
+    /// Whether damage of the working file may have removed the head of the tree `root`. Returns
+    /// true if the head is not in memory, although the working file may have contained it. The
+    /// caller must have called [`TreeHeads::recall`] before.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))
@@ -379,9 +378,9 @@ impl TreeHeads {
         self.merkle.root()
     }
 
-    /// Returns the Merkle root that the heads will have after `records`, which come with their
-    /// hashes. The heads of these records' trees must be in memory. The cost does not depend on the
-    /// number of trees.
+    /// Returns the Merkle root of the heads as they will be after `records`. Each record comes with
+    /// its hash. The heads of these records' trees must be in memory. The cost does not depend on
+    /// the number of trees.
     pub(super) fn merkle_root_after<'r>(
         &mut self,
         records: impl Iterator<Item = (&'r Record, Digest)>,

@@ -1,4 +1,5 @@
-//! Signatures with which one host of an organism proves a statement to the pumps on other hosts.
+//! Signatures of hosts. With such a signature, a host proves to the pumps on other hosts that a
+//! statement comes from it.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! The checkpoints inside a journal. Each one is compared with the records when a reader of the
-//! journal reaches its position.
+//! The checkpoints inside a journal. A reader of the journal compares each checkpoint with the
+//! records up to the checkpoint's position.
 
 use crate::ids::Position;
 

@@ -39,14 +39,14 @@ pub struct OperatorAcceptance {
     pub redaction: bool,
 }
 
-/// Whether the journal has lost acknowledged records, or checkpoints that the repair `mend`
-/// restores.
+/// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
+/// or checkpoints. `mend` is the repair that restores lost checkpoints.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
 
-/// Content of a journal's file with an intact hash chain, before the comparison with the marks
-/// outside the file.
+/// Content of a journal's file after its hash chain was verified. The content is not compared with
+/// the marks outside the file yet.
 pub(super) struct ProvedFile {
     pub about: JournalMetadata,
     pub redactions: RedactedRecords,
@@ -57,13 +57,13 @@ pub(super) struct ProvedFile {
     pub unwritten: Vec<Checkpoint>,
     /// Checkpoints of the file that follow the last copied checkpoint.
     pub uncopied: Vec<Checkpoint>,
-    /// Copied checkpoints that cover records whose loss an operator accepts now.
+    /// Copied checkpoints that cover lost records. An operator accepts this loss now.
     pub given_up: Vec<Checkpoint>,
     /// The last record that a checkpoint covers.
     pub checked: Position,
     /// Position up to which the `tree` table is up to date.
     pub refreshed: Position,
-    /// The last record that remains after a loss that an operator accepted; `None` if no loss was
+    /// Last record before a loss of records that an operator accepted; `None` if no loss was
     /// accepted.
     pub kept: Option<Position>,
 }
@@ -71,7 +71,7 @@ pub(super) struct ProvedFile {
 impl ProvedFile {
     /// Refuses a journal that contradicts the marks outside its file. Accepts a contradiction that
     /// an operator accepts now, or has accepted in a recorded action. Returns the loss that the
-    /// operator accepts now, and the repair of the tables that this loss requires.
+    /// operator accepts now, and the repair of the journal's tables after this loss.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -126,9 +126,9 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// Refuses a journal whose file lacks the last checkpoint in the state directory, or the last
-    /// copied checkpoint. If the operator accepts a loss, the repair restores a missing checkpoint,
-    /// so the journal is not refused.
+    /// Refuses a journal whose file lacks the last checkpoint of the state directory, or the last
+    /// copied checkpoint. Does not refuse the journal if the operator accepts a loss, because the
+    /// repair then restores the missing checkpoint.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());

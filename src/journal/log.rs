@@ -94,8 +94,8 @@ impl FromStr for LogMark {
 
 /// The log in which the groups of a journal become durable.
 pub trait Log: fmt::Debug + Send {
-    /// Whether readers use a projection of the log. If so, a failed append may have stored the
-    /// group in the log already, although readers do not see it yet.
+    /// Whether the log has a projection, which readers use instead of the log. With a projection,
+    /// an append may fail after the group is already in the log; readers do not see this group yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].

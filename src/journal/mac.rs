@@ -312,19 +312,21 @@ impl MacCoverage {
         self.last
     }
 
-    /// Returns the record to report for a wrong MAC of this host's key; `None` if no such MAC is
-    /// wrong. Prefers the first record with a wrong MAC that no later MAC covers. If later MACs
-    /// cover all records with wrong MACs, returns one of these records.
+    /// Returns a record with a wrong MAC of this host's key; `None` if no MAC of this key is wrong.
+    /// Prefers the first such record that no later MAC covers. If later MACs cover all such
+    /// records, returns one of them.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
 
-    /// Returns the first record of the unproved end of a journal whose last record is `last`.
-    /// Returns `None` if all records are proved. The unproved end begins after the last record with
-    /// a MAC. If the last MAC of this host's key is wrong, it begins after the last record that a
-    /// right MAC of this key covers. If the journal has no MAC at all, `is_old` decides: an old
-    /// journal may have been written before MACs existed, so the function returns `None`.
-    /// Otherwise, every record is unproved.
+    /// Returns the first unproved record of a journal; `None` if every record is proved. A record
+    /// is unproved if no MAC proves that a pump wrote it. All records after the first unproved one
+    /// are unproved, too. `last` is the last record of the journal.
+    ///
+    /// Usually, the unproved records are the records after the last MAC. If the last MAC of this
+    /// host's key is wrong, they begin after the last record that a right MAC of this key covers.
+    /// If the journal has no MAC, all records are unproved. With `is_old`, the journal may have
+    /// been written before MACs existed; if it has no MAC, the function then returns `None`.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

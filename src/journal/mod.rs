@@ -110,8 +110,9 @@ pub trait Journal: Send {
     /// function regularly, and so notices the loss of its journal.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
-    /// Returns the time of this run's last checkpoint. Until the run has signed a checkpoint,
-    /// returns the time of its first record. Returns `None` if the run has written no record.
+    /// Returns the time of the last checkpoint that this run of the pump signed. Before the run's
+    /// first checkpoint, returns the time of the run's first record. Returns `None` if the run has
+    /// written no record.
     fn checked_at(&self) -> Option<Time>;
 
     /// Returns the position of the last checkpoint.
@@ -119,8 +120,9 @@ pub trait Journal: Send {
         Position(0)
     }
 
-    /// Returns the background proof of the records before the snapshot from which the journal was
-    /// opened; `None` if every record was proved at the start.
+    /// Returns the progress of the background verification of the records before a snapshot.
+    /// Returns `None` if the journal was opened without a snapshot, so that every record was
+    /// verified at the start.
     fn proof(&self) -> Option<Arc<ProofProgress>> {
         None
     }
@@ -147,8 +149,8 @@ pub trait Journal: Send {
 
 /// Rebuilds the state of a pump while its journal is opened.
 pub trait StateRecovery {
-    /// Returns the version of the core whose snapshots can be restored; `None` if every record must
-    /// be replayed.
+    /// Returns the version of the core that a snapshot must have to be restored; `None` if every
+    /// record must be replayed.
     fn snapshot_version(&self) -> Option<u32> {
         None
     }
@@ -221,8 +223,8 @@ pub enum Error {
     /// The file at the journal's path is not a journal.
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]
     Unreadable { path: String, detail: String },
-    /// A tree at rest, or a client key, cannot be brought back into memory. The journal itself is
-    /// not affected.
+    /// A tree or a client key that was moved out of memory cannot be read back. The journal itself
+    /// is not affected.
     #[error(
         "{name} cannot be brought back into memory: {detail}. Start again: a start reads it from \
          the journal"

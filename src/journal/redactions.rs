@@ -1,4 +1,5 @@
-//! Blanked payloads that no recorded action of an operator accepts.
+//! Records with blanked payloads, and the recorded actions in which operators accept these
+//! redactions.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ pub struct RedactedRecords {
 
 impl RedactedRecords {
     /// Adds the next record if one of its payloads is blanked. If the record is an action in which
-    /// an operator accepts redactions, also adds those.
+    /// an operator accepts redactions, also adds the accepted redactions.
     pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);

@@ -1,5 +1,5 @@
-//! Keys that signed the checkpoints of a journal. Also keys of other hosts in which operators have
-//! declared trust, by recorded actions.
+//! Keys that signed the checkpoints of a journal, and keys of other hosts that operators trust. An
+//! operator declares such trust in a recorded action.
 //!
 //! This module must not know which keys the config names; the caller passes them.
 
@@ -32,8 +32,9 @@ struct RecordedTrust {
     #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of the action; `None` if there is no such
-    /// checkpoint. A later checkpoint does not count: a pump with an unknown key could record the
-    /// action, and the next pump would sign the later checkpoint.
+    /// checkpoint. The signer of a later checkpoint does not count. Otherwise, a pump with an
+    /// unknown key could record the action, and the next pump would confirm it with its own
+    /// checkpoint.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

@@ -29,7 +29,7 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers for the encoded records of a group, reused for each group.
     pub(super) rows: RecordBatch,
-    /// Shows which of the records that were read so far are covered by MACs.
+    /// Shows which records are covered by MACs, for the records that were read so far.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
@@ -41,8 +41,8 @@ pub struct JournalWriter<L> {
     pub(super) unshown: Option<(StampedGroup, LogMark)>,
     /// Reason why the journal refuses further records; `None` while it accepts records.
     pub(super) stopped: Option<String>,
-    /// Background thread that proves the records before the snapshot from which the journal was
-    /// opened; `None` if every record was proved at the start.
+    /// Background thread that verifies the records before a snapshot. `None` if the journal was
+    /// opened without a snapshot, so that every record was verified at the start.
     pub(super) proof: Option<BackgroundProof>,
     pub(super) log: L,
     // Ordering rule: dropped last, so that its lock is released after everything else, including a
@@ -54,7 +54,8 @@ pub struct JournalWriter<L> {
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
-    /// The last record that remains after an accepted loss; `None` if no loss was accepted.
+    /// Last record before a loss of records that an operator accepted; `None` if no loss was
+    /// accepted.
     pub kept: Option<Position>,
     /// Whether the next commit must contain the action by which the operator accepts damage.
     pub awaits_action: bool,

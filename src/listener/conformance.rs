@@ -394,8 +394,8 @@ impl ListenerTrial {
         }
     }
 
-    /// Checks the answer to a delivery that contains the request of a call and the result of a
-    /// second call, which the listener made.
+    /// Checks the answer to a delivery with two messages: the request of a call, and the result of
+    /// another call. The listener made that other call.
     async fn after_result(
         &mut self,
         request: &TrialRequest,

@@ -9,7 +9,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 use crate::xml::shape::QName;
 
-/// A Rust type whose values are written as payloads of one payload name.
+/// A Rust type for the payloads with one payload name. [`NAMESPACE`](Self::NAMESPACE) and
+/// [`NAME`](Self::NAME) form this name.
 ///
 /// Each field of the type becomes a child element of the payload. With `#[serde(rename = "@x")]`, a
 /// field becomes an attribute. With `#[serde(rename = "$text")]`, a field becomes the text of the
@@ -89,8 +90,8 @@ pub(super) fn write<T: TypedPayload>(payload: &T) -> Result<String, String> {
     Ok(text)
 }
 
-/// A text that shows a person what a held call would do, so that the person can decide about the
-/// call. Two previews are equal if their texts are equal.
+/// A text for a person who must approve or refuse a call. The text shows what the call would do.
+/// Two previews are equal if their texts are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview(String);
 
@@ -110,7 +111,8 @@ impl Preview {
     }
 }
 
-/// Returns an element of the core's namespace with the local name `name` and the content `text`.
+/// Returns an XML element with the local name `name` and the content `text`. Its namespace is that
+/// of the payloads which the organism itself defines.
 fn core_text(name: &str, text: &str) -> String {
     Element::new(QName::new(Some(system::NAMESPACE), name)).with_text(text).to_xml()
 }

@@ -1,5 +1,6 @@
-//! Ends the program of a listener if its pump ends while a handler runs. The handler's answer would
-//! then reach no pump, and the next pump delivers the call again.
+//! Watches the pump that sends calls to a listener. If the pump ends while a handler runs, the
+//! listener's program ends, too. The handler's answer would reach no pump, and the next pump
+//! delivers the call again.
 //!
 //! Two pipes connect the program with the pump, usually its standard input and standard output. The
 //! pump has ended when the other ends of both pipes are closed. The end of standard input alone
@@ -38,8 +39,8 @@ impl PumpWatch {
         Ok(())
     }
 
-    /// Records that a handler is about to begin. Returns false if the pump has ended, so that the
-    /// handler must not begin.
+    /// Records that a handler is about to begin. Returns false if the pump has ended. The handler
+    /// must then not begin.
     pub fn begin(&self) -> bool {
         let mut state = self.state();
         state.is_handling = !state.pump_has_ended;

@@ -39,8 +39,9 @@ pub struct Request {
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of earlier messages of the call that are not in this delivery, because the listener
-    /// has claimed to remember them. `None` if the delivery contains all messages.
+    /// Number of earlier messages of the call that the pump left out of this delivery. The pump
+    /// leaves them out if the listener has reported that it remembers them. `None` if the delivery
+    /// contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -89,8 +90,9 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// Puts the remembered messages of the call before the messages of this delivery. Returns false
-    /// if the remembered messages are not those that this delivery leaves out.
+    /// Completes a delivery from which the pump left out earlier messages of the call. Puts the
+    /// remembered messages before the messages of the delivery. Returns false if the listener does
+    /// not remember as many messages as the pump left out.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
@@ -156,10 +158,11 @@ impl Request {
         HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Whether the call may be carried out. `preview` is the preview that the call would have now.
-    /// A call without an approved preview may be carried out. A call with an approved preview may
-    /// be carried out only if that preview equals `preview`. If the call may not be carried out,
-    /// the handler must do nothing and answer [`super::Reply::stale_preview`].
+    /// Whether the approval of the call still holds, so that the handler can carry out the call.
+    /// `preview` is the preview that the handler would return now. The approval holds if the person
+    /// approved a preview that equals `preview`. It also holds if the call has no approved preview.
+    /// If the approval does not hold, the handler must do nothing and answer
+    /// [`super::Reply::stale_preview`].
     pub fn holds(&self, preview: &Preview) -> bool {
         self.approved_preview.is_none_or(|approved| approved == preview.digest())
     }

@@ -1,5 +1,5 @@
-//! The main loop of a listener: passes one delivery after another to the handler for the payload
-//! name that opened the call.
+//! The main loop of a listener. Each handler serves one payload name. The loop passes each delivery
+//! to the handler for the payload that opened the call.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -51,7 +51,7 @@ impl Listener {
         Self::default()
     }
 
-    /// Sets the handler for calls that a payload of type `P` opens.
+    /// Sets the handler for calls whose first payload has the type `P`.
     pub fn on<P, R, E>(
         mut self,
         mut handler: impl FnMut(P, &Request) -> Result<R, E> + 'static,
@@ -98,12 +98,12 @@ impl Listener {
     }
 
     /// Serves the deliveries that arrive on standard input, until the pump closes standard input.
-    /// If the pump dies while a handler runs, ends the program. If the environment sets
+    /// If the pump dies while a handler runs, the program ends. If the environment sets
     /// [`NatsEndpoint::URL`], serves deliveries from NATS instead, until a signal ends the program.
     ///
-    /// If a handler returns `Err`, the attempt counts as crashed, and the pump retries the call. A
-    /// child process then exits with code 1, and a replica on NATS answers with an error. To report
-    /// a failure to the caller, answer with a payload.
+    /// If a handler returns `Err`, the pump treats this attempt as a crash of the listener and
+    /// retries the call. A child process then exits with code 1, and a replica on NATS answers with
+    /// an error. To report a failure to the caller, answer with a payload.
     pub fn serve(self) -> ExitCode {
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),

@@ -57,8 +57,8 @@ impl JournalMemory {
         self.records_since(thread, Position(0))
     }
 
-    /// Returns the records of one tree up to the position `up_to`, oldest first. The tree is the
-    /// one whose record has the position `up_to`.
+    /// Finds the tree of the record at the position `up_to`. Returns the records of this tree up to
+    /// `up_to`, oldest first.
     pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
         let records = self.reading(|reader| reader.walk(up_to))?;
         Ok(records.into_iter().map(|sealed| sealed.record).collect())
@@ -124,8 +124,8 @@ impl ThreadHistory for JournalMemory {
 }
 
 impl JournalMemory {
-    /// Returns the records of `thread` that a fork inherits from its source. The ids in these
-    /// records are converted to the ids of the fork.
+    /// `thread` is a thread of a fork. Returns the records that it inherits from the source of the
+    /// fork. In these records, the ids of the source are replaced by the ids of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

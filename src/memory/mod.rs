@@ -1,11 +1,12 @@
 //! The memory of listeners: the records of a thread, read from the journal.
 //!
-//! A read goes back along a tree's hash chain, until it reaches a record whose threads are already
-//! indexed. So the time to read a thread for a turn depends on the number of records since the last
-//! turn, not on the length of the thread or the number of other threads in the tree. Payloads are
-//! read only for the requested thread.
+//! The records of a tree form a hash chain. A read follows this chain back from the newest record.
+//! It stops at the first record that an earlier read has already indexed. So the time to read a
+//! thread for a turn depends on the number of records since the last turn, not on the length of the
+//! thread or the number of other threads in the tree. Payloads are read only for the requested
+//! thread.
 //!
-//! Must not run on an async worker, because every read may wait for the disk.
+//! Do not read threads on an async worker, because every read may wait for the disk.
 
 mod joined_history;
 mod journal_memory;
@@ -30,8 +31,8 @@ pub trait ThreadHistory: Send + Sync {
     ) -> Result<Vec<Record>, journal::Error>;
 
     /// Returns every record that concerns `thread` after the position `after`, oldest first. The
-    /// default implementation returns no records. It is for a history that is only read up to the
-    /// delivery at hand.
+    /// default implementation returns no records. It suits a source that is only read with
+    /// [`ThreadHistory::records`].
     fn records_since(
         &self,
         thread: &ThreadId,

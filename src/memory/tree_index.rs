@@ -20,7 +20,7 @@ const THREAD_BYTES: usize = 256;
 /// Positions and hashes of records, oldest first.
 type RecordPositions = VecDeque<(Position, Digest)>;
 
-/// Positions of records by thread, for one stretch of a tree's chain.
+/// Positions of records by thread. The index covers one stretch of a tree's hash chain.
 #[derive(Debug, Default)]
 pub(super) struct TreeIndex {
     /// Position and hash of the newest record in the index.
@@ -29,20 +29,21 @@ pub(super) struct TreeIndex {
     /// the index contains the tree's first record.
     before: (Position, Digest),
     threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
-    /// Threads for which the index contains the record that opened the thread.
+    /// Threads whose opening record is in the index.
     opened: HashSet<ThreadId, foldhash::fast::RandomState>,
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// Ids of the messages and calls that the fork has opened again: each id in the source is
-    /// stored with the id in the fork. Empty if this tree is no fork.
+    /// Ids of the calls that the fork has reopened, and of their messages. These calls were open in
+    /// the source when the fork began. Each id in the source is stored with the new id in the fork.
+    /// Empty if this tree is no fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
 }
 
-/// A record that a walk along the tree's hash chain has visited, and the threads that the record
-/// concerns.
+/// A record that was visited on a walk along the tree's hash chain. `threads` contains the threads
+/// that the record concerns.
 struct VisitedRecord {
     position: Position,
     hash: Digest,
@@ -58,15 +59,15 @@ impl TreeIndex {
         self.positions * size_of::<(Position, Digest)>() + self.threads.len() * THREAD_BYTES
     }
 
-    /// Returns the source of this tree if the history of `thread` includes records of the source.
-    /// Returns `None` if the tree is no fork, if `thread` began in this tree, or if the index does
-    /// not contain the tree's first record.
+    /// Returns the source of this tree if `thread` inherits records from the source. Returns `None`
+    /// if the tree is no fork, if `thread` began in this tree, or if the index does not contain the
+    /// tree's first record.
     pub fn source_of(&self, thread: &ThreadId) -> Option<&ForkSource> {
         self.source.as_ref().filter(|_| !self.opened.contains(thread))
     }
 
-    /// Returns the ids of the messages and calls that the fork has opened again. Each id in the
-    /// source is paired with the id in the fork. Empty if this tree is no fork.
+    /// Returns the ids of the calls that the fork has reopened, and of their messages. Each id in
+    /// the source is paired with the new id in the fork. Empty if this tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -94,9 +95,8 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records up to `up_to` that are newer than the index. If the index is empty, begins
-    /// with the opening record of `thread` or with the first record after `after`, whichever of the
-    /// two is later.
+    /// Adds the records up to `up_to` that are newer than the index. If the index is empty, leaves
+    /// out the records up to `after` and the records from before `thread` was opened.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -138,8 +138,8 @@ impl TreeIndex {
         Ok(())
     }
 
-    /// Adds records that are older than the index. Stops at the opening record of `thread` or at
-    /// the first record after `after`, whichever of the two is later.
+    /// Adds records that are older than the index. Stops once the index contains the opening record
+    /// of `thread`, or all records after `after`.
     fn extend_back(
         &mut self,
         reader: &JournalReader,
@@ -198,9 +198,9 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether `record` directly follows the newest record of the index in the hash chain of their
-/// tree. Returns an error if the records before `record` do not include the newest record of the
-/// index.
+/// Whether `record` directly follows the record `newest` in the hash chain of their tree. `newest`
+/// is the newest record of the index. Returns an error if `newest` should be in the chain before
+/// `record`, but is not.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

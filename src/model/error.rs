@@ -13,8 +13,8 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// A trial that may send no requests to models has no recorded answer to the prompt of this
-    /// turn. A trial may send none if it has no budget.
+    /// The record has no answer to the prompt of this turn, and the trial sends no requests to
+    /// models. A trial without a budget sends none.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"

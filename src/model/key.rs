@@ -95,13 +95,14 @@ impl fmt::Display for KeySource {
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// End of the text so far, held back because the key may begin in it.
+    /// Last part of the text so far. The filter has not passed it on yet, because it may be the
+    /// beginning of the key.
     held: String,
 }
 
 impl KeyFilter {
-    /// Adds `piece` to the text. Returns the text that can now be passed on, with the key replaced,
-    /// or `None` if `piece` can be passed on unchanged.
+    /// Adds `piece` to the text. Returns the text that can be passed on now, with the key replaced.
+    /// Returns `None` if the caller can pass on `piece` itself, unchanged.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;

@@ -50,7 +50,7 @@ pub trait CallAdmission: Send + Sync {
     /// # Errors
     ///
     /// [`Error::Exhausted`] if the route has already been tried `most` times. [`Error::NoBudget`]
-    /// and [`Error::NoPump`] if this call may send no request at all.
+    /// if the budget is spent. [`Error::NoPump`] if the pump has stopped.
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 }
 

@@ -86,7 +86,8 @@ impl ModelTerms {
 
     /// Returns the maximum tokens of an answer on routes for which the config states no maximum. It
     /// is the default maximum or half of the context window, whichever is smaller. Returns `None`
-    /// if the config states a maximum for every route, or no context window.
+    /// if the config states a maximum for every route. Also returns `None` if the config states no
+    /// context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());

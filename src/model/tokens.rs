@@ -86,8 +86,9 @@ impl TokenizerFamily {
         RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but counts `notice` as
-    /// schema tokens. `notice` is the last text of the request. Every turn sends a new notice.
+    /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but adds the tokens of
+    /// `notice` to [`RequestSize::schema`] instead of [`RequestSize::payload`]. `notice` is the
+    /// last text of the request. Every turn sends a new notice.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));

@@ -180,8 +180,7 @@ fn explain_failure(detail: &str, options: &Options) -> String {
 const ROUNDS_TO_SETTLE: u32 = 3;
 
 /// Waits until the servers have processed everything that this client has sent so far. After that,
-/// `denials` contains the permission error of every sent message that was denied. Gives up after a
-/// timeout.
+/// `denials` contains a permission error for each denied message. Gives up after a timeout.
 pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors) {
     let token = client.new_inbox();
     let round_trip = async {
@@ -261,7 +260,7 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// The last error since the connection was lost. The text is empty before the first such error.
+    /// The last error since the connection was lost, or an empty text if there was no error yet.
     /// `None` while the client is connected. Lock: the client may report events from several tasks
     /// at once, and each event is compared with the previous one.
     outage: Mutex<Option<String>>,

@@ -28,8 +28,8 @@ struct RuntimeShared {
     waiting: AtomicUsize,
     /// Whether the background thread is driving the runtime.
     driver_drives: AtomicBool,
-    /// Tells the background thread to stop driving the runtime. A signal that is sent before the
-    /// thread waits for it is kept.
+    /// Tells the background thread to stop driving the runtime. If the thread is not waiting for
+    /// this signal yet, the signal is kept.
     stop_driving: Notify,
     has_ended: AtomicBool,
 }
@@ -90,7 +90,8 @@ impl SharedRuntime {
     }
 }
 
-/// Counts a blocking call while it waits, also if its task panics.
+/// Guard of a blocking call that is waiting. Adds the call to the number of waiting calls, and
+/// removes it when the guard is dropped, even after a panic.
 struct WaitingCaller<'c>(&'c AtomicUsize);
 
 impl<'c> WaitingCaller<'c> {

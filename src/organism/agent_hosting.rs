@@ -50,8 +50,8 @@ pub enum NotHosted {
     Near { name: String },
 }
 
-/// Returns the agents that `only` names. If `only` is empty, returns all agents that the config
-/// places outside the pump's process.
+/// Returns the agents with the names in `only`. If `only` is empty, returns all agents that the
+/// config places outside the pump's process.
 ///
 /// # Errors
 ///
@@ -106,7 +106,7 @@ pub struct HostedAgents {
     exporter: Option<SpanExporter>,
 }
 
-/// An agent whose running host can take another config.
+/// An agent that can get another config while its host runs.
 struct ReloadableAgent {
     name: ListenerName,
     relay: RemoteSink,

@@ -145,8 +145,8 @@ fn of_route(span: Span, route: &ModelRoute) -> Span {
         .with("gen_ai.request.model", route.model.clone())
 }
 
-/// Returns the name of a provider in OpenTelemetry's conventions, or the provider's name in the
-/// config if the conventions have no name for the provider.
+/// Returns the name of a provider in OpenTelemetry's conventions. If the conventions have no name
+/// for the provider, returns its name in the config.
 fn provider(name: &str) -> String {
     match name {
         "xai" => "x_ai",

@@ -65,7 +65,8 @@ enum PumpBackend {
 }
 
 impl ControlContext {
-    /// Makes the context of the pump that `handle` reaches and whose journal is in `data`.
+    /// Makes the context for a single pump. `handle` reaches the pump, and `data` is the directory
+    /// of its journal.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
         Self { pumps, rules: Arc::default(), reloader: None, patience, is_busy: false }

@@ -1,9 +1,10 @@
-//! Finds results for the calls of a fork in the fork's source. Runs outside of the pump's thread.
+//! Finds recorded results for the calls of a fork. The results come from the source, which is the
+//! thread that was forked. The search runs outside of the pump's thread.
 //!
 //! Two calls are equal if they have the same listener and the same payload bytes. The fork and the
-//! source can each have several equal calls. The n-th of them in the fork gets the result of the
-//! n-th of them in the source, counted after the fork point. A call that was open at the fork point
-//! gets the result of the original call.
+//! source can each have several equal calls. They are counted after the fork point, and a call of
+//! the fork gets the result of the call in the source with the same number. A call that was open at
+//! the fork point gets the result of the original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,7 +22,8 @@ use crate::pump::core::{CallRecollection, RecallOrder};
 use crate::pump::driver::Handle;
 use crate::thread::{Fact, Opener, Record};
 
-/// Makes the channel through which a pump requests that the sources of its forks are searched.
+/// Makes the channel on which a pump requests a search. A search looks for a result in the source
+/// of a fork.
 pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
     unbounded_channel()
 }
@@ -33,9 +35,9 @@ pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
     (config.data.clone(), sources.unwrap_or_else(|| vec![config.data.clone()]))
 }
 
-/// Carries out the searches that a pump requests, until the pump ends. A search looks for a result
-/// in the source of a fork. `data` is the directory of the pump's journal. `sources` are the
-/// directories of the journals that may contain source threads.
+/// Carries out the searches that a pump requests, until the pump ends. Each search looks in the
+/// source of a fork for the result of a call. `data` is the directory of the pump's journal.
+/// `sources` are the directories of the journals that may contain source threads.
 pub(super) async fn serve(
     mut orders: UnboundedReceiver<RecallOrder>,
     pump: Handle,
@@ -76,8 +78,8 @@ struct SearchedCalls {
     openers: HashMap<CallId, Opener>,
     /// For each closed call, the position of the record that closed the call.
     closed: HashMap<CallId, Position>,
-    /// Each call that the fork has opened again, with the original call in the fork's source. Empty
-    /// if the tree is no fork.
+    /// For each call that the fork has reopened, the original call in the fork's source. A fork
+    /// reopens the calls that were open when it began. Empty if the tree is no fork.
     reopened: HashMap<CallId, CallId>,
 }
 
@@ -131,8 +133,8 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// Returns those calls of a tree that are on record after the position `after`. Reads only
-    /// records that were not read before.
+    /// Returns the calls that a tree has recorded after the position `after`. Reads only records
+    /// that were not read before.
     fn calls(
         &mut self,
         reader: &JournalReader,

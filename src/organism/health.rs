@@ -109,13 +109,13 @@ pub struct ReadinessProblem {
     pub partition: Option<u32>,
 }
 
-/// Records before the snapshot from which this run started. The start did not prove these records.
-/// The organism proves them while it runs.
+/// The records before the snapshot from which this run started. The start did not verify these
+/// records. The organism verifies them while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
-    /// The first record that the start itself proved.
+    /// The first record that the start itself verified.
     pub proved_from: Position,
-    /// The last record before `proved_from` that is proved by now.
+    /// The last record before `proved_from` that the organism has verified so far.
     pub proved: Position,
     pub partition: Option<u32>,
 }
@@ -172,7 +172,7 @@ impl HealthMonitor {
         }
     }
 
-    /// Returns the records that this run has not proved yet. Empty if this run has proved every
+    /// Returns the records that this run has not verified yet. Empty if this run has verified every
     /// record.
     pub fn unproved(&self) -> Vec<UnprovedRecords> {
         match &self.pumps {

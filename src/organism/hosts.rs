@@ -19,7 +19,7 @@ use crate::pump::driver::PumpSink;
 use crate::trace::SpanTracer;
 use crate::workflow::{RunDefinitions, WorkflowHandler};
 
-/// Everything that the hosts of one pump share.
+/// Makes the hosts of one pump. Contains everything that these hosts share.
 pub(super) struct HostFactory {
     pub sink: Arc<PumpSink>,
     pub runtime: runtime::Handle,

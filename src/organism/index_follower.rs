@@ -121,7 +121,8 @@ impl IndexFollower {
     }
 }
 
-/// A guard that records the end of the index thread when it is dropped, even after a panic.
+/// Guard of the index thread. Dropping the guard records that the thread has ended, even after a
+/// panic.
 struct IndexThreadEnd(Arc<IndexLag>);
 
 impl Drop for IndexThreadEnd {

@@ -138,7 +138,8 @@ pub enum Error {
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// No agent can run outside the pump's process, or the named agent cannot.
+    /// No agent of the config can run outside the pump's process, or an agent was named that
+    /// cannot.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
     /// A hosted process tried to start an organism of its own.
@@ -213,8 +214,8 @@ pub struct Organism {
     reloader: ReloadService,
     watcher: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Responder that reports positions of the local projection to other processes. It runs until
-    /// it is dropped.
+    /// Responder that tells other processes up to which position this host has a copy of the
+    /// journal. It runs until it is dropped.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,
@@ -293,7 +294,8 @@ async fn flush_spans(exporter: Option<SpanExporter>) {
     }
 }
 
-/// Checks the keys of the config's models, which a start requires in addition to a valid config.
+/// Checks that the keys of the config's models are present. A start requires these keys in addition
+/// to a valid config.
 fn check_start(config: &Config) -> Result<(), Error> {
     let missing = config.keys_missing_here();
     if missing.is_empty() {

@@ -109,8 +109,8 @@ fn adopted(
     Ok(journal)
 }
 
-/// Opens an embedded journal that a start refuses because of damage, for an operator who accepts
-/// the damage.
+/// Opens a damaged embedded journal for an operator who accepts the damage. A start refuses such a
+/// journal.
 pub(super) fn open_accepting(
     config: &Config,
     core: &mut ResidentCore,
@@ -124,8 +124,8 @@ pub(super) fn open_accepting(
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Appends actions in one commit to a journal that `core` has replayed and that no pump uses. If
-/// the journal is new, stores `texts` as blobs for its first boot.
+/// Appends actions to a journal in one commit. No pump may use the journal, and `core` must have
+/// replayed it. If the journal is new, stores `texts` as blobs for its first boot.
 pub fn append_actions(
     core: &mut ResidentCore,
     journal: &mut dyn Journal,

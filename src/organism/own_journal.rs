@@ -1,6 +1,6 @@
 //! Makes isolated copies of an organism, for example for trials and cases. A copy has the config of
-//! the organism and a journal of its own. The copy uses neither the NATS servers nor the schedules
-//! of the organism, and not the keys of its operators.
+//! the organism and a journal of its own. It does not use the organism's NATS servers, its
+//! schedules or the keys of its operators.
 
 use std::path::{Path, PathBuf};
 

@@ -59,8 +59,8 @@ pub struct PartitionedOrganism {
     control: Option<control::ControlServer>,
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
-    /// Responder that reports the positions of the local projections to other processes. It also
-    /// reports the positions of broken partitions.
+    /// Responder that tells other processes up to which position this process has copies of the
+    /// journals of its partitions. It also does this for broken partitions.
     _responder: Option<ProjectionResponder>,
     // Declared last, so that the directory's lock is released after everything in the directory is
     // closed.

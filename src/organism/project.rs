@@ -136,7 +136,7 @@ fn beginning(is_beside: bool) -> &'static str {
 }
 
 /// Checks the directories as [`check`] does, before the repair of a journal. Also accepts a journal
-/// that names no project, because its repair may come before its adoption.
+/// that names no project, because an operator may repair a journal before its adoption.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
     match check(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
@@ -254,8 +254,8 @@ pub struct AdoptedProject {
     /// State directory that was copied, with the path of the copy. The original stays, because
     /// other projects may use it.
     pub copied: Option<(PathBuf, PathBuf)>,
-    /// Id of the adopted journal. `None` if the journal is not on JetStream, or if this project
-    /// began it on this host.
+    /// Id of the adopted journal, if it is on JetStream. `None` for any other journal, and for a
+    /// journal that this project began on this host.
     pub stream: Option<Uuid>,
 }
 

@@ -18,7 +18,7 @@ pub enum ComparedSide {
 }
 
 /// Result of a search for the first pair of different prompts in two compared threads. The search
-/// stops at the first other difference between the threads.
+/// stops where the threads differ in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
     /// The first pair of requests that differ in more than ids and dates, if there is one.

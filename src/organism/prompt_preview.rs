@@ -38,7 +38,7 @@ pub enum TurnSelector {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPreview {
     pub request: ModelRequest,
-    /// Journal position up to which the prompt shows the thread.
+    /// Journal position up to which the prompt contains messages of the thread.
     pub position: Position,
     /// Body of the request in its wire format.
     pub wire: String,
@@ -52,8 +52,9 @@ pub struct PromptPreview {
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// Result of rendering the request of a past turn again with the stored config of the turn.
-    /// `None` if this preview is not of a past turn, or if the config of the turn is not stored.
+    /// For a past turn, the result of rendering its request again with the stored config of the
+    /// turn. `None` if this preview is not of a past turn, or if the config of the turn is not
+    /// stored.
     pub comparison: Option<PromptComparison>,
 }
 

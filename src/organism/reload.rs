@@ -34,7 +34,8 @@ pub(super) struct SharedRules(RwLock<Arc<RulesInForce>>);
 #[derive(Default)]
 pub(super) struct RulesInForce {
     pub rules: Arc<AccessRules>,
-    /// Identity of the organism. `None` for a program that embeds the pump and serves it.
+    /// Identity of the organism. `None` if the pump is embedded in another program, and that
+    /// program serves requests.
     pub identity: Option<OrganismIdentity>,
 }
 

@@ -16,12 +16,12 @@ use super::{Error, core, operator, project};
 /// The kinds of damage that the operator accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedDamage {
-    /// Whether lost records, and records that no MAC covers, are accepted.
+    /// Whether to accept lost records, and records that no MAC covers.
     pub loss: bool,
-    /// Whether blanked payloads are accepted.
+    /// Whether to accept blanked payloads.
     pub redaction: bool,
-    /// Whether records are accepted that the key of this host did not sign. The key of another host
-    /// may have signed them.
+    /// Whether to accept records that were not signed with the key of this host. The key of another
+    /// host may have signed them.
     pub key: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Repairs a journal on JetStream whose stream has lost acknowledged records, has forked, or
-//! contains unproved records.
+//! Repairs a journal on JetStream. The stream of such a journal may have lost acknowledged records,
+//! may have forked, or may contain unproved records, which are records without a valid MAC.
 
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
@@ -20,7 +20,7 @@ pub struct PartitionRepair {
 
 /// Repairs the stream of each partition that needs a repair, and records each repair as an action.
 /// Without `from`, a repair accepts no loss of records. It then only publishes lost records again,
-/// if a projection still has them.
+/// which it reads from a local copy of the stream.
 pub fn repair_stream(
     config: &Config,
     from: Option<RepairSource>,

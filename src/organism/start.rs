@@ -169,9 +169,9 @@ impl Organism {
     }
 }
 
-/// Starts a task that reports the position of this host's projection, as soon as NATS is reachable.
-/// From these reports, a pump that starts on another host learns up to which position the stream
-/// has had records.
+/// Starts a task that reports the position of this host's projection, which is a copy of the
+/// stream. The reports begin as soon as NATS is reachable. A pump that starts on another host
+/// learns from them up to which position the stream has had records.
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();

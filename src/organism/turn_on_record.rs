@@ -1,9 +1,10 @@
 //! Rebuilds the model requests of recorded turns, byte for byte.
 //!
 //! A model request is made from the thread and from turn inputs, such as the prompt. The record of
-//! a turn contains the digests of its turn inputs, and the journal stores the inputs, so the
-//! request can be rebuilt without a config. The request is known to come from the config that was
-//! in force at the turn if that config renders the same request.
+//! a turn contains the digests of its turn inputs, and the journal stores the inputs. So the
+//! request can be rebuilt without a config. The config that was in force at the turn can render the
+//! request a second time. If both requests are equal, the request is known to come from this
+//! config.
 
 use std::sync::Arc;
 
@@ -75,8 +76,9 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Self::preview`] and [`Self::preview_with`]. A missing or unreadable
-    /// stored config is an error only for a turn without stored inputs.
+    /// For a turn with stored inputs, returns the errors of [`Self::preview`]. For any other turn,
+    /// returns the errors of [`Self::preview_with`], or an error if the stored config is missing or
+    /// unreadable.
     pub fn preview_from_journal(&self) -> Result<PromptPreview, Error> {
         match self.config() {
             Ok(then) if self.has_inputs() => self.preview(Some(&then.config)),
@@ -86,7 +88,8 @@ impl TurnOnRecord {
         }
     }
 
-    /// Returns the position up to which the prompt of the turn shows the thread.
+    /// Returns the journal position up to which the prompt of the turn contains messages of the
+    /// thread.
     pub const fn position(&self) -> Position {
         self.note.position
     }

@@ -29,8 +29,8 @@ use crate::workflow::{
     workflow_questions,
 };
 
-/// The definitions for new runs and for the open runs in the journal. They come with a config in
-/// which all these runs can continue.
+/// The definitions for new runs and for the runs that are open in the journal. All these runs can
+/// continue under `config`.
 pub(super) struct WorkflowRuns {
     /// The config, extended by the contracts and schemas of workflows that only open runs still
     /// use.
@@ -90,7 +90,8 @@ impl RunArchive for JournalRuns {
     }
 }
 
-/// Recorded definitions, by workflow and by the digest with which the run recorded its definition.
+/// Recorded definitions, by workflow and by digest. The record of a run contains the digest of its
+/// definition.
 type RecordedDefinitions = BTreeMap<ListenerName, BTreeMap<Digest, Arc<WorkflowDefinition>>>;
 
 /// Collects the definitions of the workflows in the config. Leaves out the definitions of open

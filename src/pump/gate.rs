@@ -275,10 +275,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Resolves the name of a payload inside a primitive if the sender wrote both names without a
-    /// namespace. By the rules of XML, the inner name would be in the core's namespace, but no
-    /// sender means that namespace. So the gate searches for the inner name among the names that
-    /// the sender may write, as for any other name without a namespace.
+    /// Corrects the namespace of a payload inside a primitive, if the sender wrote both elements
+    /// without a namespace. By the rules of XML, the name of the payload then belongs to the core's
+    /// namespace, but no sender means that namespace. So the gate looks for a payload of this local
+    /// name that the sender may write, and uses its namespace.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -322,7 +322,8 @@ impl Gate {
     }
 }
 
-/// Applies the rules that concern only the text, from its size to its single root.
+/// Applies the rules that concern only the text: its size, its encoding, its form, and its single
+/// root.
 fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, SubmittedText<'_>), Refusal> {
     let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);

@@ -1,8 +1,10 @@
-//! The core of a pump together with the trees and client keys that have left its memory. Only trees
-//! at rest, and trees whose open calls wait for persons or timers alone, leave memory.
+//! The core of a pump together with the trees and client keys that have left its memory. Two kinds
+//! of trees may leave memory: trees at rest, in which nothing is open, and trees whose open calls
+//! only wait for persons or timers.
 //!
 //! The step is pure and sees only memory. So the trees and keys that an event names are brought
-//! back before its step, and none of them leaves memory between a step and its effects.
+//! back before the step of the event. No tree and no key leaves memory between a step and its
+//! effects.
 
 mod waiting_visits;
 
@@ -19,8 +21,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{ClientKey, Fact, Record, State};
 
-/// A core that moves trees and client keys out of memory when their number exceeds a limit. Only
-/// trees at rest, and trees whose open calls wait for persons or timers alone, may leave memory.
+/// A core that moves trees and client keys out of memory when their number exceeds a limit. Trees
+/// may leave memory if they are at rest, or if their open calls only wait for persons or timers.
 #[derive(Debug)]
 pub struct ResidentCore {
     core: Core,
@@ -34,11 +36,11 @@ pub struct ResidencyLimits {
     pub trees: usize,
     /// Maximum number of threads in all trees at rest together.
     pub threads: usize,
-    /// Maximum number of trees whose open calls wait for persons or timers alone.
+    /// Maximum number of trees whose open calls only wait for persons or timers.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees or keys by which a limit may be exceeded. Then all trees or keys beyond the
-    /// limit leave memory in one batch.
+    /// Number of trees or keys by which a limit may be exceeded. When a limit is exceeded by more
+    /// than this number, all trees or keys beyond the limit leave memory in one batch.
     pub batch: usize,
 }
 
@@ -66,20 +68,23 @@ struct RestingTrees {
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Number of entries at which the next eviction is tried. If the last eviction succeeded, this
-    /// is 0. If some trees could not leave, this is above the number of entries at that time.
+    /// Minimum number of entries for the next eviction; 0 if an eviction may run as soon as a limit
+    /// is exceeded. After an eviction that could not move all its trees, this is higher than the
+    /// number of entries that were left. The next eviction then waits until more entries have come.
     retry_at: usize,
 }
 
-/// The trees in memory whose open calls wait for persons or timers alone, in the order in which
-/// they leave memory.
+/// The trees in memory whose open calls only wait for persons or timers, in the order in which they
+/// leave memory.
 #[derive(Debug, Default)]
 struct WaitingTrees {
     /// One entry for each time that a tree began to wait. An entry is outdated if the tree has a
     /// later record.
     trees: VecDeque<RestingEntry>,
-    /// Number of entries at which the next eviction is tried. If the last eviction succeeded, this
-    /// is 0. If some trees could not leave, this is above the number of entries at that time.
+    /// Minimum number of entries for the next eviction; 0 if an eviction may run as soon as the
+    /// limit is exceeded. After an eviction that could not move all its trees, this is higher than
+    /// the number of entries that were left. The next eviction then waits until more entries have
+    /// come.
     retry_at: usize,
 }
 
@@ -106,7 +111,7 @@ impl Deref for ResidentCore {
 }
 
 impl ResidentCore {
-    /// Creates a core whose trees at rest leave memory for a working file in this directory.
+    /// Creates a core that moves trees at rest from memory to a working file in this directory.
     pub fn new(core: Core, directory: PathBuf) -> Self {
         let store = RestingStore::in_directory(directory);
         Self::with_store(core, store, ResidencyLimits::default())
@@ -125,9 +130,10 @@ impl ResidentCore {
         Self { core, resting: Some(resting) }
     }
 
-    /// Returns this core with the state of a snapshot. Brings the trees that `stored` lists as live
-    /// back to memory. Of the live trees that only wait for persons or timers, keeps in memory no
-    /// more than the limit. All other trees stay in the store of the snapshot.
+    /// Returns this core with the state of a snapshot. Brings back to memory the trees that
+    /// `stored` lists as live. If a live tree only waits for persons or timers, and the limit for
+    /// such trees is reached, the tree stays in the store of the snapshot. All trees that are not
+    /// live also stay there.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -323,7 +329,7 @@ impl ResidentCore {
     }
 
     /// Queues the client keys that `facts` use, so that they can leave memory. Also queues the tree
-    /// with this root, if the tree is at rest or its open calls wait for persons or timers alone.
+    /// with this root, if the tree is at rest or its open calls only wait for persons or timers.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -359,7 +365,7 @@ impl ResidentCore {
         self.evict_waiting();
     }
 
-    /// Evicts trees whose open calls wait for persons or timers alone, if the number of these trees
+    /// Evicts trees whose open calls only wait for persons or timers, if the number of these trees
     /// exceeds the limit.
     fn evict_waiting(&mut self) {
         let Some(resting) = &mut self.resting else { return };
@@ -453,8 +459,8 @@ impl ResidentCore {
     }
 }
 
-/// Recovers a core whose trees at rest may leave memory, either from all records or from a
-/// snapshot.
+/// Recovers a core from all records or from a snapshot. Trees at rest may leave the memory of this
+/// core.
 impl StateRecovery for ResidentCore {
     fn snapshot_version(&self) -> Option<u32> {
         self.resting.as_ref().map(|_| CORE_VERSION)
@@ -497,10 +503,10 @@ impl RestingTrees {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
-    /// Puts back trees that cannot leave yet. If there are none and the working file could be
-    /// written, `is_done` is true. Otherwise the next attempt waits until the number of entries has
-    /// grown by at least half. So each tree is examined only a bounded number of times, even if the
-    /// working file can never be written.
+    /// Puts back trees that cannot leave yet. `is_done` states that there are no such trees and
+    /// that the working file could be written. If it is false, the next attempt waits until the
+    /// number of entries has grown by at least half. So each tree is examined only a bounded number
+    /// of times, even if the working file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
         trees.into_iter().for_each(|entry| self.push(entry));
         let entries = self.trees.len() + self.keys.len();
@@ -531,8 +537,8 @@ fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
-/// Updates the stored texts of the trees outside memory. Each tree gets the uncounted time that has
-/// passed since its text was written.
+/// Updates the stored texts of the trees outside memory. Each text then includes the uncounted time
+/// since it was written, such as a standstill of the pump.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

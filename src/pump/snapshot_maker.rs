@@ -48,7 +48,7 @@ pub struct SnapshotPlan {
     pub journal: Uuid,
     /// Number of records between two snapshots.
     pub records: u64,
-    /// Progress of the background proof. This proof covers the records that precede the snapshot
+    /// Progress of the background proof, which verifies the journal's records before the snapshot
     /// from which the pump started. The maker makes no further snapshot before the proof has ended.
     pub proof: Option<Arc<ProofProgress>>,
 }
@@ -183,8 +183,8 @@ impl SnapshotPlan {
     }
 }
 
-/// The state that a replay has rebuilt, with the evidence for a snapshot that the replay has
-/// collected.
+/// The state that a replay has rebuilt. Also contains the evidence that a snapshot of this state
+/// needs.
 struct RebuiltState {
     core: ResidentCore,
     heads: TreeHeads,

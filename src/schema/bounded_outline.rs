@@ -15,9 +15,10 @@ const DOC_CHARS: usize = 1_000;
 const NOTE_CHARS: usize = 120;
 /// Maximum number of enumerated values in a shortened outline.
 const CHOICES: usize = 12;
-/// Number of bytes that an outline reserves for the sentences about the parts that it leaves out.
+/// Number of bytes that an outline reserves for sentences about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
-/// Maximum number of parameters from which an outline is chosen. No outline has room for more.
+/// Maximum number of parameters among which an outline chooses, because no outline has room for
+/// more.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload, with as many levels of parameters as the maximum length

@@ -15,7 +15,7 @@ use crate::xml::write::XML_NAMESPACE;
 
 /// Maximum number of levels of parameters that a description contains.
 pub const DEPTH_MAX: usize = 4;
-/// Maximum number of parameters for which a description also describes the attributes and children.
+/// Maximum number of parameters for which a description contains the attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
 /// Maximum number of names in a list of parts that have no description of their own.
 const NAMES_SHOWN: usize = 8;
@@ -139,7 +139,8 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX).payload(name)
 }
 
-/// Describes a global element with the wording of the prompts before version 8 of the renderer.
+/// Describes a global element with the wording that prompts had before version 8 of the prompt
+/// renderer.
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let within = DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX);
@@ -187,7 +188,7 @@ pub struct DescribedModel<'a> {
     depth: usize,
     /// Number of further parameters for which attributes and children may be described.
     left: Cell<usize>,
-    /// Whether to use the wording of the prompts before version 8 of the renderer.
+    /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
     is_early: bool,
 }
 

@@ -98,8 +98,8 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Checks that a schema, which is not part of the program, stays within the bounds. Then checks
-    /// with `compiler` that the schema compiles.
+    /// Checks a schema that is not part of the program: that the schema stays within the bounds,
+    /// and then with `compiler` that it compiles.
     fn checked(
         compiler: &mut SchemaCompiler,
         bundle: SchemaBundle,
@@ -205,8 +205,8 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// Returns the description of a payload with the wording of the prompts before version 8 of the
-    /// renderer.
+    /// Returns the description of a payload with the wording that prompts had before version 8 of
+    /// the prompt renderer.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         describe::early_payload(self.model(), name)
     }
@@ -232,8 +232,8 @@ impl SchemaFile {
         json::schema(self.model(), name)
     }
 
-    /// Returns the JSON Schema of a payload in the form of the tools before version 8 of the
-    /// renderer.
+    /// Returns the JSON Schema of a payload in the form that tools had before version 8 of the
+    /// prompt renderer.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         json::early_schema(self.model(), name)
     }
@@ -278,8 +278,8 @@ impl SchemaFile {
         json::gaps(self.model(), name)
     }
 
-    /// Adds the shape of `name` to `shapes`. The extraction of payloads from a model's text uses
-    /// shapes.
+    /// Adds the shape of `name` to `shapes`. The shape states which children each element may have.
+    /// The extraction of payloads from a model's text uses it.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }

@@ -155,9 +155,9 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly as UTF-8 without a declaration of its encoding. This holds for
-/// a text that is ASCII, has no XML declaration, and does not begin like a text in any other
-/// encoding.
+/// Whether libxml2 reads a text correctly as UTF-8 without a declaration of its encoding. This
+/// holds for a text that is ASCII, has no XML declaration, and does not begin like a text in any
+/// other encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");

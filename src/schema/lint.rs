@@ -97,8 +97,8 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns a warning about the type of this component if libxml2 deviates from the standard there.
-/// Returns `None` if libxml2 follows the standard.
+/// Returns a warning if libxml2 deviates from the standard when it checks the type of this
+/// component. Returns `None` if libxml2 follows the standard.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,
@@ -132,9 +132,9 @@ fn doubt_about_types<'a>(
     None
 }
 
-/// Whether an element restricts the content model of a type. Also true for a redefinition with a
-/// group that does not refer to the original group, because such a group must be a restriction of
-/// the original.
+/// Whether an element restricts the content model of a type. Also returns true for a redefinition
+/// in which a group does not refer to the group that it replaces, because such a group must be a
+/// restriction of the original.
 fn restricts_groups(component: SchemaComponent<'_>) -> bool {
     let element = component.element;
     if element.is("redefine") {

@@ -298,8 +298,9 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves imports without a location. Such an import uses a document of the imported
-    /// namespace to which another link leads, or the first document if that one has the namespace.
+    /// Resolves imports without a location. Such an import uses a document with the imported
+    /// namespace: a document to which another link leads, or else the first document. If there is
+    /// no such document, reports a problem.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

@@ -246,8 +246,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the description of a payload with the wording of the prompts before version 8 of the
-    /// renderer.
+    /// Returns the description of a payload with the wording that prompts had before version 8 of
+    /// the prompt renderer.
     pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.early_description(name),
@@ -268,8 +268,8 @@ impl Schemas {
         }
     }
 
-    /// Returns the JSON Schema of a payload in the form of the tools before version 8 of the
-    /// renderer.
+    /// Returns the JSON Schema of a payload in the form that tools had before version 8 of the
+    /// prompt renderer.
     pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
         match self.by_name.get(name) {
             Some(file) => file.early_json(name),
@@ -323,8 +323,8 @@ impl Schemas {
         self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
     }
 
-    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. Leaves
-    /// the roots of `shapes` unchanged.
+    /// Adds the shape of the payload `name` to `shapes`, and returns the id of the shape. The shape
+    /// states which children each element may have. Leaves the roots of `shapes` unchanged.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

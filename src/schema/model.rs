@@ -106,8 +106,8 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a simple type. Contains the base type, an inline type that stands in place
-    /// of the base type's text, if there is one, and the facets.
+    /// A restriction of a simple type: the base type, an inline type, and the facets. The inline
+    /// type is optional, and describes the text instead of the base type.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 

@@ -33,9 +33,9 @@ pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     model
 }
 
-/// Returns the pairs in which a schema's documents must be read: the index of a document, and the
-/// namespace of its definitions. A document without a namespace has a pair for each namespace of
-/// the documents that include it.
+/// Returns which documents of a schema must be read, and with which namespace. Each pair contains
+/// the index of a document and the namespace of its definitions. A document without a namespace of
+/// its own has a pair for each namespace of the documents that include it.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();

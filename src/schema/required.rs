@@ -4,7 +4,8 @@
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Names the required children in each finding whose message lists several expected children.
+/// Adds the names of the required children to each finding whose message lists several expected
+/// children.
 pub(super) fn name_required(
     findings: &mut [Finding],
     describe: impl FnOnce() -> PayloadDescription,

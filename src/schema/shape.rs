@@ -1,5 +1,5 @@
-//! Converts a schema model to shapes. A shape tells the extraction of payloads from a model's text
-//! which children each element may have.
+//! Converts a schema model to shapes. The shape of an element states which children the element may
+//! have. The extraction of payloads from a model's text uses shapes.
 
 use std::collections::HashMap;
 use std::sync::Arc;

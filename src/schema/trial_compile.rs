@@ -320,9 +320,9 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command. Prefers the configured path, then this program if it
-/// is the command. Otherwise returns a command in the folder of this program or in the parent of
-/// this folder. When tests run, Cargo places the command in one of these folders.
+/// Returns the path of the `organism` command: the configured path, or else this program if it is
+/// the command. Otherwise looks for the command in the folder of this program, and in the parent of
+/// that folder. When tests run, Cargo places the command in one of these folders.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

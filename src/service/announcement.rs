@@ -1,6 +1,6 @@
-//! Two locks in the data directory. Through them, `organism run` and commands that run an organism
-//! of their own wait for each other. The operating system releases a lock when its process ends, so
-//! no stale lock remains.
+//! Two locks in the data directory. With these locks, an `organism run` and a command that runs an
+//! organism of its own wait for each other. The operating system releases a lock when the process
+//! that holds it ends, so no stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -13,15 +13,15 @@ use crate::journal;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// File that a starting `organism run` locks until its socket is open. The file contains the name
-/// of that process.
+/// A starting `organism run` locks this file until its socket is open, and writes the name of its
+/// process into the file.
 const ANNOUNCED: &str = "announced";
 /// File that a command locks while it runs an organism of its own. The lock is shared, so that
 /// several commands can hold it at the same time.
 const COMMANDS: &str = "commands";
 
-/// The lock that announces a starting `organism run`. While the lock is held, commands wait for the
-/// socket of that organism and start no pump.
+/// The lock that announces a starting `organism run`. While the lock is held, commands start no
+/// pump of their own. They wait for the socket of the starting organism.
 #[derive(Debug)]
 pub struct Announcement {
     _file: File,
@@ -67,8 +67,8 @@ pub fn is_announced(data: &Path) -> bool {
     is_locked && !mutant("ignore-the-announced")
 }
 
-/// Returns the name that the starting process wrote into the announcement file, for error messages.
-/// Returns `another process` if the file contains no name.
+/// Returns the name of the starting process, as that process wrote it into the announcement file.
+/// Error messages show this name. Returns `another process` if the file contains no name.
 pub fn announced_process(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
     match text.trim() {
@@ -87,8 +87,7 @@ impl CommandPresence {
     /// Takes the lock in shared mode, and waits for the lock if necessary.
     ///
     /// Ordering rule: a command takes this lock before the journal's lock, and releases this lock
-    /// after the journal's lock. So an `organism run` that finds the journal locked by a command
-    /// also finds this lock.
+    /// last. So if a command has locked the journal, an `organism run` also finds this lock.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

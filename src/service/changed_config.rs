@@ -5,8 +5,9 @@
 use crate::ids::Digest;
 use crate::mutant::mutant;
 
-/// Whether an organism with the config `running` refuses new work of a command with the config
-/// `command`. `command` is `None` if the command's config does not load.
+/// Whether an organism refuses new work from a command. `running` is the digest of the organism's
+/// config, and `command` is the digest of the command's config. `command` is `None` if the
+/// command's config does not load.
 pub fn forbids_new_work(running: Digest, command: Option<Digest>) -> bool {
     command != Some(running) && !mutant("send-under-any-config")
 }

@@ -90,8 +90,8 @@ impl ServiceClient {
     }
 
     /// Submits a payload. Calls `on_update` with the receipt. If the request waits for results,
-    /// also calls `on_update` with each result, and with each reason why the thread tree makes no
-    /// progress.
+    /// also calls `on_update` with each result, and with each reason why the submission's threads
+    /// make no progress.
     pub async fn submit(
         &self,
         mut request: SubmitRequest,
@@ -305,8 +305,8 @@ impl ServiceClient {
         held.map(Some).ok_or(error)
     }
 
-    /// Returns all held calls of a partition, ordered by the time at which they were held, earliest
-    /// first.
+    /// Returns all held calls of a partition, which are the calls that wait for a person's
+    /// decision. The call that has waited longest comes first.
     pub async fn held_calls(&self, partition: u32) -> Result<Vec<HeldCall>, Error> {
         self.held(partition, None).await
     }
@@ -424,8 +424,8 @@ impl ServiceClient {
         }
     }
 
-    /// Makes one attempt to send a request. If the connection breaks before the last response,
-    /// returns no error.
+    /// Makes one attempt to send a request, and passes each response to `on_response`. If the
+    /// connection breaks, responses are missing, but the function still returns `Ok`.
     pub async fn attempt(
         &self,
         partition: u32,
@@ -487,8 +487,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Adds a reason for waiting that the present attempt has found. Returns whether the reason is
-    /// new, that is, whether the previous attempt has not found it.
+    /// Adds a reason for waiting that the present attempt of the submission has found. Returns true
+    /// if the previous attempt has not found the same reason.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)
@@ -592,13 +592,14 @@ struct RetryDeadline {
     partition: u32,
     is_allowed: bool,
     until: Instant,
-    /// Whether a pump may have carried out an earlier attempt.
+    /// Whether a pump may have carried out an earlier attempt of the request.
     is_unsure: bool,
 }
 
 impl RetryDeadline {
-    /// Waits until the request may be repeated. `unavailable` is `None` if the responses ended
-    /// without a reason, because their sender has ended.
+    /// Waits until the request may be repeated. `unavailable` is the response which states that the
+    /// partition is unavailable. It is `None` if the responses ended without this response, because
+    /// their sender has ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(Error::Lost);

@@ -32,8 +32,8 @@ impl NatsTransport {
         &self.client
     }
 
-    /// Returns the NATS subject for `address`: the number of a partition, or the word for all
-    /// processes of this organism.
+    /// Returns the NATS subject for `address`. The address is the number of a partition, or a word
+    /// that stands for all processes of this organism.
     pub fn subject(&self, address: impl std::fmt::Display) -> String {
         format!("organism.{}.pump.{address}", self.organism)
     }

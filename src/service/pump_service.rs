@@ -372,7 +372,8 @@ fn result_of(completion: &CallCompletion) -> SubmitUpdate {
     SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
-/// Finds the thread of the held call that the message `message` opened, in the journal in `data`.
+/// Searches the journal in `data` for the held call that the message `message` opened. Returns the
+/// thread of this call.
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&JournalReader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))

@@ -29,8 +29,8 @@ pub enum ServiceRequest {
         by: ListenerName,
         #[serde(rename = "reason")]
         reason: String,
-        /// The note and the signature of the operator. The control socket adds the user who sends
-        /// the request, as the operating system reports.
+        /// The note and the signature of the operator. The control socket adds the user of the
+        /// operating system who sends the request.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -80,15 +80,15 @@ pub enum ServiceRequest {
     /// growth. The responses continue until the client leaves.
     #[serde(rename = "follow")]
     FollowJournals,
-    /// Requests the events of the live channel: the present state, then each event. The responses
-    /// continue until the client leaves.
+    /// Requests the events of the live channel: first the present states of the model calls, then
+    /// each event. The responses continue until the client leaves.
     #[serde(rename = "live")]
     FollowLive(LiveRequest),
     /// Requests that the organism loads its config file again and puts the loaded config in force.
     #[serde(rename = "reload")]
     Reload {
-        /// The operator who requests the reload, with a note. The control socket adds the user whom
-        /// the operating system reports.
+        /// The operator who requests the reload, with a note. The control socket adds the user of
+        /// the operating system who sends the request.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -113,7 +113,7 @@ impl ServiceRequest {
     }
 }
 
-/// A subscription to the live channel.
+/// A subscription to the live channel, which shows what model calls do now.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LiveRequest {
     /// The thread to watch, with everything beneath it; `None` for all threads.
@@ -222,8 +222,8 @@ pub struct PauseRequest {
     pub target: PauseTarget,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The note and the signature of the operator. The control socket adds the user who sends the
-    /// request, as the operating system reports.
+    /// The note and the signature of the operator. The control socket adds the user of the
+    /// operating system who sends the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -247,8 +247,8 @@ pub struct ForkRequest {
     /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Payload of the fork's first message. This message is the request with which the fork begins
-    /// or, if the fork begins at a turn, the message that replaces the turn.
+    /// Payload of the fork's first message. If the fork begins at a turn, this message replaces the
+    /// turn. Otherwise, this message is the request with which the fork begins.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// Listeners that may handle calls of the fork. They handle only calls that do not occur in the
@@ -261,8 +261,8 @@ pub struct ForkRequest {
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
-    /// The note and the signature of the operator. The control socket adds the user who sends the
-    /// request, as the operating system reports.
+    /// The note and the signature of the operator. The control socket adds the user of the
+    /// operating system who sends the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -310,8 +310,8 @@ pub struct RetryRequest {
     /// Whether the operator has accepted the risk that the work is done a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
-    /// The note and the signature of the operator. The control socket adds the user who sends the
-    /// request, as the operating system reports.
+    /// The note and the signature of the operator. The control socket adds the user of the
+    /// operating system who sends the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -330,8 +330,8 @@ pub struct DecisionRequest {
     pub by: ListenerName,
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
-    /// The note and the signature of the operator. The control socket adds the user who sends the
-    /// request, as the operating system reports.
+    /// The note and the signature of the operator. The control socket adds the user of the
+    /// operating system who sends the request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }

@@ -94,12 +94,12 @@ pub enum ServiceResponse {
 /// Result of an operator's retry that the pump did not refuse.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RetryReport {
-    /// The new message is on record.
+    /// The retry has sent the message again, as a new message that is now on record.
     #[serde(rename = "retried")]
     Retried {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// The calls that the new message opens, one for each peer that gets it.
+        /// The calls that the new message opens: one call for each peer that gets the message.
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
@@ -125,7 +125,8 @@ pub struct PauseReport {
     /// requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// Number of deliveries that were in flight for calls of the target.
+    /// Number of deliveries that were in flight when the action was carried out. Counts only
+    /// deliveries for calls of the paused or resumed target.
     #[serde(rename = "in_flight")]
     pub in_flight: u32,
 }
@@ -235,9 +236,9 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports a failed call: the core reports a failure, or a workflow replies
-    /// that its run failed. A leg of a `first` group that has no payloads, because another leg
-    /// replied, does not count as failed.
+    /// Whether the update reports a failed call. A call has failed if the core reports a failure,
+    /// or if a workflow replies that its run failed. A leg of a `first` group without payloads does
+    /// not count as failed, because another leg has replied.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

@@ -143,9 +143,9 @@ impl SignaturePlace {
         Self { journal, thread, time: Time::now(), nonce }
     }
 
-    /// Returns the text whose bytes an operator signs for this request. First shortens an answer or
-    /// a fork to the parts that the journal records. Returns `None` if requests of this kind are
-    /// not signed.
+    /// Returns the text that an operator signs for this request. The signature covers the bytes of
+    /// the text. First shortens an answer or a fork to the parts that the journal records. Returns
+    /// `None` if requests of this kind are not signed.
     pub fn text_to_sign(&self, request: &mut ServiceRequest) -> Option<String> {
         shorten(request);
         let place = (self.journal, &self.thread);

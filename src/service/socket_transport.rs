@@ -27,9 +27,9 @@ pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A name under which a socket can be bound or reached even if its path is too long for the
-/// operating system. Such a name refers to the directory of the socket by an open file descriptor,
-/// so the directory must stay open as long as the name is used.
+/// A name under which a socket can be bound or reached, even if the path of the socket is too long
+/// for the operating system. Such a name refers to the directory of the socket by an open file
+/// descriptor. So the directory must stay open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,

@@ -68,7 +68,8 @@ pub struct TreeWatch {
     stalled: StalledLooks,
 }
 
-/// Schedule and results of the queries for calls that are ready and not handed over.
+/// State of the repeated queries for stalled calls: when the next query is due, and what the last
+/// query found. A stalled call is ready, but it is not handed over.
 struct StalledLooks {
     next: Instant,
     interval: Duration,
@@ -131,8 +132,8 @@ impl TreeWatch {
         }
     }
 
-    /// Asks the pump for stalled calls, which are ready and not handed over, if such a query is
-    /// due. Reports a stalled call unless the previous query found it with the same reason.
+    /// If a query is due, asks the pump for stalled calls: calls that are ready and not handed
+    /// over. Reports a stalled call unless the previous query found it with the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -180,8 +181,8 @@ impl TreeWatch {
         }
     }
 
-    /// Returns a report about a model call whose present state has lasted long enough. The next
-    /// report of the same state is due when the state has lasted four times as long.
+    /// Returns a report about a model call if its present state has lasted long enough. If the
+    /// state continues, the next report is due when the state has lasted four times as long.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;

@@ -13,11 +13,10 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 /// One query to the pump for the completion of a call. All waiters of the call share this query.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The waiters of one pump, by call. Even if many clients wait for a call, the pump itself has only
-/// one waiter for the call. After the last of these clients has left, the pump has no waiter for
-/// the call.
+/// The clients that wait for calls of one pump, by call. All clients that wait for the same call
+/// share one query to the pump. The query ends after the last of these clients has left.
 ///
-/// The waiters are in a concurrent table, because each client registers and leaves in a task of its
+/// The clients are in a concurrent table, because each client registers and leaves in a task of its
 /// own.
 #[derive(Clone)]
 pub struct CallWaiters {

@@ -9,11 +9,12 @@ use super::{ListenerManifest, MANIFEST, ShippedFile, WrittenFile};
 pub struct ShippedListener {
     pub name: &'static str,
     pub description: &'static str,
-    /// The program that is installed together with organism; `None` if the files hold the program.
+    /// Name of the program that the listener needs. The program is installed together with
+    /// organism. `None` if the listener's own files are enough.
     pub program: Option<&'static str>,
     files: &'static [ShippedFile],
     /// Lines to copy into a config. `DIR` in these lines stands for the directory of the listener's
-    /// files. Empty for a kit.
+    /// files. Empty for a kit, which is only a library for listeners.
     pub config: &'static str,
 }
 

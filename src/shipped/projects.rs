@@ -46,6 +46,6 @@ pub const CREW: &[ShippedFile] = &[
     ShippedFile::new("README.md", include_str!("init/crew/README.md")),
 ];
 
-/// Config lines in comments, each of which names a real model. One of them can take the place of
-/// the recording that a project starts with.
+/// Config lines for real models. Each line is commented out. A new project starts with a recording
+/// of a model, and a user can put one of these lines in place of the recording.
 pub(super) const MODEL_LINES: &str = include_str!("init/models.toml");

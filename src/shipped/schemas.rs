@@ -9,7 +9,8 @@ pub struct ShippedSchema {
     /// Name with the prefix, such as `organism:actions.xsd`.
     pub name: &'static str,
     pub text: &'static str,
-    /// Whether the schema declares payload names of the core, which no listener may accept.
+    /// Whether the schema declares payload names of the core. No listener may accept payloads with
+    /// these names.
     pub is_core: bool,
 }
 

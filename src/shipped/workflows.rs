@@ -1,8 +1,8 @@
-//! The example workflows as projects of their own.
+//! The example workflows, converted into projects.
 //!
 //! The examples refer to files of the source tree. A project made from an example has its own
-//! `organism.toml` and its own listeners beneath `listeners/`. It names shipped schemas instead of
-//! schema files of the source tree.
+//! `organism.toml` and its own listeners beneath `listeners/`. Its config names shipped schemas
+//! instead of schema files of the source tree.
 
 use super::listeners::listener;
 use super::projects::MODEL_LINES;
@@ -34,7 +34,8 @@ macro_rules! example {
     };
 }
 
-/// The research example, with the files that its recorded turns search.
+/// The files of the research example. They include source files, which the model searches in the
+/// recorded turns of the example.
 const RESEARCH: &[ShippedFile] = &[
     ShippedFile::new("organism.toml", include_str!("../../config/research.toml")),
     ShippedFile::new(
@@ -162,8 +163,8 @@ impl WorkflowProject {
         out
     }
 
-    /// Returns the commands in the comment at the beginning of the project's config, as a user
-    /// types them.
+    /// Returns the commands that a user types to try the project. They are in the comment at the
+    /// beginning of the project's config.
     pub fn commands(&self) -> Vec<String> {
         let files = self.written_files();
         let config = files.iter().find(|file| file.path == "organism.toml");

@@ -44,8 +44,8 @@ impl AlertKind {
     }
 }
 
-/// An event of an alert: its cause began or ended, or its command succeeded or failed. Each report
-/// states one event.
+/// An event of an alert: the cause of the alert began or ended, or the command that gets the
+/// alert's reports succeeded or failed. Each report states one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
     /// The cause began.
@@ -75,7 +75,7 @@ impl AlertEvent {
         }
     }
 
-    /// Whether the command of `[alerts]` gets reports of this event.
+    /// Whether reports of this event go to the command that the config section `[alerts]` names.
     pub const fn is_for_command(self) -> bool {
         matches!(self, Self::Raised | Self::Ended)
     }

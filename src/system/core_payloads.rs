@@ -13,7 +13,7 @@ use crate::envelope::{Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ScheduleName, ThreadId, TimerId};
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// How the work of a thread ended, as another thread is informed about it.
+/// The way in which the work of a thread ended, as the core reports it to another thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThreadStatus {
     #[serde(rename = "completed")]
@@ -235,9 +235,9 @@ impl CorePayload {
             .with_borrow_mut(|names| names.entry(word).or_insert_with(|| super::name(word)).clone())
     }
 
-    /// Writes the payload as XML. An element that contains other payloads gets a namespace prefix.
-    /// A default namespace would also apply to those children of the other payloads that have no
-    /// namespace.
+    /// Writes the payload as XML. An element that contains other payloads gets a namespace prefix
+    /// instead of a default namespace. With a default namespace, inner elements without a namespace
+    /// would get the namespace of the core.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 

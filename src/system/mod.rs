@@ -35,8 +35,8 @@ pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
 /// Name of the payload with which a listener answers the request for a preview.
 pub const PREVIEW: &str = "preview";
 
-/// Name of the payload with which a listener refuses a call whose approved preview is no longer
-/// valid.
+/// Name of the payload with which a listener refuses an approved call, because the approved preview
+/// is no longer valid.
 pub const STALE_PREVIEW: &str = "stale-preview";
 
 pub fn name(local: &str) -> PayloadName {

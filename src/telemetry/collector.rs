@@ -85,8 +85,8 @@ async fn read_verdict(mut response: HttpResponse) -> ExportVerdict {
     }
 }
 
-/// Reads the response's body until its end or a failure. A failure is ignored, because the body
-/// matters only for a partial success.
+/// Reads the body of a response until its end or a failure. Ignores a failure, because the body
+/// only states how many spans were rejected, and why.
 async fn body(response: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = response.chunk().await {

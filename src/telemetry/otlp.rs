@@ -10,8 +10,8 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::trace::{AttributeValue, Span, SpanKind};
 
-/// URL of the semantic conventions whose attribute names the spans use. It ends with the version of
-/// the conventions.
+/// URL of the semantic conventions that define the attribute names of the spans. It ends with the
+/// version of the conventions.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 
 /// The OTLP resource to which all spans belong.

@@ -39,8 +39,9 @@ impl Tree {
         }
     }
 
-    /// Records the tokens and money that a model turn used. `reserved_in` is the thread of the
-    /// turn's reservation. It counts as the thread of the turn if the call is already closed.
+    /// Records the tokens and money that a model turn used. The use counts for the thread of the
+    /// call. If the call is already closed, the use counts for `reserved_in`, the thread of the
+    /// turn's reservation.
     fn record_use(
         &mut self,
         call: CallId,

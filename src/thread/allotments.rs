@@ -1,6 +1,6 @@
 //! Allotments: limits for a spawned thread together with its subthreads. An allotment reserves
-//! nothing: each use counts against the allotments of the thread and of all threads above it, and
-//! the first used-up allotment stops further use.
+//! nothing. Each use counts against the allotments of the thread and of all threads above it. As
+//! soon as one of these allotments is used up, further use stops.
 
 use std::time::Duration;
 
@@ -30,8 +30,9 @@ pub struct AllotmentUsage {
     pub limits: Allotment,
     #[serde(rename = "spent")]
     pub spent: Spending,
-    /// Time since which the thread's time limit has not run, because a pause keeps a call in the
-    /// thread, or beneath it, from being handed over.
+    /// Time at which the time limit of the thread stopped; `None` while the time limit runs. The
+    /// time limit stops while a pause keeps a call in the thread, or beneath it, from being handed
+    /// over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
@@ -59,7 +60,7 @@ impl InheritedAllotment {
         Self { tokens, money, left_micros }
     }
 
-    /// Converts the allotment for a fork that begins at `now`. The fork has used nothing of it yet.
+    /// Returns the allotment as it is when a fork begins at `now`: the fork has used nothing yet.
     pub(super) fn begun(self, now: Time) -> AllotmentUsage {
         let Self { tokens, money, left_micros } = self;
         let until = left_micros.map(|left| now.plus(Duration::from_micros(left)));
@@ -88,8 +89,8 @@ impl Tree {
         })
     }
 
-    /// Returns the open calls to which `thread` and the threads above it are bound, nearest first.
-    /// When a call closes, the threads that are bound to this call are cancelled.
+    /// Returns the open calls whose end would cancel `thread`: the calls to which `thread` and the
+    /// threads above it are bound. The call of the nearest thread comes first.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {
         with_ancestors(thread).filter_map(move |thread| {
             let bound = self.threads.get(&thread)?.bound?;
@@ -98,8 +99,8 @@ impl Tree {
     }
 
     /// Returns the sum of the reservations in the threads that are bound to the call `binding`, and
-    /// in the subthreads of these threads. The sum does not contain the reservation of `call`'s
-    /// attempt `attempt`.
+    /// in their subthreads. A thread that is bound to a call is cancelled when the call closes. The
+    /// sum leaves out the reservation of `attempt` of `call`.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -113,8 +114,8 @@ impl Tree {
         beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
     }
 
-    /// Charges the usage of a model call in `thread` to the allotments of the thread and its
-    /// ancestors, and to the open calls to which these threads are bound.
+    /// Charges the use of a model call in `thread` to the allotments of the thread and its
+    /// ancestors. Also charges it to each open call whose end would cancel one of these threads.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in with_ancestors(thread) {
             let allotted = self.threads.get_mut(&thread);

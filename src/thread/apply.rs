@@ -15,8 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version in which a forward step of the system clock also moves the times of trees
-/// without open calls.
+/// First core version that also moves the times of trees without open calls when the system clock
+/// is set forward.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -203,10 +203,10 @@ impl State {
         }
     }
 
-    /// Extends deadlines by uncounted time. `stood` is the time in which the pump did not run or
-    /// could not continue. `stepped` is the amount by which the system's clock was set forward.
-    /// Both extend the time-outs of calls and holds. `stepped` also moves wall times, time limits
-    /// of threads, and all timers except those for a clock time.
+    /// Extends deadlines by time that must not count. `stood` is the time in which the pump did not
+    /// run or could not continue. `stepped` is the time by which the system clock was set forward.
+    /// Both extend the time-outs of calls and holds. In addition, `stepped` moves wall times, time
+    /// limits of threads, and all timers except those for a clock time.
     fn pass_over(&mut self, stood: Duration, stepped: Duration) {
         if mutant("count-every-time") {
             return;
@@ -228,7 +228,7 @@ impl State {
     }
 
     /// Records the hand-over of an attempt. The call may belong to another tree than the record,
-    /// because the end of one call can start the delivery of another tree's call.
+    /// because the end of one call can start the delivery of a call in another tree.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
@@ -514,8 +514,8 @@ impl Tree {
         }
     }
 
-    /// Records a failed attempt. If the failure does not state the actual use, the attempt's
-    /// reservation stays in place until the pump charges the whole reservation.
+    /// Records a failed attempt. If the failure does not state how much the attempt used, the
+    /// attempt's reservation stays in place. The pump later charges the whole reservation.
     fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;

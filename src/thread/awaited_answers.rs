@@ -1,5 +1,5 @@
-//! Keeps the answers to an outcome in the order of the outcome's actions, and determines when all
-//! answers have arrived. The call's listener then gets all of them in one delivery.
+//! Keeps the answers to a listener's outcome in the order of the outcome's actions, and determines
+//! when all answers have arrived. The listener then gets all of them in one delivery.
 
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ impl ReplyOrder {
     pub const UNREQUESTED: Self = Self { action: u32::MAX, leg: 0 };
 }
 
-/// An action that a listener's last outcome contains, and to which some answers have not arrived
-/// yet.
+/// An action of a listener's last outcome that still awaits answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitedAction {
     #[serde(rename = "slot")]

@@ -53,8 +53,8 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// The id of the group's first call, and the rule by which the group's results are gathered;
-    /// `None` unless several peers got the same payload.
+    /// If several peers got the same payload: the id of the group's first call, and the rule by
+    /// which the group's results are gathered. `None` if a single peer got the payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
     /// Whether the result of the call becomes the result of the opener's own call.
@@ -172,28 +172,28 @@ pub enum Fact {
     Forked {
         #[serde(rename = "thread")]
         thread: ThreadId,
-        /// The client to which the results of the fork go.
+        /// The client that receives the results of the fork.
         #[serde(rename = "by")]
         by: ListenerName,
         #[serde(rename = "source")]
         source: ForkSource,
-        /// Listeners that handle those calls of the fork for which the source has no result.
+        /// Listeners that handle calls of the fork. They get only the calls that have no result in
+        /// the source of the fork.
         #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
         live: Vec<ListenerName>,
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
-        /// The threads that the source had at the end of the history, renamed to lie under the
-        /// fork's root.
+        /// The threads that the source had at the end of the history. In their ids, the root of the
+        /// fork replaces the root of the source.
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
     /// A call that was open in the source of a fork is open again in the fork. Earlier facts of the
-    /// same record have accepted the messages of the call, under the ids that the messages have in
-    /// the fork.
+    /// same record contain the messages of the call, with the ids that they have in the fork.
     #[serde(rename = "reopened")]
     Reopened(Box<ReopenedCall>),
-    /// A call of a fork gets the result that a call of the fork's source has on record, so no
-    /// listener handles the call of the fork.
+    /// A call of a fork gets a recorded result from the source of the fork. So no listener handles
+    /// this call.
     #[serde(rename = "recalled")]
     Recalled {
         #[serde(rename = "call")]
@@ -326,8 +326,8 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: TimerEnd,
     },
-    /// The window of an agent on a thread changed. The window now starts `kept` items before the
-    /// message whose `seq` is `before`.
+    /// An agent is now shown another part of a thread, which is the agent's window. The window now
+    /// starts `kept` items before the message whose `seq` is `before`.
     #[serde(rename = "window")]
     Window {
         #[serde(rename = "agent")]
@@ -339,9 +339,9 @@ pub enum Fact {
         #[serde(rename = "kept")]
         kept: u32,
     },
-    /// A model call reserved tokens and money. The pump permits the request after this fact is
-    /// durable. The reservation covers this request and all earlier requests of the attempt, and
-    /// ends when the actual use is recorded.
+    /// A model call reserved tokens and money for a request. The pump permits the request after
+    /// this fact is durable. The reservation covers this request and all earlier requests of the
+    /// attempt. It ends when the actual use is recorded.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -452,7 +452,7 @@ pub enum Fact {
         #[serde(rename = "trace")]
         trace: TraceParent,
     },
-    /// Time has passed that does not count for time-outs: the pump was stopped and could receive no
+    /// Some time does not count for time-outs. Either the pump was stopped and could receive no
     /// answer, or the system clock was set forward.
     #[serde(rename = "stood-still")]
     StoodStill {

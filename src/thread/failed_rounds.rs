@@ -7,7 +7,7 @@ use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
-    /// Returns the number of consecutive rounds in which every result was a failure, up to now. The
+    /// Returns the number of latest consecutive rounds in which every result was a failure. The
     /// pending messages count as the last round. A round without results leaves the number
     /// unchanged.
     pub fn rounds_failed(&self) -> u32 {

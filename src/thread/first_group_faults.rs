@@ -1,8 +1,9 @@
-//! Keeps the faults of calls in `first` groups, where the first reply of any leg is the group's
-//! result. A fault is kept while another leg may still reply. If every leg fails, the opener
-//! receives all faults.
+//! Keeps the faults of calls in `first` groups. The result of such a group is the first reply of
+//! any of its calls (legs). A fault is kept while another leg may still reply. If every leg fails,
+//! the opener of the group receives all faults.
 //!
-//! The tree keeps the faults of a group that a client, or a call in another thread, has opened.
+//! The tree keeps the faults of a group if a client, or a call in another thread, has opened the
+//! group.
 
 use std::sync::Arc;
 

@@ -45,8 +45,8 @@ pub struct ForkSource {
     /// they use the definitions that the source recorded for its runs.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
-    /// Id of the source's journal if it is another journal than the fork's. The fork is then a
-    /// trial, in which no person decides about calls.
+    /// Id of the source's journal, if the fork is in another journal. Such a fork is a trial: no
+    /// person decides about its calls.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }
@@ -102,10 +102,11 @@ pub struct ForkAction {
     pub thread: ThreadId,
     #[serde(rename = "source")]
     pub source: ForkSource,
-    /// The client to which the results of the fork go.
+    /// The client that receives the results of the fork.
     #[serde(rename = "client")]
     pub client: ListenerName,
-    /// Listeners that handle those calls of the fork for which the source has no result.
+    /// Listeners that handle calls of the fork. They get only the calls that have no result in the
+    /// source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
@@ -114,7 +115,7 @@ pub struct ForkAction {
     /// for an agent's turn. `None` for a fork that only continues its source.
     #[serde(rename = "request", default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ForkedRequest>,
-    /// The operator whose signature proves the action. Without a signature, the anonymous operator.
+    /// The operator who signed the action; the anonymous operator if the action is not signed.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
@@ -162,8 +163,8 @@ pub fn fork_text(
     text
 }
 
-/// The source of a forked tree, and the listeners that may handle calls for which the source has no
-/// result. The operator has permitted these listeners.
+/// The source of a forked tree. Also contains the listeners that the operator has permitted to
+/// handle calls without a result in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLineage {
     #[serde(rename = "source")]
@@ -208,8 +209,8 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree a fork that begins at `time`. `fact` names the client to which the fork's
-    /// root thread belongs.
+    /// Makes this tree a fork that begins at `time`. The fork's root thread belongs to the client
+    /// that `fact` names.
     pub(super) fn fork(&mut self, time: Time, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {
@@ -249,9 +250,9 @@ fn labels_beneath(parent: &ThreadId, threads: &[InheritedThread]) -> SmallSet<St
 }
 
 impl Record {
-    /// Converts a record of the source into a record of the fork's history: replaces the source's
-    /// root in thread ids by `root`, and the ids of reopened messages and calls by the ids in
-    /// `names`.
+    /// Converts a record of the source into a record of the fork's history. In thread ids, `root`
+    /// replaces the root of the source. The ids of reopened messages and calls are replaced by the
+    /// ids in `names`.
     #[must_use]
     pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -276,8 +277,8 @@ impl Record {
         self
     }
 
-    /// Returns the record that begins a fork, without the messages of reopened calls. The fork's
-    /// history already contains these messages.
+    /// Returns the record without the messages of reopened calls. The record is the first record of
+    /// a fork, and the fork's history already contains these messages.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {

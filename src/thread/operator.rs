@@ -14,8 +14,8 @@ pub enum OperatorVerb {
     /// Takes over directories or a stream that belonged to another project.
     #[serde(rename = "adopt")]
     Adopt,
-    /// Accepts damage that would make a start fail: lost records, blanked payloads, or records
-    /// under the key of another host.
+    /// Accepts damage that would make a start fail: lost records, blanked payloads, or records that
+    /// were authenticated with the key of another host.
     #[serde(rename = "repair")]
     Repair,
     /// Trusts the key of another host.
@@ -133,7 +133,7 @@ impl AcceptedLoss {
         self.journal.is_none() && self.kept < position && position <= self.acknowledged
     }
 
-    /// Returns the details with which an operator action reports this loss.
+    /// Returns the details that describe this loss in an operator action.
     pub fn details(&self) -> Vec<ActionDetail> {
         let mut details = vec![ActionDetail::new("kept-up-to", self.kept)];
         if self.acknowledged > self.kept {
@@ -181,7 +181,8 @@ impl OperatorAction {
         })
     }
 
-    /// Name of the detail that gives the position up to which records without a MAC are accepted.
+    /// Name of the detail that limits the accepted records without a MAC. Its value is the position
+    /// of the last such record.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
     /// Returns the first and last position of the records that this action accepts without a pump's
@@ -202,8 +203,8 @@ impl OperatorAction {
         }
     }
 
-    /// Returns the positions of records with blanked payloads, if this action accepts these
-    /// records.
+    /// Returns the positions of the records that this action accepts although their payloads are
+    /// blanked.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");
         let is_repair = self.verb == OperatorVerb::Repair;

@@ -111,7 +111,7 @@ pub struct PauseAction {
     pub verb: PauseVerb,
     #[serde(rename = "target")]
     pub target: PauseTarget,
-    /// The operator whose signature proves the action. Without a signature, the anonymous operator.
+    /// The operator who signed the action; the anonymous operator if the action is not signed.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
@@ -224,8 +224,8 @@ impl State {
     }
 
     /// Stops or restarts the time limits and deadlines of the trees `roots` according to the pauses
-    /// in force. Must be called for trees that were outside memory when the latest record began or
-    /// ended a pause.
+    /// in force. If the latest record began or ended a pause, the caller must pass the trees that
+    /// were outside memory at that time.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();

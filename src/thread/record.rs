@@ -29,12 +29,12 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// The result that a call had in the source of a fork. A record of the fork contains this result in
-/// its input, [`Input::Recalled`]. The field `payloads` holds only digests; the messages of that
-/// record contain the payloads.
+/// The result of a call in the source of a fork. The fork's record contains it in the input
+/// [`Input::Recalled`]. The field `payloads` holds only digests. The payloads themselves are in the
+/// messages of the same record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
-    /// The call in the source of the fork whose result was recalled.
+    /// The call whose result was recalled. It is a call in the source of the fork.
     #[serde(rename = "source")]
     pub source: CallId,
     #[serde(rename = "how")]
@@ -118,8 +118,8 @@ pub enum Input {
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
-    /// An earlier pump died before it recorded the result of a model call for which it had reserved
-    /// tokens and money.
+    /// An earlier pump died before it settled a model call. The pump had reserved tokens and money
+    /// for the call, and had not recorded the result.
     #[serde(rename = "unsettled")]
     Unsettled {
         #[serde(rename = "call")]
@@ -157,8 +157,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// A call is handed over to a listener that was without any process, to find out whether a
-    /// process takes calls again.
+    /// A call is handed over to find out whether a process of the listener takes calls again. Until
+    /// now, the listener was without any process.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -183,8 +183,8 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The call cannot continue: the config no longer contains its listener, or the call was
-    /// approved with a preview and its listener no longer declares previews.
+    /// The call cannot continue, because the config no longer contains its listener. Another reason
+    /// is that the call was approved with a preview, and its listener no longer declares previews.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
@@ -347,9 +347,9 @@ impl Input {
     }
 }
 
-/// The record of one step, which the journal writes atomically. The hash chain covers the text of
-/// the record ([`super::text`]). Payload bytes are stored beside the text, which contains only
-/// their digests.
+/// The record of one step. The journal writes the record atomically. The hash chain covers the text
+/// of the record ([`super::text`]). The text contains only the digests of payloads. The bytes of
+/// the payloads are stored beside the text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     #[serde(rename = "position")]

@@ -190,7 +190,8 @@ impl ReopenedNames {
     }
 }
 
-/// The open calls of the source tree, with the way in which the fork continues each call.
+/// The open calls of the source tree. For each call, contains the way in which the fork continues
+/// it.
 struct ReopenedTree<'s> {
     tree: &'s Tree,
     fork: &'s ThreadId,
@@ -200,12 +201,13 @@ struct ReopenedTree<'s> {
 }
 
 impl State {
-    /// Returns the open work of the tree `source`, converted for the fork `fork`. The call `turn`
-    /// takes the next turn in the fork. A call to a listener for which `is_answered` returns true
-    /// gets its recorded result.
+    /// Returns the open work of the tree `source`, converted for the fork `fork`. In the fork, the
+    /// call `turn` continues with its next turn. A call gets its recorded result if `is_answered`
+    /// returns true for its listener.
     ///
-    /// Returns `None` if the fork cannot continue this work: if `turn` is not open, if `turn` or a
-    /// call above it would get a recorded result, or if the tree keeps a fault of a `first` group.
+    /// Returns `None` if the fork cannot continue this work. This is the case if `turn` is not
+    /// open, or if `turn` or a call above it would get a recorded result. It is also the case if
+    /// the tree keeps a fault of a `first` group.
     pub fn reopened_work(
         &self,
         (source, fork): (&ThreadId, &ThreadId),
@@ -240,8 +242,9 @@ impl State {
 }
 
 impl State {
-    /// Follows the open calls from `turn` upwards in the tree of `source`. Returns the first
-    /// listener of these calls for which `is_answered` returns true.
+    /// Follows the open calls from `turn` upwards in the tree of `source`, and passes the listener
+    /// of each call to `is_answered`. Returns the first listener for which `is_answered` returns
+    /// true.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -262,8 +265,8 @@ impl Tree {
         })
     }
 
-    /// Whether a call in another thread opened this call, and the thread of this call is not bound
-    /// to any call.
+    /// Whether the thread of this call runs on its own. This is the case if a call in another
+    /// thread opened this call, and the thread is not cancelled when a call closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);
@@ -271,7 +274,8 @@ impl Tree {
         is_elsewhere && thread.is_some_and(|thread| thread.bound.is_none())
     }
 
-    /// Restores those parts of a reopened call's state that the call's messages do not determine.
+    /// Restores the state of a reopened call, except for the parts that the call's messages
+    /// determine.
     pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
         let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
         let Some(call) = self.calls.get_mut(&reopened.call) else { return };

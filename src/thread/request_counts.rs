@@ -7,12 +7,12 @@ use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
 
-/// First core version that records each renewal. In earlier versions, each request to a tree
-/// without open calls restarted only the wall time.
+/// First core version that records each renewal. In earlier versions, a request did not reset the
+/// budget counts. It only restarted the wall time of a tree without open calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
-/// Budgets that are counted for each request. After a renewal, the tree may get a warning about
-/// each of these budgets again.
+/// Budgets that are counted anew after each renewal. After a renewal, the tree may get a warning
+/// about each of these budgets again.
 const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_MONEY];
 
 pub const REQUEST_TOKENS: &str = "request-tokens";

@@ -39,9 +39,9 @@ impl ModelReservation {
 
 /// The reservations of a tree, one for each attempt.
 ///
-/// **Invariant:** `total` is the sum of all `attempts`. `by_agent` has the sum for each agent.
-/// `by_thread` has, for each thread, the sum and the number of the attempts in the thread and in
-/// its subthreads.
+/// **Invariant:** `total` is the sum of the reservations in `attempts`. `by_agent` has this sum for
+/// each agent. `by_thread` has two values for each thread: the number of attempts in the thread and
+/// its subthreads, and the sum of their reservations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<ModelReservation>", into = "Vec<ModelReservation>")]
 pub struct TreeReservations {
@@ -51,8 +51,8 @@ pub struct TreeReservations {
     by_thread: BTreeMap<ThreadId, (usize, ReservedSum)>,
 }
 
-/// A sum of reservations. The integers of the sum are wider than the integers of a reservation, so
-/// the sum never saturates and every added amount can be subtracted again.
+/// A sum of reservations. Its integers are wider than those of a single reservation. So the sum
+/// never saturates, and each added amount can be subtracted again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ReservedSum {
     tokens: u128,

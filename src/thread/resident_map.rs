@@ -10,8 +10,8 @@ use super::state::Map;
 /// values have left memory, and panic at a lookup of such a value.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
-    /// The values in memory. Each value is boxed, because a hash map reserves room for up to twice
-    /// as many entries as it holds.
+    /// The values in memory. Each value is boxed, so that the entries of the map are small: a hash
+    /// map reserves room for up to twice as many entries as it holds.
     values: Map<K, Box<V>>,
     /// Keys of the values that have left memory. Always empty without debug assertions.
     absent: HashSet<K, foldhash::fast::RandomState>,
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash, V> ResidentMap<K, V> {
         self.values.remove(key);
     }
 
-    /// Removes from memory a value that is kept elsewhere.
+    /// Removes a value from memory. The caller must keep the value elsewhere.
     pub(super) fn release(&mut self, key: &K) {
         if self.values.remove(key).is_some() && cfg!(debug_assertions) {
             self.absent.insert(key.clone());

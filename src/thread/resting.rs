@@ -1,5 +1,5 @@
-//! Converts thread trees, and the uses of client keys, to text and back. Snapshots contain these
-//! texts, and trees and keys outside memory are kept as these texts.
+//! Converts thread trees and the records of used client keys to text and back. Snapshots contain
+//! these texts. When a tree or a key leaves memory, the pump keeps its text instead.
 //!
 //! A tree is at rest when nothing in it is open. Such a tree may leave memory until an event names
 //! the tree or one of its threads, because no other event can concern the tree. A tree whose open
@@ -45,7 +45,7 @@ struct ReturningTree {
 }
 
 /// The parts of the state other than trees and client keys. The tables of calls and of messages in
-/// flight are rebuilt from the trees.
+/// flight are left out, because they are rebuilt from the trees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommonState {
     #[serde(rename = "journal")]
@@ -111,8 +111,8 @@ impl State {
         }
     }
 
-    /// Whether the tree may leave memory because it is at rest and all time limits of its threads
-    /// have passed.
+    /// Whether the tree may leave memory because nothing in it is open. It may leave when it is at
+    /// rest and all time limits of its threads have passed.
     pub fn may_leave(&self, root: &ThreadId) -> bool {
         let tree = self.trees.resident(root);
         // While a thread has a time limit that is not reached, standstills are recorded, so such a
@@ -121,8 +121,8 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Whether the tree may leave memory although it has open calls, because these calls wait only
-    /// for persons or timers. The caller must ensure that none of the calls is queued.
+    /// Whether the tree may leave memory with open calls. It may leave if these calls wait only for
+    /// persons or timers. The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
         // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
@@ -141,21 +141,21 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree that leaves memory although it has open calls; `None` if the tree
-    /// is not in memory.
+    /// Returns the text of a tree that leaves memory with open calls; `None` if the tree is not in
+    /// memory.
     pub fn waiting_tree(&self, root: &ThreadId) -> Option<String> {
         let stood = self.stood.0;
         let tree = self.trees.resident(root)?;
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree at rest, which may then leave memory. Returns `None` if the tree
-    /// must stay in memory, or is not in memory.
+    /// Returns the text of a tree at rest. The caller may then remove the tree from memory. Returns
+    /// `None` if the tree must stay in memory, or is not in memory.
     pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
         if self.may_leave(root) { self.tree_text(root) } else { None }
     }
 
-    /// Removes from memory a tree whose text is kept elsewhere.
+    /// Removes a tree from memory. The caller must keep the tree's text elsewhere.
     pub fn release_tree(&mut self, root: &ThreadId) {
         self.trees.release(root);
     }
@@ -175,8 +175,8 @@ impl State {
         Ok(())
     }
 
-    /// Reads a tree from its text. Moves the times in the tree by the periods in which the pump
-    /// stood still, and by the forward steps of the clock, since the text was written.
+    /// Reads a tree from its text. If the pump stood still or the clock was set forward since the
+    /// text was written, moves the times in the tree by that time.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl State {
         serde_json::to_string(self.keys.resident(key)?).ok()
     }
 
-    /// Removes from memory a client key whose text is kept elsewhere.
+    /// Removes a client key from memory. The caller must keep the text of the key elsewhere.
     pub fn release_key(&mut self, key: &ClientKey) {
         self.keys.release(key);
     }
@@ -274,8 +274,8 @@ impl Tree {
             && self.open_calls().all(|call| call.handed_over.is_none() && !call.is_ready())
     }
 
-    /// Returns the number of messages in flight of a tree that may leave memory although it has
-    /// open calls. Leaves out the requests of held calls. Returns 0 for any other tree, and for a
+    /// Returns the number of messages in flight of a tree that may leave memory with open calls.
+    /// Leaves out the requests of held calls. Returns 0 for any other tree. Also returns 0 for a
     /// tree with a time limit, because such a tree stays in memory until the limit has passed.
     ///
     /// Counts at most [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held

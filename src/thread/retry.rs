@@ -34,8 +34,9 @@ pub struct RetryAction {
     /// repeats the submission gets the result of the retry.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the retried message is unknown. If the retried message is itself a
-    /// retry, also true if the outcome of an earlier message in this chain of retries is unknown.
+    /// Whether the outcome of the retried message is unknown. The retried message may itself be a
+    /// retry. In this case, also true if the outcome of an earlier message in the chain of retries
+    /// is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator accepts the risk that the listener does the work a second time.
@@ -43,7 +44,7 @@ pub struct RetryAction {
     pub is_confirmed: bool,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The operator whose signature proves the action. Without a signature, the anonymous operator.
+    /// The operator who signed the action; the anonymous operator if the action is not signed.
     #[serde(rename = "by")]
     pub by: ListenerName,
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]

@@ -50,7 +50,7 @@ impl State {
         !run.is_sent || tree.is_some_and(|tree| !tree.calls.is_empty())
     }
 
-    /// Returns the run that belongs to this thread and whose request is not sent yet.
+    /// Returns the run of this thread if the request of the run is not sent yet.
     pub fn unsent_run_in(&self, thread: &ThreadId) -> Option<&ScheduledRun> {
         let runs = self.schedules.values().flat_map(|planned| &planned.runs);
         runs.filter(|run| !run.is_sent).find(|run| run.thread == *thread)

@@ -267,7 +267,7 @@ impl DecisionSignature {
         Self { key, journal, thread, time, nonce, signature }
     }
 
-    /// Whether the signature was made by `key` over exactly this statement.
+    /// Whether the signature was made with the key in the field `key`, over exactly this statement.
     pub fn holds(&self, statement: &DecisionStatement<'_>) -> bool {
         let signature = Signature::from_bytes(&self.signature);
         self.key.verifies(&self.message(statement), &signature)

@@ -42,27 +42,29 @@ pub struct State {
     pub calls: Map<CallId, ThreadId>,
     /// For each client key, the submission that used it. A key may have left memory.
     pub keys: ResidentMap<ClientKey, KeyUse>,
-    /// Nonces of accepted signatures that have not expired yet, with the time of each signature.
+    /// Nonces of accepted signatures, each with the time of its signature. A nonce is kept until
+    /// its signature expires.
     pub nonces: BTreeMap<Uuid, Time>,
     /// The pauses in force.
     pub pauses: Pauses,
     /// The schedules of this partition that have a planned time. Also contains cancelled schedules
     /// whose runs are still open.
     pub schedules: BTreeMap<ScheduleName, PlannedSchedule>,
-    /// Number of accepted messages without a disposition in all thread trees.
+    /// Number of unsettled messages in all thread trees. An accepted message is unsettled until the
+    /// journal records how it ended.
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
-    /// Sum of the forward steps of the system clock. When a tree returns to memory, its times are
-    /// moved by the steps that it missed.
+    /// Sum of the forward steps of the system clock. A tree outside memory does not follow these
+    /// steps. When the tree returns to memory, its times are moved by the steps since it left.
     pub stepped: Duration,
     /// Sum of the periods in which the pump did not run or could not continue.
     pub stood: StandstillTime,
 }
 
 /// A sum of standstills of the pump. When a tree returns to memory, its deadlines are extended by
-/// the standstills that it missed. The sum starts at zero in each process and is not part of the
-/// recorded state. Two values therefore always compare as equal.
+/// the standstills since it left. The sum starts at zero in each process and is not part of the
+/// recorded state. So any two sums compare as equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -86,7 +88,7 @@ impl State {
         self.tree(thread)?.threads.get(thread)
     }
 
-    /// Returns the time since a client key was used, without the clock's forward steps.
+    /// Returns the time since a client key was used. Forward steps of the clock do not count.
     pub fn key_age(&self, used: &KeyUse, now: Time) -> Duration {
         let stepped = self.stepped.saturating_sub(used.stepped);
         now.since(used.time).saturating_sub(stepped)
@@ -108,7 +110,7 @@ impl State {
 }
 
 /// A root thread with all threads beneath it. Budgets, hash chains and partitions belong to trees.
-/// The serialised form leaves out empty parts, of which a tree at rest has many.
+/// The serialised form leaves out empty parts, because a tree at rest has many of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     /// All threads of the tree.
@@ -117,7 +119,8 @@ pub struct Tree {
     /// The open calls of the tree. Each is boxed, because changes of the map move its entries.
     #[serde(rename = "calls", default, skip_serializing_if = "SmallMap::is_empty")]
     pub calls: SmallMap<CallId, Box<Call>>,
-    /// Messages without a disposition, each with the open call that it belongs to, if any.
+    /// Unsettled messages, each with its open call, if any. An accepted message is unsettled until
+    /// the journal records how it ended.
     #[serde(rename = "in_flight", default, skip_serializing_if = "SmallMap::is_empty")]
     pub in_flight: SmallMap<MessageId, Option<CallId>>,
     #[serde(rename = "timers", default, skip_serializing_if = "SmallMap::is_empty")]
@@ -156,7 +159,7 @@ pub struct Tree {
     /// The source of the tree if the tree is a fork. Boxed, because most trees are not forks.
     #[serde(rename = "lineage", default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Box<TreeLineage>>,
-    /// The messages that operators have retried, with the new message of each.
+    /// The messages that operators have retried, each with the new message that the retry made.
     #[serde(rename = "retried", default, skip_serializing_if = "SmallMap::is_empty")]
     pub retried: SmallMap<MessageId, MessageId>,
     /// Trace to which the work of the tree belongs. Boxed, because most trees have none.
@@ -188,8 +191,8 @@ pub struct KeptFault {
     /// How the leg ended; `None` until its call is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
-    /// The faults with which the leg failed. A leg that forwarded its call to a group of its own
-    /// has all faults of that group; any other leg has a single fault.
+    /// The faults with which the leg failed. Usually this is a single fault. If the leg forwarded
+    /// its call to a group of its own, this is the list of all faults of that group.
     #[serde(
         rename = "faults",
         default,
@@ -252,15 +255,15 @@ pub struct Thread {
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
-    /// How the most recently closed call into this thread ended; `None` if no such call has closed.
-    /// Calls that were opened from within the thread do not count.
+    /// How the latest closed call into this thread ended; `None` if no such call has closed. Only
+    /// calls from outside the thread count.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
     /// For each agent, the number of items in its prompt: the agent's own turns, and the messages
     /// delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
-    /// The call whose close cancels the thread.
+    /// The call to which the thread is bound. When this call closes, the thread is cancelled.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// The allotment of the thread. Boxed, because most threads have none.
@@ -354,22 +357,21 @@ pub struct Call {
     /// Messages of the call that have not been delivered yet, in the order of delivery.
     #[serde(rename = "pending", default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingMessage>,
-    /// Actions that the last outcome of the call contains, and to which some answers have not
-    /// arrived yet.
+    /// Actions of the call's last outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Next free number for the order of the answers to the last outcome. Each action of the
-    /// outcome takes a number, and so does each message that the outcome requested otherwise.
+    /// Next free number for an action of the last outcome. The numbers determine the order of the
+    /// answers. Each message that the outcome requested without an action also takes a number.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// Open calls that this call has opened in other threads.
     #[serde(rename = "remote_calls", default, skip_serializing_if = "SmallSet::is_empty")]
     pub remote_calls: SmallSet<CallId>,
-    /// Whether any thread is bound to this call.
+    /// Whether a thread is bound to this call. Such a thread is cancelled when the call closes.
     #[serde(rename = "has_bound", default, skip_serializing_if = "is_default")]
     pub has_bound: bool,
     /// Tokens and money that model calls have used in the threads bound to this call, and in their
-    /// subthreads.
+    /// subthreads. A bound thread is cancelled when this call closes.
     #[serde(rename = "spent_bound", default, skip_serializing_if = "is_default")]
     pub spent_bound: Spending,
     #[serde(rename = "waiting", default, skip_serializing_if = "Option::is_none")]
@@ -410,7 +412,7 @@ pub struct Call {
     /// is kept after the hold ends. Boxed, because most calls have none.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<CallPreview>>,
-    /// Whether the call belongs to a fork whose source has no result for the call.
+    /// Whether the call belongs to a fork and has no result in the source of the fork.
     #[serde(rename = "unrecorded", default, skip_serializing_if = "is_default")]
     pub unrecorded: bool,
     /// Whether an operator has approved the call. An approved call needs no further approval.

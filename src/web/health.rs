@@ -16,7 +16,8 @@ struct HealthResponse {
     /// Reasons why the organism is not ready.
     #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
     not_ready: Vec<NotReadyReason>,
-    /// Ranges of records that the start took from a snapshot and that are still being proved.
+    /// Ranges of records that are still being verified. The start did not verify these records,
+    /// because it continued from a snapshot.
     #[serde(rename = "unproved", skip_serializing_if = "Vec::is_empty")]
     unproved: Vec<UnprovedRange>,
 }

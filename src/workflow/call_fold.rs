@@ -50,8 +50,8 @@ pub struct RunThreads {
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs to cancel as soon as their threads are open.
     unwanted: HashSet<GoalRun>,
-    /// Whether the core opened a thread that a run of this definition would not have requested at
-    /// this point.
+    /// Whether the core opened a thread that this run had not requested. In that case, the messages
+    /// belong to a run of another definition.
     is_foreign: bool,
     clock: RunClock,
     /// Id of the latest message of the call.
@@ -61,7 +61,7 @@ pub struct RunThreads {
     all: Vec<OpenedThread>,
     /// Number of threads at the beginning of `all` that earlier runs have opened.
     earlier: usize,
-    /// The undo that follows the run's failure.
+    /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
 }
 
@@ -99,10 +99,10 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Sets `was_handed_over` for each call whose hand-over is recorded in another tree. This
-    /// happens if the end of a call in the other tree has freed the listener for the call. Examines
-    /// only calls for which the undo must know whether they were handed over. These include open
-    /// calls, which the report of the undo lists.
+    /// Sets `was_handed_over` for each call whose hand-over to its listener is recorded in another
+    /// tree. A hand-over is recorded in another tree if the end of a call in that tree freed the
+    /// listener. Examines only calls for which the undo must know this, including the open calls
+    /// that its report lists.
     fn mark_handed_over(&self, calls: &mut [NestedCall], up_to: Position) -> Result<(), String> {
         let is_unsure =
             |call: &&NestedCall| !call.was_handed_over && self.rules.depends_on_hand_over(call);
@@ -128,16 +128,16 @@ pub struct CallFold<'a> {
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Data for the undo of a failed run. Usually present. `None` if this fold only observes the
-    /// run; the fold then treats a failed run as over at once.
+    /// Data for the undo of a failed run. `None` if the caller only observes the run; a failed run
+    /// then counts as over at once.
     undo: Option<UndoSource<'a>>,
     /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
 }
 
 impl<'a> CallFold<'a> {
-    /// Creates a fold that contains only the request; call [`CallFold::start`] next. Returns `None`
-    /// if the request is no XML.
+    /// Creates the state of a run from the run's request alone; call [`CallFold::start`] next.
+    /// Returns `None` if the request is no XML.
     pub fn begun(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -153,8 +153,8 @@ impl<'a> CallFold<'a> {
         Some(Self { definition, once, run, threads, undo: None, unread: None })
     }
 
-    /// Creates a fold for a retry. The fold contains the state and the threads of the earlier run,
-    /// and the request of the retry. Call [`CallFold::start`] next.
+    /// Creates the state of a retry. It consists of the state and the threads of the earlier run,
+    /// and of the request of the retry. Call [`CallFold::start`] next.
     pub fn taking_over(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -169,8 +169,8 @@ impl<'a> CallFold<'a> {
         Self::resumed(definition, graph, once, (state, threads))
     }
 
-    /// Creates a fold from an earlier state of the same run: the parts that
-    /// [`CallFold::into_parts`] returned after an earlier delivery.
+    /// Continues from an earlier state of the same run: the parts that [`CallFold::into_parts`]
+    /// returned after an earlier delivery.
     pub fn resumed(
         definition: &'a WorkflowDefinition,
         graph: &'a GoalGraph<'a>,
@@ -228,8 +228,8 @@ impl<'a> CallFold<'a> {
         !self.threads.is_foreign && (self.run.is_over() || self.run.has_open())
     }
 
-    /// Whether the core opened a thread that a run of this definition would not have requested at
-    /// this point.
+    /// Whether the core opened a thread that this run had not requested. In that case, the messages
+    /// belong to a run of another definition.
     pub fn is_foreign(&self) -> bool {
         self.threads.is_foreign
     }
@@ -330,9 +330,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// If `steps` begin an undo, returns the goal runs whose threads must not be cancelled. In or
-    /// beneath each of these threads, a call is open that can be undone or that undoes another
-    /// call. The undo waits until these threads end by themselves.
+    /// Returns the goal runs whose threads an undo must not cancel. Such a thread, or a thread
+    /// beneath it, has an open call that can be undone or that undoes another call. The undo waits
+    /// until these threads end. Returns no goal run if `steps` begin no undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -349,14 +349,14 @@ impl<'a> CallFold<'a> {
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// Returns the calls beneath the run, up to the latest message. Ignores hand-overs in the
-    /// records of other trees.
+    /// Returns the calls beneath the run, up to the latest message. If the hand-over of a call to
+    /// its listener is recorded in another tree, the call counts as not handed over.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
 
-    /// Returns the calls beneath the run, up to the latest message. Takes account of all
-    /// hand-overs, including those in the records of other trees.
+    /// Returns the calls beneath the run, up to the latest message. To find out which of these
+    /// calls were handed over to their listeners, also searches the records of other trees.
     fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
         self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
     }

@@ -18,8 +18,8 @@ use crate::xml::element::Element;
 #[derive(Debug, Clone)]
 pub struct NestedCall {
     pub id: CallId,
-    /// Whether a workflow made the call, according to the records. The present config may say
-    /// otherwise.
+    /// Whether a workflow made the call, according to the records. In the present config, this
+    /// caller may no longer be a workflow.
     pub is_by_workflow: bool,
     pub listener: ListenerName,
     pub thread: ThreadId,
@@ -54,8 +54,8 @@ pub struct HandedOverAttempts {
     /// For each call, the attempts that were handed over to its listener, except those that the
     /// listener did not take.
     attempts: HashMap<CallId, HashSet<Attempt>>,
-    /// Calls with a handed-over attempt that has ended. Later records cannot change the fact that
-    /// such a call was handed over.
+    /// Calls with a handed-over attempt that has ended. It is certain that these calls were handed
+    /// over, and later records cannot change this.
     ended: HashSet<CallId>,
     closed: HashSet<CallId>,
 }
@@ -92,18 +92,18 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether later facts cannot change the result of `was_handed_over` for a call. The result
-    /// true may change until a handed-over attempt has ended, because the listener may not have
-    /// taken the attempt. The result false may change until the call is closed.
+    /// Whether the result of `was_handed_over` for a call is final. The result true is final once a
+    /// handed-over attempt has ended; before that, the listener can still reject the attempt. The
+    /// result false is final once the call is closed.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)
     }
 }
 
-/// Returns the calls in and beneath `threads`, in the order of their requests, and the position of
-/// the record that contains the message `until`. Reads the records up to this one. Returns `None`
-/// if no record contains the message.
+/// Returns the calls in and beneath `threads`, in the order of their requests. Also returns the
+/// position of the record that contains the message `until`; no later record is read. Returns
+/// `None` if no record contains the message.
 ///
 /// `records` are the records of one tree, so hand-overs that are recorded in other trees are not
 /// included.

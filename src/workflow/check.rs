@@ -27,8 +27,8 @@ pub enum DefinitionFault {
     /// A goal that is in two lists, or a goal that depends on a member of a list without being in
     /// this list itself.
     Membership,
-    /// A name in the definition to which no agent, listener, human or workflow belongs that can do
-    /// the work.
+    /// A name in the definition without a suitable agent, listener, human or workflow in the
+    /// config.
     UnknownMember,
     /// A payload name that the addressed listener does not accept.
     UnknownPayload,

@@ -112,7 +112,7 @@ pub struct GoalDefinition {
     /// Goals that must have ended before this goal starts. `None` means the nearest goal above this
     /// goal in the file.
     pub needs: Option<Vec<Placed<GoalId>>>,
-    /// Goals whose outputs the context document of this goal shows. `None` means all goals that
+    /// Goals whose outputs appear in the context document of this goal. `None` means all goals that
     /// this goal depends on.
     pub context: Option<Vec<Placed<GoalId>>>,
     pub output: GoalOutput,
@@ -135,7 +135,8 @@ pub enum GoalForm {
     /// One agent, listener or workflow carries out the goal.
     Run(GoalTarget),
     /// Several agents carry out the goal at once. Without `vote`, the outputs of all agents count.
-    /// With `vote`, only an output counts for which more than half of the agents vote.
+    /// With `vote`, one output counts: the first one whose vote equals the votes of more than half
+    /// of the agents.
     All {
         agents: Vec<Placed<ListenerName>>,
         prompt: Placed<String>,
@@ -355,7 +356,8 @@ pub struct DelegatedRoles {
 }
 
 impl DelegatedRoles {
-    /// Returns these settings in the form in which the request of the goal `goal` contains them.
+    /// Returns these settings in the form that the request to the goal's agent contains. `workflow`
+    /// is the workflow of the goal `goal`.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

@@ -221,8 +221,8 @@ impl DryRun<'_> {
         document
     }
 
-    /// Returns the goals whose outputs the document of a goal shows, in the order in which goals
-    /// run.
+    /// Returns the goals with outputs in the document of the goal `number`, in the order in which
+    /// goals run.
     fn shown(&self, number: usize, goal: &GoalDefinition) -> Vec<usize> {
         let visible: HashSet<_> = self.graph.visible(number).into_iter().collect();
         let is_named = |shown: &usize| match &goal.context {

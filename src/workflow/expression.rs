@@ -1,9 +1,9 @@
 //! Follows the paths of an XPath expression without evaluating the expression. Finds names that
 //! select nothing, unknown functions, and the goals to which the expression refers.
 //!
-//! The reader knows enough of XPath 1.0 to follow location paths through the shapes of payloads.
-//! libxml2 checks the syntax. If the reader cannot follow a path, it reports nothing about this
-//! path.
+//! This module understands enough of XPath 1.0 to follow location paths through shapes, which state
+//! the children and attributes that payloads may have. libxml2 checks the syntax. If the module
+//! cannot follow a path, it reports nothing about this path.
 
 use std::collections::HashSet;
 
@@ -70,7 +70,7 @@ impl ValueShape {
 /// The references of an expression to names, and the faults of the expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ExpressionReport {
-    /// Names in the paths of the expression that select nothing.
+    /// Names that select nothing, each with the path in which it occurs.
     pub missing: Vec<MissingName>,
     /// Functions that neither XPath nor organism has.
     pub unknown_functions: Vec<String>,
@@ -106,8 +106,8 @@ pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
     reader.report
 }
 
-/// Returns the shape of the nodes that `expression` selects. Returns the open shape if these nodes
-/// have several shapes or an unknown shape.
+/// Returns the shape of the nodes that `expression` selects. Returns [`ValueShape::Open`] if this
+/// shape is unknown, or if the nodes have several shapes.
 pub fn selected(expression: &str, root: &ValueShape) -> ValueShape {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };

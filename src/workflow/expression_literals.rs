@@ -22,9 +22,9 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns those literals of `expression` whose comparison cannot work as intended. Either the
-/// compared value can never equal, begin with or contain the literal, or the value is a truth value
-/// and the comparison has the opposite of its apparent meaning.
+/// Returns those literals of `expression` whose comparison cannot work as intended. Some literals
+/// can never match: the compared value never equals, begins with or contains them. Other literals
+/// are compared with a truth value, and the comparison means the opposite of what it seems to mean.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));

@@ -1,5 +1,6 @@
-//! Workflow runs in forks. The definition of such a run is taken from a run in the source of the
-//! fork, so that both runs take the same course.
+//! Workflow runs in forks. A fork is a thread that continues the history of another thread, its
+//! source. A run in a fork uses the definition of a run in the source, so that both runs take the
+//! same course.
 
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use crate::thread::ForkSource;
 use super::run_definition::recorded_definition;
 use super::run_retry::RunArchive;
 
-/// Returns the digest of the definition that a run in the source of a fork recorded. Prefers a run
-/// whose request equals `request`; otherwise takes the first run after the fork point. Returns
-/// `None` if no run there recorded a definition.
+/// Finds a run in the source of a fork, and returns the digest of the definition that this run
+/// recorded. Prefers a run whose request equals `request`; otherwise takes the first run after the
+/// fork point. Returns `None` if no run there recorded a definition.
 ///
 /// # Errors
 /// Returns the reason why the journal cannot be read.

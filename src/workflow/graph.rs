@@ -56,7 +56,7 @@ pub struct SecondMembership<'a> {
 }
 
 impl<'a> GoalGraph<'a> {
-    /// Creates the graph of a definition. Returns the graph with every goal that two lists name.
+    /// Creates the graph of a definition. Also returns every goal that two lists name.
     pub fn new(definition: &'a WorkflowDefinition) -> (Self, Vec<SecondMembership<'a>>) {
         let mut numbers = HashMap::new();
         for (number, goal) in definition.goals.iter().enumerate() {
@@ -197,8 +197,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the direct dependencies of a goal: the goals that must have ended before the goal
-    /// starts. If the goal has lists, also returns the goals outside of these lists on which the
-    /// members depend.
+    /// starts. If the goal owns lists, the dependencies of their members are included, except goals
+    /// in these lists.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.needs_of(number);
         let own = self.lists_of(number);

@@ -296,9 +296,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns the state of the run as a fold, and the number of messages that the fold already
-    /// contains. The caller applies the other messages of the delivery. Without a cached state, the
-    /// fold contains only the request, and the number is 0.
+    /// Returns the state of the run, and the number of messages that this state already includes.
+    /// The caller applies the other messages of the delivery. Without a cached state, the returned
+    /// state includes only the request, and the number is 0.
     fn fold<'a>(
         &'a self,
         definition: &'a WorkflowDefinition,
@@ -329,7 +329,7 @@ impl WorkflowHandler {
         Ok((self.begun((definition, graph), request, &thread, undo)?, 0))
     }
 
-    /// Creates a fold of the run that contains only the request. The caller then calls
+    /// Creates the state of the run from the run's request alone. The caller then calls
     /// [`CallFold::start`]. If the request is a retry, `thread` must contain all messages of the
     /// request's thread.
     fn begun<'a>(

@@ -167,7 +167,8 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
 /// Maximum number of characters of a refusal's reason in the reply of a workflow.
 const REASON_CHARS_MAX: usize = 400;
 
-/// Writes the reply of a run that has failed and was undone, with the calls that were not undone.
+/// Writes the reply of a run that failed and then undid its calls. The reply lists the calls
+/// `left`, which were not undone.
 pub fn undone(
     workflow: &ListenerName,
     goal: &str,
@@ -219,8 +220,8 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// Writes the request for a thread that begins with `payload`. `bound` is the XML attribute that
-/// binds the thread to the workflow's call.
+/// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute for the
+/// request. It makes the core cancel the thread when the workflow's call closes.
 pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
     let namespace = system::NAMESPACE;
     let label = escape_attribute(label);
@@ -232,8 +233,8 @@ pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> Stri
     )
 }
 
-/// Writes the request for a thread that begins with `call`, the call of a goal. The thread is bound
-/// to the call of the workflow's run.
+/// Writes the request for a thread that begins with `call`, the call of a goal. The core cancels
+/// the thread when the call of the workflow's run closes.
 pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
     let payload = match call {
         GoalCall::Agent { agent, document, answer, roles } => {

@@ -3,7 +3,7 @@
 //!
 //! To record the definition, the workflow sends itself a payload with the digest of the compiled
 //! form, which is canonical XML. The gate checks this payload, and each later delivery of the call
-//! contains it. The XML itself is a blob of the journal, which all runs with this definition share.
+//! contains it. The journal stores the XML itself only once, for all runs with this definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

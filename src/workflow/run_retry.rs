@@ -1,8 +1,8 @@
 //! Retries: new runs that take over results of an ended run in the same thread.
 //!
-//! The request of a retry names the earlier run and the goal to begin with. The results are not
-//! copied: the state of the new run is always computed from the messages of both runs, beginning
-//! with the earlier run.
+//! The request of a retry names the earlier run, and the goal that runs again first. The results
+//! are not copied: the state of the new run is always computed from the messages of both runs,
+//! beginning with the earlier run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,9 +40,9 @@ pub trait RunArchive: Send + Sync {
     /// Returns the reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
-    /// Returns the members of `calls` that were handed over to their listeners, according to the
-    /// records of all trees from `from` to `up_to`, both included. All trees are read because the
-    /// hand-over of a call may be recorded in another tree.
+    /// Returns those of `calls` that were handed over to their listeners. Reads the records of all
+    /// trees from `from` to `up_to`, both included, because the hand-over of a call may be recorded
+    /// in another tree.
     ///
     /// # Errors
     /// Returns the reason why the journal cannot be read.

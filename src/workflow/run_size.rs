@@ -68,8 +68,8 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     payload.as_ref().is_some_and(|request| contract.undo_of(&request.value).is_some())
 }
 
-/// The maximum number of threads that a run or a goal opens. Threads that called workflows open are
-/// not included.
+/// The maximum number of threads that a run or a goal opens. If the run calls other workflows, the
+/// threads of their runs are not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
     threads: u64,
@@ -165,5 +165,6 @@ fn passes_of(graph: &GoalGraph<'_>, number: usize) -> u64 {
     passes
 }
 
-/// Maximum number of nested lists that the search for the loops around a goal examines.
+/// Maximum number of nested lists, from a goal outwards, that are searched for loops around the
+/// goal.
 const LISTS_MOST: usize = 100;

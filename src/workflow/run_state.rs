@@ -55,9 +55,9 @@ pub enum RunKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunPart {
     Whole,
-    /// The agent of `all` or `first` at this position, counted from 0.
+    /// The agent at this position, counted from 0, in a goal with the form `all` or `first`.
     Agent(usize),
-    /// The item of `each` at this position, counted from 0.
+    /// The item at this position, counted from 0, in a goal with the form `each`.
     Item(usize),
 }
 

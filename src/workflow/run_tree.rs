@@ -138,8 +138,8 @@ impl<'a> RunTree<'a> {
         }
     }
 
-    /// Sets the messages that the thread had before the run. The tree needs them if the run is a
-    /// retry.
+    /// Sets the messages that the thread had before the run. Required only for a retry, which takes
+    /// over results from these messages.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.watch = self.watch.after(messages);

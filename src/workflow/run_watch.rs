@@ -51,8 +51,8 @@ impl<'a> RunWatch<'a> {
         Self { definition, graph, once, fold: None, failed: None, threads: 0, earlier: Vec::new() }
     }
 
-    /// Sets the messages that the thread had before the run. The watch needs them if the run is a
-    /// retry.
+    /// Sets the messages that the thread had before the run. Required only for a retry, which takes
+    /// over results from these messages.
     #[must_use]
     pub fn after(mut self, messages: Vec<Arc<Message>>) -> Self {
         self.earlier = messages;
@@ -80,10 +80,10 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Creates a fold that contains only the request. The caller then calls [`CallFold::start`]. If
-    /// the request is a retry, the fold takes over results of the earlier run from the messages
-    /// `earlier`. These messages do not show undone calls, so the fold also takes over results of
-    /// goals whose calls were undone.
+    /// Creates the state of the run from the run's request alone. The caller then calls
+    /// [`CallFold::start`]. A retry also takes over results of the earlier run from the messages
+    /// `earlier`. These messages do not show undone calls, so results of goals whose calls were
+    /// undone are taken over too.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
         let definition = self.definition;
         let graph = self.graph;

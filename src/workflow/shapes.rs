@@ -1,5 +1,5 @@
-//! Determines the shapes of values in the view of a run, which means the elements and attributes
-//! that expressions can select. Uses only the config.
+//! Determines the shapes of values in the view of a run. A shape states which elements and
+//! attributes expressions can select. Uses only the config.
 
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};

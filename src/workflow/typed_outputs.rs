@@ -83,7 +83,8 @@ pub fn typed_answers(definition: &WorkflowDefinition) -> Vec<TypedAnswer> {
     answers
 }
 
-/// Whether the workflow has a supervisor or a judge, whose answers are verdicts or judgements.
+/// Whether any goal of the workflow has a supervisor or a judge. Supervisors answer with verdicts,
+/// and judges answer with judgements.
 pub fn has_verdicts(definition: &WorkflowDefinition) -> bool {
     definition.goals.iter().any(|goal| goal.supervision.is_some() || has_judge(goal))
 }

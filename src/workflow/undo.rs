@@ -1,7 +1,8 @@
 //! Undo: completed calls beneath a failed run are undone, newest first, each at most once.
 //!
-//! Each undo is a call in a thread of its own, whose label names the undone call. The journal
-//! therefore shows which calls were undone, both to a later fold of this run and to a run above it.
+//! Each undo is a call in a thread of its own. The label of this thread names the undone call, so
+//! the journal shows which calls were undone. Later deliveries of this run rely on this, and so
+//! does a run above this run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -54,8 +55,7 @@ impl UndoRules {
         self.rules.get(&(call.listener.clone(), call.request.name.clone()))
     }
 
-    /// Whether the decision to undo `call` depends on whether the call was handed over to its
-    /// listener.
+    /// Whether a hand-over of `call` to its listener changes the decision to undo `call`.
     pub fn depends_on_hand_over(&self, call: &NestedCall) -> bool {
         let is_judged_by_it = match &call.end {
             CallEnd::Completed { .. } => false,
@@ -70,8 +70,9 @@ impl UndoRules {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether `thread`, or a thread beneath it, has an open call that undoes another call, or an
-    /// open call that an undo could take back after its completion.
+    /// Whether an undo has to wait for an open call in `thread` or in a thread beneath it. It waits
+    /// for a call that undoes another call, and for a call that can itself be undone after its
+    /// completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -113,8 +114,8 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call beneath a failed run, in the form in which the report to a person lists it if it was not
-/// undone.
+/// A call beneath a failed run, with the data for the report to a person. The report lists the call
+/// if the call was not undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
@@ -173,8 +174,8 @@ impl<'a> OwnUndos<'a> {
     }
 
     /// Whether an agent or a goal has already undone `call`, which completed at the position
-    /// `completed`. If it has, removes the undoing call from the list, because a call can undo only
-    /// one other call.
+    /// `completed`. If so, removes the undoing call from this list, because it can undo only one
+    /// call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -298,8 +299,8 @@ enum UndoPhase {
     Undoing(Box<UndoQueue>),
     /// The run has requested a thread that sends a person the list of calls that were not undone.
     Reporting,
-    /// The run has its result. `report` is the message that requested the thread of the report, if
-    /// that thread was opened.
+    /// The run has its result. `report` is the request for the thread that sends a person the list
+    /// of calls that were not undone; `None` if no such thread was opened.
     Over {
         report: Option<MessageId>,
     },
@@ -312,15 +313,17 @@ struct UndoQueue {
     current: Option<LeftCall>,
     /// Thread of the current undo, and the message that requested the thread.
     thread: Option<(ThreadId, Option<MessageId>)>,
-    /// Whether the core has refused a `wait` of the workflow since the current undo was requested.
+    /// Whether the core has already refused one `wait` since the current undo was requested. The
+    /// first refusal may concern a `wait` from before this request. A second refusal shows that the
+    /// thread of the undo is not open.
     was_idle: bool,
 }
 
 /// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
-    /// Open a thread with this label, in which the call `payload` undoes another call. The thread
-    /// is bound to the call of the workflow's run.
+    /// Open a thread with this label. The call `payload` in this thread undoes another call. The
+    /// thread is cancelled when the call of the workflow's run closes.
     Undo { label: String, payload: Element },
     /// Send a person the list of calls that were not undone, as a question.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },

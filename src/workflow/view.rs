@@ -10,7 +10,7 @@ use crate::xml::shape::QName;
 /// outputs of goals.
 pub struct RunView {
     document: XPathDocument,
-    /// The entries of the view as elements, whose payloads keep their namespaces.
+    /// The entries of the view as elements. The payloads in these elements keep their namespaces.
     originals: Vec<Element>,
 }
 

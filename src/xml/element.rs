@@ -129,8 +129,8 @@ impl Element {
         self
     }
 
-    /// Replaces the whole content by `xml`, which must be well-formed and must bind its own
-    /// prefixes.
+    /// Replaces the whole content by `xml`, which must be well-formed and must declare each
+    /// namespace prefix that it uses.
     #[must_use]
     pub fn with_verbatim(mut self, xml: impl Into<String>) -> Self {
         self.verbatim = Some(Box::new(Verbatim { xml: xml.into(), ..Verbatim::default() }));

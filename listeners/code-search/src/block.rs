@@ -6,8 +6,8 @@ pub enum BlockShape {
     Braces(LexicalRules),
     Indented,
     Headings,
-    /// The language is unknown. A block counts as braced if the definition contains a brace,
-    /// otherwise as indented.
+    /// The language is unknown. If one of the first two lines of a definition ends with `{`, its
+    /// block ends at the closing brace. Otherwise, the indentation shows where the block ends.
     Guessed,
 }
 
@@ -16,10 +16,10 @@ pub enum BlockShape {
 pub struct LexicalRules {
     /// Whether a line break may end a statement that has no `;`.
     newline_ends: bool,
-    /// Characters with which a comment begins that lasts to the end of the line.
+    /// Characters that begin a comment. The comment lasts to the end of the line.
     line_comment: &'static str,
-    /// Whether `'` may begin a lifetime, as in Rust. If true, a string in double quotes may also
-    /// span several lines.
+    /// Whether the language has the literals and lifetimes of Rust: `'` may begin a lifetime, and a
+    /// string in double quotes may span several lines.
     lifetimes: bool,
     /// Whether `'…'` is a string literal rather than a character literal.
     single_quoted: bool,

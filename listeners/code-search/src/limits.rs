@@ -6,7 +6,7 @@ pub const MATCHES_MAX: usize = 200;
 pub const MATCHES_COUNTED_MAX: usize = 100_000;
 /// Maximum bytes of one matching line.
 pub const LINE_BYTES_MAX: usize = 400;
-/// Number of bytes before the match that stay when a long line is cut.
+/// Number of bytes that are kept before the match when a long line is cut.
 pub const LINE_LEAD_BYTES: usize = 80;
 /// Maximum bytes of a file. A larger file is not read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -176,7 +176,8 @@ fn is_hole_name(token: &str) -> bool {
 }
 
 /// Matches `parts` from the token `at` on. Returns the index of the token after the match, or
-/// `None` if the tokens do not match or `steps` is used up.
+/// `None` if the tokens do not match. `steps` is the number of comparison steps that are left; if
+/// none is left, also returns `None`.
 fn fit(parts: &[PatternPart], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
     *steps = steps.checked_sub(1)?;
     let Some((part, rest)) = parts.split_first() else { return Some(at) };

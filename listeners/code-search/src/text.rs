@@ -11,7 +11,7 @@ fn is_xml(c: char) -> bool {
     matches!(c, '\t' | '\n' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-/// The longest prefix of `text` with at most `bytes` bytes that ends between two characters.
+/// The longest prefix of `text` that has at most `bytes` bytes and ends between two characters.
 pub fn head(text: &str, bytes: usize) -> &str {
     (0..=bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }

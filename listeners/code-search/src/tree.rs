@@ -1,4 +1,5 @@
-//! The directory tree that this listener may read, and the files of the tree that it shows.
+//! The directory tree that this listener may read. Lists the files of this tree, except hidden and
+//! ignored files.
 //!
 //! **Invariant:** nothing outside the root is ever opened. All links in a path are resolved before
 //! the file is read, and the resolved path must still be beneath the root.
@@ -67,7 +68,7 @@ impl SearchTree {
         }
     }
 
-    /// The files at or beneath `within`, ordered by path.
+    /// The files at or beneath `within`, except hidden and ignored files, ordered by path.
     pub fn files(&self, within: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         let root = self.root.clone();
         self.walk(within)

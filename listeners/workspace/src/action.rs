@@ -19,7 +19,7 @@ pub struct ProposalSet {
     pub summary: Option<String>,
     pub edits: Vec<FileEdit>,
     pub steps: Vec<CommandStep>,
-    /// Whether payloads of this name wait for a person's approval in every config.
+    /// Whether a person must approve every payload of this name, whatever the config says.
     pub is_held: bool,
 }
 

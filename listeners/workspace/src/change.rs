@@ -10,7 +10,7 @@ pub struct FileChange {
     pub before: Option<Vec<u8>>,
     /// Content after the change; `None` if the file is removed.
     pub after: Option<Vec<u8>>,
-    /// Owner and mode of the old file, which the file keeps when its content changes.
+    /// Owner and mode of the file before the change. The file keeps both when its content changes.
     pub owner: Option<FileOwner>,
 }
 

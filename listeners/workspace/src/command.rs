@@ -43,8 +43,9 @@ pub struct FinishedCommand {
 }
 
 impl CommandRunner {
-    /// Runs a program in `directory` until the program ends or must be stopped. `directory` was
-    /// opened by its path `path`, which may lead to another directory by now.
+    /// Runs a program in `directory` until the program ends or must be stopped. `directory` is the
+    /// open handle of the directory, and `path` is the path by which it was opened. By now, `path`
+    /// may lead to another directory.
     pub fn run(
         &self,
         command: &[String],

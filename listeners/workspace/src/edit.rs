@@ -58,8 +58,7 @@ pub fn replace_substring(
     .concat())
 }
 
-/// Inserts `body` as lines of its own after line `number`. The number 0 inserts at the top of the
-/// file.
+/// Inserts the lines of `body` after line `number`. The number 0 inserts at the top of the file.
 pub fn insert(
     path: &str,
     before: &[u8],

@@ -22,8 +22,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const SETS_KEPT: usize = 100;
 /// Maximum bytes of all stored sets.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// Maximum number of stored answers, and of stored proposals. A stored answer is sent again if its
-/// message is repeated.
+/// Maximum number of stored answers, and of stored proposals. If a message is repeated, its stored
+/// answer is sent again.
 pub const ANSWERS_KEPT: usize = 10_000;
 
 /// Maximum bytes of a diff in an answer. A longer diff is cut at the end of a line.
@@ -36,7 +36,8 @@ pub const LINES_NAMED_MAX: usize = 20;
 pub const MATCHES_COUNTED_MAX: usize = 1_000;
 
 /// Maximum bytes of a command's standard output in an answer. The same maximum applies to its
-/// standard error. Of longer output, the answer contains the beginning and the end, one half each.
+/// standard error. If an output is longer, the answer contains its beginning and its end. Each of
+/// the two parts gets half of the maximum.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes that a command may write to standard output or to standard error before it is
 /// stopped.

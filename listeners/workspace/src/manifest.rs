@@ -57,8 +57,9 @@ impl ContentHash {
 }
 
 impl SetManifest {
-    /// Returns the name of the temporary file for the new content at `index`. The content has this
-    /// name until it replaces the changed file.
+    /// Returns the name of the temporary file for the new content of a file of the set. `index` is
+    /// the index of the file in the set. The new content has this name until it replaces the old
+    /// file.
     pub fn temporary(&self, index: usize) -> String {
         format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
     }

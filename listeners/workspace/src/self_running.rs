@@ -171,8 +171,8 @@ const BARE_REPOSITORY: &str = ".git";
 /// Name of git's own directory, which no agent may write.
 const GIT: &str = ".git";
 
-/// Returns the first name in a path that makes other programs execute the file on their own.
-/// Returns `None` if the path contains no such name.
+/// Searches a path for names that make other programs execute the file on their own. Returns the
+/// first such name, or `None` if the path contains none.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let directory = directories.iter().find(|name| is_held_directory(&plain(name)));

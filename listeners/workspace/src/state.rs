@@ -162,8 +162,9 @@ impl WorkspaceState {
         File::create(self.folder(number).join("clean")).map(drop)
     }
 
-    /// Returns the content of a file that is stored with a set of changes. `set` is the number of
-    /// the set, or `None` for the set that is being made.
+    /// Returns the stored content of the file at `index` in a set of changes. `side` selects the
+    /// content before the set or the content after it. `set` is the number of the set, or `None`
+    /// for the set that is being made.
     pub fn kept(&self, set: Option<u64>, index: usize, side: ContentSide) -> io::Result<Vec<u8>> {
         let folder = set.map_or_else(|| self.open_folder(), |number| self.folder(number));
         fs::read(folder.join(SetManifest::kept(index, side)))

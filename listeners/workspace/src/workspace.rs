@@ -49,14 +49,14 @@ pub struct Options {
 
 /// A payload that the workspace must answer.
 pub struct WorkspaceCall<'a> {
-    /// Id of the message with the payload. A repeated message gets its first answer, and its work
-    /// is not done again.
+    /// Id of the message with the payload. If the message is repeated, the workspace returns the
+    /// first answer again and repeats no work.
     pub message: &'a str,
     pub payload: &'a str,
     /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Tells whether the call may be carried out, if its effects are as the given preview
-    /// describes.
+    /// Tells whether the call may be carried out. The argument is the present preview of the call.
+    /// Returns false if a person approved the call after seeing another preview.
     pub holds: &'a dyn Fn(&Preview) -> bool,
 }
 
@@ -436,7 +436,8 @@ struct FileSpan<'a> {
     last: (&'a SetManifest, usize),
 }
 
-/// Fails if the call was approved with a preview other than `now`, the text of the current preview.
+/// Fails if a person approved the call after seeing a preview other than `now`. `now` is the text
+/// of the present preview.
 fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
     if (call.holds)(&Preview::new(now)) {
         return Ok(());

@@ -19,8 +19,8 @@ use super::source_turns::SourceTurns;
 pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
-    /// Digest by which the pump recognizes the records that it sent last to this machine. `None` if
-    /// the pump has sent no records.
+    /// Digest that the pump sent with the last records of the thread. With it, the pump later
+    /// recognizes which records this machine has. `None` if the pump has sent no records.
     mark: Option<Digest>,
 }
 
@@ -35,8 +35,8 @@ impl ThreadMemory {
         self.fold.up_to()
     }
 
-    /// Returns the position up to which the pump has sent the thread to this machine, and the
-    /// digest by which the pump recognizes the sent records. Returns `None` if no records were
+    /// Returns how far the pump has sent the thread to this machine: the position of the end, and
+    /// the digest by which the pump recognizes the sent records. Returns `None` if no records were
     /// sent.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
         self.mark.map(|mark| (self.up_to(), mark))
@@ -105,7 +105,8 @@ impl AgentMemories {
     }
 
     /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if
-    /// none is kept, or if the kept memory reaches beyond `up_to` or has another scope.
+    /// no memory is kept. Also returns an empty memory if the kept one contains records after
+    /// `up_to`, or was made for another scope.
     pub fn take(
         &self,
         agent: &ListenerName,
@@ -137,8 +138,9 @@ impl AgentMemories {
         self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took in the fork's source after the fork point. Reads the
-    /// source's thread whose labels are those of `thread`. May wait for the disk.
+    /// Returns the turns that `agent` took in the source of a fork after the fork point. `thread`
+    /// is a thread of the fork; the turns are read from the corresponding thread of the source. May
+    /// wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

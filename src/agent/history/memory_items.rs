@@ -28,18 +28,20 @@ pub(super) struct MemoryItems {
     waiting: Vec<usize>,
     /// Position of the first delivery of each call that had a turn.
     first_deliveries: HashMap<CallId, Position>,
-    /// Turns in the window, by `seq`.
+    /// The `seq` of each turn in the agent's window, which is the part of the thread that the agent
+    /// still sees.
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item.
     last: Option<Place>,
     /// Counts of changes to earlier items: how often the window was cleared, and how many messages
-    /// were replaced by placeholders. If a count differs from the fold's, the items are computed
-    /// again.
+    /// were replaced by placeholders. If new records increase one of these counts, all items are
+    /// computed again.
     changes: (usize, usize),
 }
 
-/// Sort key of an item: its position, whether it is a turn, and its `seq`. A turn has the position
-/// up to which its prompt shows the thread. At one position, messages come before the turn.
+/// Sort key of an item: its position, whether it is a turn, and its `seq`. The position of a turn
+/// is the one up to which its prompt shows the thread. If a message and a turn have the same
+/// position, the message comes first.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -201,8 +203,8 @@ struct PlacedItem<'f> {
     at: Position,
     is_model_text: bool,
     seq: u64,
-    /// Whether the item is counted when a clearing of the window keeps some older items. Turns of
-    /// the agent are counted, and so are messages that were delivered to the agent.
+    /// Whether the item is one of those that `clear-context` counts when it keeps a number of older
+    /// items. These are the turns of the agent, and the messages that were delivered to the agent.
     counts: bool,
     item: PlacedContent<'f>,
 }
@@ -264,9 +266,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items that a clearing puts outside the window. Items whose `seq` is at least
-/// `before` stay. Of the older items that count, the last `kept` stay, with everything after the
-/// first of them. The request of the call `stays` is never removed.
+/// Removes the items that the agent has cleared with `clear-context`. Keeps the items whose `seq`
+/// is at least `before`. Of the older items, keeps the last `kept` of those with `counts`, and
+/// everything after the first of these. The request of the call `stays` is never removed.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

@@ -90,17 +90,17 @@ pub struct ThreadMessage {
     pub action: Option<(u64, usize)>,
 }
 
-/// A call that the agent made, and to which a message of the thread is an answer.
+/// One of the agent's calls, if a message of the thread answers the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
     /// Whether the call went to a group of peers.
     pub group: bool,
-    /// Whether the turn that opened the call is still in the window.
+    /// Whether the turn that opened the call is still in the agent's window.
     pub in_window: bool,
 }
 
-/// An agent's memory, and counts for the limits of a call.
+/// An agent's memory, and the numbers that are compared with the limits of the agent's call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Arc<Vec<MemoryItem>>,
@@ -130,9 +130,9 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether the message is the note of the core in the first record of a fork, which states that the
-/// thread is a fork. Agents do not see this note, so that a fork and its source have the same
-/// prompts.
+/// Whether the message is the note that states that its thread is a fork. The core writes this note
+/// into the first record of the fork. Agents do not see the note, so that a fork and its source
+/// have the same prompts.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)

@@ -23,8 +23,8 @@ pub(super) struct CallOutcomes {
 }
 
 impl CallOutcomes {
-    /// Finds in the facts of a turn's record which message or refusal each of the turn's native
-    /// `calls` led to.
+    /// Reads the results of the native `calls` of a turn from the facts of the turn's record. Each
+    /// call led to a message or to a refusal.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {

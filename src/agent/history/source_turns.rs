@@ -123,7 +123,7 @@ impl SourceTurns {
         &self.timers
     }
 
-    /// Returns the nonce in the names of a turn's slots.
+    /// Returns the nonce of a turn, which is a part of the names of the turn's slots.
     pub(in crate::agent) fn nonce(&self, turn: u32) -> Option<&str> {
         let found = self.turns.iter().find(|own| own.past.turn == turn);
         found.and_then(|own| own.past.nonce.as_deref())

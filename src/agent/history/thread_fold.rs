@@ -68,7 +68,7 @@ pub(super) struct OwnCall {
     pub group: bool,
     /// `seq` of the turn that opened the call.
     pub turn: u64,
-    /// Index of the native call that opened this call; `None` if this call was not opened by a
+    /// Index of the model's native call that became this call; `None` if this call was made from no
     /// native call.
     pub native: Option<usize>,
     /// Index of the action that opened the call, among all actions of its turn.

@@ -74,9 +74,9 @@ impl ShownItems {
     }
 }
 
-/// Returns the messages that the thread contained at the position of `view` but that the prompt of
-/// the turn at this position does not show, oldest first. `left_out` lists the messages that this
-/// turn replaced by placeholders.
+/// Returns the messages of the thread that the prompt of a turn does not show, oldest first. `view`
+/// names the turn; messages after the position of `view` are left out. `left_out` lists the
+/// messages that the turn replaced by placeholders.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

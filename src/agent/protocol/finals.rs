@@ -39,8 +39,9 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// Returns the part for the report: the payload's own text, or the only text that the payload
-    /// requires. Returns `None` if the payload requires anything else.
+    /// Returns where an agent writes its report in a payload: as the text of the payload, or in the
+    /// only child element that the payload requires. Returns `None` if the payload requires
+    /// anything else.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -84,9 +85,9 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to `xml-final`, where the final report stands in an element of the
-    /// model's text, the slot. If one of the final payloads can contain a plain-text report, the
-    /// slot takes the report as text. Otherwise the slot takes a whole final payload as XML.
+    /// Adapts the final payloads to `xml-final`, where the model writes the final report into an
+    /// element of its text, the slot. If one of the final payloads can contain a plain-text report,
+    /// the slot takes the report as text. Otherwise the slot takes a whole final payload as XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {

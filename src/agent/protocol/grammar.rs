@@ -8,14 +8,14 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Names of tags whose content is reasoning. Apart from `thinking`, a name is left out if the agent
-/// has a payload with this name.
+/// Names of tags whose content is reasoning. If the agent has a payload named `think` or
+/// `reasoning`, this name is left out. The name `thinking` is never left out.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Name of the element in which prompts show the result of an action.
 const RESULT: &str = "tool_result";
 
-/// The elements of an agent's grammar. Slots belong to one turn only, so
-/// [`GrammarWords::with_slots`] adds them.
+/// The elements that are in every grammar of one agent. [`GrammarWords::with_slots`] adds the
+/// slots, because the names of slots differ between turns.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
     shapes: ShapeArena,
@@ -30,8 +30,8 @@ impl GrammarWords {
         ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
-    /// Returns the grammar of one turn. In addition, it contains the turn's slots as root elements
-    /// with text.
+    /// Returns the grammar of one turn: the elements of the agent, and the turn's slots as root
+    /// elements with text.
     pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
@@ -52,8 +52,8 @@ impl GrammarWords {
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. Inside the core payloads `spawn-thread` and
-/// `send-to-thread`, an agent may write a payload for a peer without its namespace. So the grammar
-/// lists the names of these payloads as the content of both core payloads.
+/// `send-to-thread`, an agent may omit the namespace of a payload for a peer. So the grammar lists
+/// the names of these payloads as the content of both core payloads.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();

@@ -35,7 +35,7 @@ struct ElementFinder<'s> {
     source: &'s str,
     /// Offset in the action's text up to which the search has passed.
     at: usize,
-    /// Number of start tags before the wanted element that the search has not passed yet.
+    /// Number of start tags that the search must still pass before it reaches the wanted element.
     left: usize,
 }
 

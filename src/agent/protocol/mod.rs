@@ -39,7 +39,7 @@ use xml_final::TurnSlots;
 pub struct AgentProtocol {
     prompt_input: PromptInput,
     words: grammar::GrammarWords,
-    /// Grammar for turns that have no slots.
+    /// Grammar for turns without slots, which are elements for reports.
     grammar: Arc<ActionGrammar>,
     tools: NativeTools,
     choices: AvailableActions,
@@ -107,8 +107,8 @@ impl AgentProtocol {
         }
     }
 
-    /// Returns the notice of a turn, whose progress `turn` describes. Only the prompt of this turn
-    /// contains the notice; later prompts do not.
+    /// Returns the notice of a turn. `turn` states how far the agent's call has got. Only the
+    /// prompt of this turn contains the notice; later prompts do not.
     pub fn notice(&self, turn: &notice::TurnProgress, slots: &TurnSlots) -> String {
         notice::write(&self.prompt_input, &self.tools, turn, slots)
     }

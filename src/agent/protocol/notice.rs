@@ -10,7 +10,7 @@ use super::xml_final::TurnSlots;
 use crate::agent::system_prompt::prompt_sections::{PromptInput, name_of_final};
 use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 
-/// The point that a call has reached at one of its turns.
+/// How far a call has got when one of its turns begins.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnProgress {
     /// Number of the turn within its call, counted from 1.

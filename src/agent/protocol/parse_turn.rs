@@ -18,8 +18,8 @@ pub struct TurnAction {
     pub payload: Vec<u8>,
 }
 
-/// Text at the end of the finding for an action that is incomplete because the provider cut the
-/// answer off.
+/// Text that is appended to the finding about an incomplete action, if the provider cut the answer
+/// off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
 /// A native call of a turn, with the digest of the payload or refusal that it led to.
@@ -52,8 +52,8 @@ pub struct ParsedTurn {
 }
 
 impl ParsedTurn {
-    /// Whether the turn consists of text without any action or native call, and has no other
-    /// mistake.
+    /// Whether the turn consists of text alone: it has no action, no native call, and no mistake
+    /// except the missing action.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -175,8 +175,8 @@ impl ParsedItems {
         }
     }
 
-    /// Whether the text ends inside a broken action. If so, extends the refusal of the action by
-    /// the reason that the provider cut the text off.
+    /// Whether the text ends inside a broken action. If so, adds to the refusal of this action that
+    /// the provider cut the text off.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         let Some(last) = self.reading.broken.last_mut() else { return false };
         let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);

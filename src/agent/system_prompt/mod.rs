@@ -68,9 +68,9 @@ impl AgentEnvironment {
 pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
-/// Writes the system prompt of one turn. `sections` come from the config. If a standard section has
-/// a default text, the config's section with its name replaces the text. If its text is generated,
-/// the config's section follows the text. Sections with other names come last.
+/// Writes the system prompt of one turn. `sections` come from the config. If a section of the
+/// config has the name of a standard section, it replaces a default text, but is appended to a
+/// generated text. Sections with other names come last.
 pub fn system(
     protocol: &AgentProtocol,
     sections: &[(String, String)],

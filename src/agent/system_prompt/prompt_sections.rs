@@ -286,7 +286,7 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// States a maximum number of things, which `word` names. A maximum of one is written in capitals.
+/// Writes a maximum number with its noun `word`. A maximum of one is written as `EXACTLY ONE`.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -344,7 +344,8 @@ pub fn name_of_final(names: &[String]) -> String {
     if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
 }
 
-/// Writes the JSON Schema of the final report. Writes nothing if the config names no schema.
+/// Writes the end of a prompt section: the JSON Schema of the final report. Writes nothing if the
+/// config names no schema.
 pub fn ends(out: &mut String, prompt: &PromptInput) {
     if let Some(schema) = prompt.finals.format.schema() {
         let _ = writeln!(

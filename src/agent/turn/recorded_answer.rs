@@ -1,9 +1,9 @@
 //! Recorded answers for the turns of a fork. If a turn of the fork has the same prompt as a turn of
 //! its source, the fork's turn gets the recorded answer, and no model is called.
 //!
-//! The digests of the two prompts are compared. Before this, texts that only identify one of the
-//! two threads are replaced: the root's id, the nonces of slots, the ids and times of timers, and
-//! the environment with its date.
+//! The digests of the two prompts are compared. A fork has its own root id, nonces of slots, ids
+//! and times of timers, and environment with a date. Before the digests are computed, these texts
+//! are replaced by those of the source.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::model::{
 use crate::system;
 use crate::xml::element::Element;
 
-/// A turn of a fork's source whose recorded answer is used for a turn of the fork.
+/// A turn of a fork's source. A turn of the fork uses the recorded answer of this turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// Id of the message that contains the turn's note.

@@ -15,8 +15,8 @@ use super::header_names;
 /// A request of an agent host during a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
-    /// Requests the delivery's thread from the byte `offset` on. `known` is the part of the thread
-    /// that the host already has and that the pump leaves out.
+    /// Requests the delivery's thread from the byte `offset` on. The pump leaves out `known`, the
+    /// part of the thread that the host already has.
     Thread { known: Option<ThreadMark>, offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
@@ -60,16 +60,18 @@ pub(super) struct RequestRefusal {
 
 impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
-    /// A budget has no room for the reservation.
+    /// Status code of a refused reservation: a budget has too little left for it.
     pub const SPENT: u16 = 402;
-    /// The model call has used up the requests that it may send on its route.
+    /// Status code of a refused reservation: the model call has already sent as many requests as it
+    /// may.
     pub const EXHAUSTED: u16 = 429;
-    /// The part of an answer does not directly follow the previous part.
+    /// Status code for a part of an answer that does not directly follow the previous part.
     pub const OUT_OF_ORDER: u16 = 409;
-    /// The attempt is unknown or no longer in flight.
+    /// Status code for a request about an attempt that is unknown or no longer in flight.
     pub const GONE: u16 = 410;
     pub const TOO_LARGE: u16 = 413;
-    /// The pump cannot handle the request now. The agent host may repeat the request later.
+    /// Status code if the pump cannot handle the request now. The agent host may repeat the request
+    /// later.
     pub const LATER: u16 = 503;
 
     pub fn new(code: u16, detail: impl Into<String>) -> Self {
@@ -123,7 +125,8 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
     })
 }
 
-/// Reads from headers which part of the thread the agent host has; `None` if the host has no part.
+/// Reads two headers that state which part of the thread the agent host already has. Returns `None`
+/// if the host has no part.
 fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
     if headers.get(header_names::AFTER).is_none() {
         return Ok(None);

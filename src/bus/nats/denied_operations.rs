@@ -9,7 +9,8 @@ use std::time::Instant;
 use super::host::NatsShared;
 use crate::limits;
 
-/// Reports about denied operations. The reports are not recorded yet.
+/// Reports about denied operations. They are recorded together, when the interval that began with
+/// the first report is over.
 #[derive(Debug, Default)]
 pub(super) struct DeniedOperations {
     /// Time of the first unrecorded report.

@@ -11,8 +11,8 @@ pub(super) struct EncodedDelivery {
     pub body: Vec<u8>,
 }
 
-/// Returns the headers that a delivery has for any kind of listener: its call, attempt, thread and
-/// time-out, and its trace context if it has one.
+/// Returns the headers that every delivery has, whatever the kind of its listener: call, attempt,
+/// thread and time-out. Adds the trace context if the delivery has one.
 pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {

@@ -38,8 +38,8 @@ pub const CONFIG: &str = "Organism-Config";
 pub const ASK: &str = "Organism-Ask";
 /// Header of a part of a long text: offset in bytes at which this part begins in the whole text.
 pub const OFFSET: &str = "Organism-Offset";
-/// In a request for a thread: header with the journal position up to which the agent host has the
-/// thread. In the response: header with the position after which the transferred part begins.
+/// Header with a journal position. In a request for a thread, the agent host already has the thread
+/// up to this position. In the response, the transferred part begins after this position.
 pub const AFTER: &str = "Organism-After";
 /// Header of the response to a request for a thread: digest that identifies the transferred part of
 /// the thread. The host sends the digest, together with [`AFTER`], in its next request for the

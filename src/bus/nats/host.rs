@@ -33,8 +33,8 @@ use super::{Error, Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// Token in the reply subjects of this pump's attempts. It separates them from the attempts of
-    /// other pumps.
+    /// Token of this pump in the reply subjects of its attempts. The token separates these attempts
+    /// from the attempts of other pumps.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
@@ -65,12 +65,13 @@ pub(super) struct NatsShared {
     refused_requests: AtomicU64,
     /// Attempts of an agent on another machine, with their state; `None` for other listeners.
     remote_agents: Option<Arc<RemoteAgentAttempts>>,
-    /// Calls whose messages replicas remember.
+    /// Calls with messages that a replica remembers.
     pub memory: ReplicaMemory,
 }
 
-/// Guard for an attempt that was removed from the in-flight table, and whose result the sink does
-/// not have yet. While the guard exists, the host does not count as idle.
+/// Guard for an attempt that has ended. The in-flight table no longer contains the attempt, but the
+/// sink does not have the result of the attempt yet. While the guard exists, the host does not
+/// count as idle.
 pub(super) struct EndingGuard(Arc<NatsShared>);
 
 impl Drop for EndingGuard {
@@ -161,7 +162,7 @@ impl NatsShared {
         self.in_flight().knows(token)
     }
 
-    /// Returns the call and the attempt that are in flight under this token.
+    /// Returns the call and the number of the attempt in flight that has this token.
     pub(super) fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.in_flight().holder(token)
     }
@@ -177,8 +178,8 @@ impl NatsShared {
     }
 
     /// Keeps this host from counting as idle until the returned guard is dropped. Take the guard
-    /// before an entry is removed from the in-flight table, so that a drain waits until the result
-    /// of the attempt is reported.
+    /// before you remove an entry from the in-flight table. A drain then waits until the result of
+    /// the attempt is reported.
     pub(super) fn ending(self: &Arc<Self>) -> EndingGuard {
         self.ending.fetch_add(1, Ordering::AcqRel);
         EndingGuard(Arc::clone(self))
@@ -193,14 +194,15 @@ impl NatsShared {
         self.in_flight().is_empty() && is_reported
     }
 
-    /// Returns the generation of the current connection, or `None` while disconnected.
+    /// Returns the number of the current connection, or `None` while disconnected. Each reconnect
+    /// begins a connection with a higher number.
     fn connection(&self) -> Option<u64> {
         let is_connected = self.client().connection_state() == State::Connected;
         is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Returns the generation of the connection on which a message published now will be sent.
-    /// While disconnected, this is the generation of the next connection.
+    /// Returns the number of the connection on which a message published now will be sent. While
+    /// disconnected, this is the number of the next connection.
     pub(super) fn connection_of_publish(&self) -> u64 {
         let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
         self.connection().unwrap_or_else(|| connects() + 1)
@@ -223,10 +225,10 @@ impl NatsShared {
         self.publish(token, delivery, recalled);
     }
 
-    /// Publishes a delivery whose token is in the in-flight table. If a replica remembers the
-    /// messages of the call, publishes the delivery to that replica. Otherwise, publishes a request
-    /// for a preview to the queue group of replicas with previews, and any other delivery to the
-    /// queue group of all replicas.
+    /// Publishes a delivery whose token is in the in-flight table. Sends the delivery to the
+    /// replica that remembers the messages of the call, if there is one. Otherwise, sends it to the
+    /// queue group of all replicas. A request for a preview goes to the queue group of those
+    /// replicas that support previews.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,

@@ -40,7 +40,8 @@ pub(super) struct InFlightTable {
 #[derive(Debug)]
 struct InFlightAttempt {
     key: AttemptKey,
-    /// Generation of the connection on which the delivery was published.
+    /// Number of the connection on which the delivery was published. Each reconnect begins a
+    /// connection with a higher number.
     connection: u64,
     lives_until: Option<Instant>,
     /// Time at which the delivery was published.
@@ -56,23 +57,24 @@ struct InFlightAttempt {
     sent: SentDelivery,
 }
 
-/// How a delivery was published, and which messages its replica remembers after the answer.
+/// How a delivery was published, and which messages of the call the answering replica will
+/// remember.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
-    /// Memory mark of the attempt. The replica that answers the attempt remembers the messages of
-    /// the call up to this mark.
+    /// States which messages of the call the replica remembers after it has answered this attempt.
     pub mark: Option<MemoryMark>,
     /// The delivery with all its messages, if only its new messages were published. Otherwise
     /// `None`.
     pub partial: Option<Box<Delivery>>,
 }
 
-/// A delivery that was published with only its new messages, and that no handler has begun.
+/// An attempt whose delivery was published with only its new messages. No handler has begun the
+/// delivery.
 #[derive(Debug)]
 pub(super) enum PartialDelivery {
-    /// The attempt is open, so the complete delivery must be published.
+    /// The attempt is open. The contained delivery has all messages and must be published now.
     Open(Box<Delivery>),
-    /// The attempt was cancelled, so it has ended.
+    /// The attempt was cancelled before a handler began the delivery, so the attempt has ended.
     Cancelled(AttemptKey),
 }
 
@@ -196,7 +198,7 @@ impl InFlightTable {
         unleased.for_each(|attempt| attempt.lives(lease, now));
     }
 
-    /// Returns the call and attempt that are in flight under this token.
+    /// Returns the call and the number of the attempt in flight that has this token.
     pub fn holder(&self, token: AttemptToken) -> Option<AttemptKey> {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
@@ -259,15 +261,15 @@ impl InFlightTable {
         }
     }
 
-    /// Returns the memory mark of the attempt `token`. The replica that answers this attempt
-    /// remembers the messages of the call up to the mark.
+    /// Returns which messages of the call the replica remembers after it has answered the attempt
+    /// `token`.
     pub fn mark(&self, token: AttemptToken) -> Option<MemoryMark> {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery a permission error may have stopped. These are all
-    /// attempts that were published within the period `published`, that no replica has
-    /// acknowledged, and whose delivery left out the messages that the replica remembers.
+    /// Returns the attempts whose delivery a permission error may have stopped. Each of these
+    /// attempts was published within the period `published`, and no replica has acknowledged it.
+    /// Its delivery contained only the new messages of the call.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -275,9 +277,10 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt. The caller must publish this delivery on
-    /// `connection`, because the attempt was published with only its new messages and no handler
-    /// has begun it. Returns `None` if the attempt was published completely.
+    /// Takes the complete delivery of an attempt whose delivery was published with only its new
+    /// messages. The caller must publish the complete delivery on the connection with the number
+    /// `connection`. If the attempt was cancelled, removes the attempt instead. Returns `None` if
+    /// the complete delivery was already published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -305,9 +308,9 @@ impl InFlightTable {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Removes and returns the attempts that a permission error stopped: attempts published since
-    /// `since` that no replica has acknowledged. Attempts that were published earlier stay, because
-    /// they may have reached a replica.
+    /// Removes and returns the attempts that a permission error stopped. These are the attempts
+    /// that were published at or after `since` and that no replica has acknowledged. Earlier
+    /// attempts stay, because they may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged
@@ -316,7 +319,7 @@ impl InFlightTable {
     }
 
     /// Gives up the attempts whose time is over, and returns each with the reason. `connection` is
-    /// the generation of the current connection, or `None` while disconnected.
+    /// the number of the current connection, or `None` while disconnected.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

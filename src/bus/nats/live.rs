@@ -1,6 +1,7 @@
-//! The live channel of agents on other machines (docs/PROTOCOL.md, section 13). While a pump has
-//! readers of text, it repeatedly requests the texts of its agents' models from the agents' hosts.
-//! A host sends texts only to pumps with a recent request.
+//! The live channel (the present states and texts of model calls) of agents on other machines
+//! (docs/PROTOCOL.md, section 13). While an operator reads model texts at a pump, the pump repeatedly
+//! requests these texts from the agents' hosts. A host sends texts only to pumps with a recent
+//! request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +20,7 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
-/// Values of the header [`header_names::MODEL_TEXT`], each with the part of an answer that it
-/// names.
+/// Values of the header [`header_names::MODEL_TEXT`]. Each value stands for one part of an answer.
 const PARTS: [(&str, AnswerPart); 2] =
     [("answer", AnswerPart::Answer), ("reasoning", AnswerPart::Reasoning)];
 
@@ -29,8 +29,8 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Requests the texts of models from every host of the agent, for as long as this pump has
-    /// readers of texts.
+    /// Requests the texts of models from every host of the agent, for as long as somebody reads
+    /// such texts at this pump.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
         while watched.wait_for(|is_watched| *is_watched).await.is_ok() {
@@ -96,7 +96,8 @@ impl NatsShared {
     }
 }
 
-/// The live channel of an agent host, and the pumps that requested texts from this channel.
+/// The live events of an agent host (states and texts of model calls), and the pumps that requested
+/// texts.
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
@@ -106,7 +107,7 @@ pub(super) struct HostTexts {
     /// For each running model call: the state that was reported last, and the reply subject to
     /// which it was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
-    /// Number of events that were lost, and whose loss was not reported to any pump yet. The lock
+    /// Number of lost events. The loss of these events was not reported to any pump yet. The lock
     /// is held while events are taken from the queue and published, so that the events keep their
     /// order.
     lost: tokio::sync::Mutex<u64>,
@@ -133,8 +134,8 @@ impl TextWatchers {
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Time at which the relay started. States from before this time may already have been reported
-    /// to a pump directly.
+    /// Time at which the relay started. Earlier states of model calls may already have been
+    /// reported to a pump directly.
     opened: Time,
 }
 
@@ -184,9 +185,9 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump has requested texts recently. Returns the time at which the relay
-    /// ended, or `None` if the relay continues. The caller must still report the queued model
-    /// states up to this time. All later states are reported by the next relay or, while no relay
-    /// runs, directly.
+    /// ended, or `None` if the relay continues. The relay's queue may still contain model states
+    /// from before this time, which the caller must report. Later states are reported by the next
+    /// relay or, while no relay runs, directly.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = self.watchers();
         watchers.remove_expired();
@@ -290,8 +291,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state of a model call to the pump of its attempt. Skips a state from before the
-    /// start of the relay if the state was already reported to that pump.
+    /// Reports a state of a model call to the pump of its attempt. Skips a state that is older than
+    /// the relay if the state was already reported to that pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,

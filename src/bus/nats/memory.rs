@@ -1,6 +1,5 @@
-//! Calls whose messages a replica remembers. The next delivery of such a call goes to the replica
-//! that remembers the earlier messages, and contains only the new messages (docs/PROTOCOL.md,
-//! section 12).
+//! Remembers which replica has the earlier messages of a call. The next delivery of the call goes
+//! to this replica, and contains only the new messages (docs/PROTOCOL.md, section 12).
 //!
 //! Such a delivery is published on the replica's own subject. On the subject of the queue group, a
 //! replica without the earlier messages could take the delivery.
@@ -21,12 +20,12 @@ use super::in_flight::{PartialDelivery, SentDelivery};
 use super::subjects::ListenerSubjects;
 use super::tokens::AttemptToken;
 
-/// For one listener, the calls whose messages replicas remember.
+/// The calls of one listener that have messages in the memory of a replica.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
-    /// Calls whose messages replicas remember. An answer adds an entry for its call, and the next
-    /// delivery of the call removes the entry. Locked, because one thread handles answers and
-    /// another thread publishes deliveries.
+    /// Calls with messages in the memory of a replica. An answer adds an entry for its call, and
+    /// the next delivery of the call removes the entry. Locked, because one thread handles answers
+    /// and another thread publishes deliveries.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
     /// The last permission error for a delivery to a replica. It has its own lock, so that reading
     /// permission errors does not delay answers.
@@ -38,20 +37,22 @@ pub(super) struct ReplicaMemory {
 struct ReplicaDenial {
     /// Time up to which permission errors have been read.
     known_until: Instant,
-    /// Generation of the connection on which the last permission error occurred.
+    /// Number of the connection on which the last permission error occurred; `None` if there was no
+    /// error. Each reconnect begins a connection with a higher number.
     connection: Option<u64>,
 }
 
 impl ReplicaDenial {
-    /// Whether this pump must still assume that it may not publish to the subjects of replicas on
-    /// the connection with the generation `connection`.
+    /// Whether the last permission error still holds on the connection with the number
+    /// `connection`. While the error holds, the pump publishes nothing to the subjects of replicas.
     fn applies(&self, connection: u64, now: Instant) -> bool {
         let is_recent = now < self.known_until + limits::NATS_DENIED_PAUSE;
         is_recent && self.connection.is_some_and(|denied| connection <= denied)
     }
 }
 
-/// Subject for a delivery that builds on remembered messages, and the number of those messages.
+/// Subject for a delivery without the messages that a replica remembers, and the number of these
+/// messages.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
@@ -88,9 +89,9 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject that an answer names for the next delivery of its call. Returns `None` if
-/// that subject is no inbox of the listener, because the pump may publish the next delivery only to
-/// an inbox of the listener.
+/// Returns the subject for the next delivery of a call. The headers of an answer contain this
+/// subject. Returns `None` if the subject is no inbox of the listener, because the pump must not
+/// publish deliveries to any other subject.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -114,9 +115,9 @@ impl NatsShared {
         SentDelivery { mark, partial }
     }
 
-    /// Records that a replica remembers the messages of a call, if the replica's answer to this
-    /// attempt says so. Does nothing for agents: instead of remembering calls, their hosts read the
-    /// whole thread.
+    /// Records that a replica remembers the messages of a call, if the replica's answer states
+    /// this. Does nothing for agents, because their hosts read the whole thread instead of
+    /// remembering calls.
     pub(super) fn remember(&self, token: AttemptToken, answer: &Message) {
         if self.options.remote_agents.is_some() {
             return;
@@ -134,10 +135,10 @@ impl NatsShared {
         }
     }
 
-    /// Publishes all messages of a delivery. Called if a delivery with only the new messages
-    /// reached no replica that has the earlier messages. The attempt stays the same, because no
-    /// handler has begun it. If the attempt was cancelled, ends it instead. Returns false if the
-    /// delivery was already published with all its messages.
+    /// Publishes all messages of a delivery, after a delivery with only the new messages reached no
+    /// replica with the earlier messages. The attempt stays the same, because no handler has begun
+    /// it. If the attempt was cancelled, ends the attempt instead. Returns false if the delivery
+    /// was already published with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -158,9 +159,9 @@ impl NatsShared {
         }
     }
 
-    /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
-    /// again with all its messages, and returns `None`. If the delivery already had all its
-    /// messages, the report is wrong. In this case, returns a failure of the attempt.
+    /// Handles a replica's report that it lacks earlier messages of a call. Usually publishes the
+    /// delivery again with all its messages, and returns `None`. If the delivery already had all
+    /// its messages, the report is wrong, and this function returns a failure of the attempt.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })

@@ -117,8 +117,8 @@ impl std::fmt::Debug for NatsHost {
 
 impl NatsHost {
     /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
-    /// if the listener has no replica, because replicas may start later. While there is no replica,
-    /// the host reports its absence by [`Sink::left`] and in the result of each delivery.
+    /// if the listener has no replica, because replicas may start later. As long as the listener
+    /// has no replica, the host reports this by [`Sink::left`] and in the result of each delivery.
     ///
     /// # Errors
     ///

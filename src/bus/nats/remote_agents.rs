@@ -28,8 +28,8 @@ use super::tokens::AttemptToken;
 
 /// Source of an agent's threads, for a pump whose agent runs on another machine.
 pub trait ThreadSource: Send + Sync + 'static {
-    /// Encodes the part of a thread that the agent may read and that the agent host lacks. The part
-    /// ends at the position `up_to`. May block on the disk.
+    /// Encodes the part of a thread that the agent host lacks. The part ends at the position
+    /// `up_to`, because the agent may read no later records. May block on the disk.
     ///
     /// # Errors
     ///
@@ -45,8 +45,8 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which the part begins; 0 if the pump does not recognize the part that the
-    /// host has.
+    /// Position after which this part begins. If the pump does not recognize the host's own part,
+    /// this part begins at the start of the thread, and the position is 0.
     pub after: Position,
     pub text: Vec<u8>,
     /// Digest that identifies the thread up to the end of the part. The agent host sends this
@@ -88,8 +88,8 @@ impl std::fmt::Debug for RemoteAgentOptions {
     }
 }
 
-/// Attempts of a remote agent, each with the state of its transfers: the thread that the pump
-/// sends, and the answer that it receives.
+/// Attempts of a remote agent. For each attempt, the pump sends a thread and receives an answer,
+/// both in parts.
 pub(super) struct RemoteAgentAttempts {
     options: RemoteAgentOptions,
     /// Open attempts. Never locked while a thread is read or an answer is parsed, because both take
@@ -103,8 +103,8 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The part of the thread that the host has, and the encoded rest of the thread once the host
-    /// has requested it.
+    /// The part of the thread that the host already has. Also contains the rest of the thread in
+    /// encoded form, once the host has requested it.
     transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
     /// The bytes of the answer that have arrived so far.
     answer: Vec<u8>,

@@ -12,11 +12,11 @@ pub struct ListenerSubjects {
     answers: String,
 }
 
-/// Last token of the subject on which the listener announces itself. In the subject of an answer,
-/// the token of an attempt stands in its place.
+/// Last token of the subject on which the listener announces itself. The subject of an answer ends
+/// with the token of an attempt instead.
 const HERE: &str = "here";
-/// Last token of the subject for reports of denied operations. In the subject of an answer, the
-/// token of an attempt stands in its place.
+/// Last token of the subject for reports of denied operations. The subject of an answer ends with
+/// the token of an attempt instead.
 const DENIED: &str = "denied";
 
 impl ListenerSubjects {
@@ -45,8 +45,9 @@ impl ListenerSubjects {
         format!("{}{token}", self.answers)
     }
 
-    /// Returns the subject pattern of answers to one host. Every pump has its own host name, and
-    /// receives no other pump's answers.
+    /// Returns the pattern of the subjects to which the listener sends its answers for one pump.
+    /// `host` is the token of this pump. Every pump has its own token, so that it receives no
+    /// answers for other pumps.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -67,15 +68,16 @@ impl ListenerSubjects {
         format!("_INBOX_{}", self.listener)
     }
 
-    /// Returns the subject on which one replica receives the deliveries that build on its memory.
+    /// Returns the subject on which one replica receives deliveries without the messages that this
+    /// replica remembers.
     pub fn replica(&self, replica: &str) -> String {
         format!("{}.{replica}", self.inbox())
     }
 
-    /// Returns the subject of requests for previews. Replicas with previews subscribe to this
-    /// subject as a queue group with the listener's name. Other deliveries have another subject. So
-    /// a program without previews never gets a request for a preview, which it would handle as a
-    /// call.
+    /// Returns the subject of requests for previews. Replicas that support previews subscribe to
+    /// this subject as a queue group with the listener's name. Other deliveries have another
+    /// subject. So a program without previews gets no request for a preview. Such a program would
+    /// treat the request as a call and carry out the call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -102,8 +104,8 @@ impl ListenerSubjects {
     }
 }
 
-/// Meaning of the subject of a message: the message concerns the whole listener, its denied
-/// operations, or one attempt.
+/// Meaning of the subject of a message. The message concerns either the whole listener, or
+/// operations that the servers denied to it, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

@@ -177,9 +177,9 @@ impl Child {
         self.gone(limits::EXIT_GRACE).await;
     }
 
-    /// Waits at most `patience` for the child to exit. Then kills the child's process group: the
-    /// processes left behind, and the child if it still runs. Returns a description of the child's
-    /// end, with the last line of its standard error, if any.
+    /// Waits at most `patience` for the child to exit. Then kills all processes of the child's
+    /// process group that still run. Returns a description of the child's end, with the last line
+    /// of its standard error, if any.
     pub async fn gone(&mut self, patience: Duration) -> String {
         let how = match timeout(patience, self.process.wait()).await {
             Ok(Ok(status)) => describe(status),

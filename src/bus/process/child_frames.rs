@@ -40,8 +40,8 @@ pub(super) struct ChildIo<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
-    /// Memory mark of the child after its answer to the current delivery. From the answer on, the
-    /// child remembers the call up to this mark.
+    /// States which messages of the call the child remembers after its answer to the current
+    /// delivery.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages, if the child was sent only the new messages.
     partial: Option<Box<Delivery>>,
@@ -263,7 +263,7 @@ impl<'a> ChildIo<'a> {
             || (self.serving.is_some() && mutant("trust-the-order"))
     }
 
-    /// Handles output that the child wrote after an answer and before the next delivery.
+    /// Handles output that the child wrote between an answer and the next delivery.
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));

@@ -42,8 +42,8 @@ struct DispatchState {
     /// Idle instances, as a stack. The instance used last is on top, because its process is warm.
     idle: Vec<usize>,
     /// For each answered call, the instance whose process remembers the messages of the call. The
-    /// next delivery of the call removes the entry. So if that delivery is retried, the retry finds
-    /// no entry and contains all messages.
+    /// next delivery of the call removes the entry. A retry of that delivery finds no entry, so the
+    /// retry contains all messages.
     memory: CallMemory<(usize, MemoryMark)>,
 }
 
@@ -154,8 +154,8 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Puts the delivery into the mailbox of an idle instance. If no instance is idle, uses another
-    /// free instance, preferably an instance that is not down and whose process runs. Refuses the
+    /// Puts the delivery into the mailbox of an idle instance. If no instance is idle, chooses
+    /// another free instance: one that is not down and whose process runs, if possible. Refuses the
     /// delivery with the reason if the host drains, if all instances are down, or if no instance is
     /// free.
     fn take(&mut self, delivery: Delivery) -> Result<(), String> {
@@ -329,7 +329,7 @@ impl InstanceHandle {
         }
     }
 
-    /// Waits for `length`. Returns false as soon as the instance must end.
+    /// Waits for `length` and returns true. If the instance must end, returns false at once.
     pub async fn rest(&mut self, length: Duration) -> bool {
         let wait = tokio::time::sleep(length);
         let mut wait = std::pin::pin!(wait);

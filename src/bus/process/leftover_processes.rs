@@ -17,7 +17,8 @@ use crate::mutant::mutant;
 /// listener starts inherits it.
 pub const PUMP_VARIABLE: &str = "ORGANISM_PUMP";
 
-/// Identity of one run of a pump: the journal and the epoch, and the process of the pump.
+/// Identity of one run of a pump: the journal, the epoch (the number of the run), and the
+/// operating-system process of the pump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PumpMark {
     journal: Uuid,
@@ -44,8 +45,9 @@ impl PumpMark {
     }
 
     /// Whether this pump may kill a process that has `mark`. The mark must be from an earlier pump
-    /// of the same journal and from the same PID namespace. That earlier pump must no longer run:
-    /// its process has ended, or its process is now the process of this pump.
+    /// of the same journal and from the same PID namespace. The earlier pump must no longer run.
+    /// This is the case if its operating-system process has ended, or if this pump now runs in that
+    /// process.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal
@@ -155,8 +157,9 @@ mod linux {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// Returns the process and its handle if the process may be killed. The handle is opened before
-    /// the environment is read, so the handle never refers to a later process with the same id.
+    /// Returns the id and the handle of the process `pid`, if the new pump may kill it. The handle
+    /// is opened before the environment of the process is read. So the handle never refers to a
+    /// later process with the same id.
     fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;

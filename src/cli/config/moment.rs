@@ -1,4 +1,5 @@
-//! Finds the boot whose config was in force at a moment that the command line names.
+//! Finds the config that was in force at a moment in the past, and the recorded boot or reload that
+//! put the config in force. The command line names the moment.
 
 use crate::config::{BootConfig, ConfigHistory};
 use crate::ids::{Position, ThreadId};
@@ -12,7 +13,7 @@ use crate::audit::past_time;
 /// Minimum digits of a config's digest on the command line.
 const DIGITS_MIN: usize = 6;
 
-/// A boot on record, with the partition whose journal contains it.
+/// A recorded boot or reload that put a config in force, with the partition of its journal.
 pub struct BootOnRecord {
     pub boot: BootConfig,
     pub reader: JournalReader,
@@ -21,7 +22,7 @@ pub struct BootOnRecord {
 }
 
 impl BootOnRecord {
-    /// Describes the boot for people.
+    /// Describes for people which config came into force, at which position, and when.
     pub fn text(&self) -> String {
         let BootConfig { position, time, epoch, config, .. } = &self.boot;
         let partition = self.partition.map(|n| format!(" of partition {n}")).unwrap_or_default();
@@ -46,8 +47,8 @@ fn is_digest(word: &str) -> bool {
     word.len() >= DIGITS_MIN && word.bytes().all(is_hex)
 }
 
-/// Finds the boot whose config was in force at a moment: a position, a thread, the beginning of a
-/// config's digest, a time, or `last`.
+/// Finds the boot or reload that put in force the config of `moment`. The moment is a position, a
+/// thread, the beginning of a config's digest, a time, or `last`.
 pub fn boot_at(
     moment: &str,
     partition: Option<u32>,

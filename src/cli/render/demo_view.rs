@@ -138,8 +138,8 @@ fn gist(message: &Message) -> String {
     head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the explanation of the event that a message stands for, if it needs one. The view shows
-/// each explanation only once.
+/// Returns an explanation of the event that a message stands for. Returns `None` for a kind of
+/// event that needs no explanation. The view shows each explanation only once.
 fn explanation(message: &Message) -> Option<&'static str> {
     match &*message.name.local {
         "spawn-thread" => Some("a subthread: its work runs beside this one"),

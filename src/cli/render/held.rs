@@ -13,8 +13,8 @@ const TAB_COLUMNS: usize = 8;
 /// space.
 const BAR_COLUMNS: usize = 4;
 
-/// Draws a held call. Each line of the payload begins with a bar, so that no payload can imitate a
-/// line of the program.
+/// Draws a held call. Each line of the payload begins with a bar. Without the bar, a payload could
+/// imitate lines that this program prints about the call.
 pub fn held(output: &RenderOutput, call: &HeldCall) -> String {
     let title = format!("{}  {}", call.message, call.name.local);
     let mut out = format!("{}\n", output.bold(&title));

@@ -16,7 +16,7 @@ pub struct LivePrinter {
     row: Option<String>,
 }
 
-/// Left margin of text that no gate has checked.
+/// Left margin of a model's text. The margin marks text that was not checked yet.
 const MARGIN: &str = "  ┊ ";
 
 /// Maximum bytes of model text in one row of the terminal.
@@ -101,8 +101,9 @@ impl LivePrinter {
         word.chars().for_each(|char| self.put_char(out, char));
     }
 
-    /// Appends a character. Each row of the terminal begins with the margin, so that no text can
-    /// look like a line of the record.
+    /// Appends a character of a model's text. If the character begins a new row of the terminal,
+    /// first writes [`MARGIN`] as the left margin of the row. The margin distinguishes model text
+    /// from recorded messages.
     fn put_char(&mut self, out: &mut String, char: char) {
         let mut row = match self.row.take() {
             Some(row) if char == '\n' || self.has_room(&row, char) => row,

@@ -351,8 +351,8 @@ impl<'p> TimelinePage<'p> {
     }
 }
 
-/// Describes the failed requests of a model call, if there were several, and the tokens that were
-/// charged for them, if any.
+/// Describes the failed requests of a model call, if there were several. Also states the tokens
+/// that were charged for them, if any.
 fn tried(failure: &AttemptFailure) -> Vec<String> {
     let AttemptFailure::Model { spent, tries, .. } = failure else { return Vec::new() };
     let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
@@ -397,7 +397,7 @@ fn core_gist(message: &MessageView) -> Option<String> {
 }
 
 /// Returns the state of a message, if it is unusual. The usual states are `handled` and `recorded`.
-/// If `unknown` is set, a message without a disposition also counts as usual.
+/// If `unknown` is set, a message without a recorded end also counts as usual.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

@@ -13,8 +13,8 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces each tab by a space, and each character that a screen would interpret, reorder or hide
-/// by its code point. Keeps line breaks.
+/// Replaces each tab by a space. If a screen would interpret, reorder or hide a character, shows
+/// the character's code point instead. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }

@@ -50,7 +50,8 @@ pub fn run(
     Ok(CommandExit::Done.into())
 }
 
-/// Accepts damage of streams, and prints which records remain unproved.
+/// Accepts damage of streams. Prints which records remain without a MAC, because these records
+/// cannot be verified.
 pub fn accept(
     config: &Config,
     accepted: AcceptedDamage,

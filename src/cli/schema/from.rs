@@ -69,8 +69,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Describes whether the command has read the file as a JSON Schema or as an example. For JSON,
-/// names the option with which the command reads the file the other way.
+/// Describes whether the command has read the file as a JSON Schema or as an example. For a JSON
+/// file, also names the option that makes the command choose the other of the two.
 fn description(origin: SchemaOrigin) -> &'static str {
     match origin {
         SchemaOrigin::JsonSchema => "read as a JSON Schema; --example reads it as an example",

@@ -90,7 +90,7 @@ pub fn follow(
 }
 
 /// Waits for the end of the journals that the command follows. After an error, such as a missing
-/// permission, prints a note and never returns, so that the command still shows live events.
+/// permission, prints a note and never returns. The command can then still show live events.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
         // An operator on another host has no journal to read, and still watches the live events.
@@ -123,8 +123,9 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Returns the event to show. If the live channel was subscribed to again, returns `Lost` in place
-/// of `Opened`, because the events between the two subscriptions are missing.
+/// Returns the event to show, which is usually `event`. `Opened` reports a new subscription to the
+/// live channel. After the first subscription, returns `Lost` in place of `Opened`, because the
+/// events between two subscriptions are missing.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

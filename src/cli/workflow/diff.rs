@@ -92,8 +92,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls of open runs that the gate will refuse when the second config is in force. Each call
-    /// is given by its goal and its listener.
+    /// Calls of open runs that would be refused under the second config. Each call is given by its
+    /// goal and its listener.
     refused: Vec<(String, ListenerName)>,
 }
 

@@ -41,7 +41,8 @@ pub struct RunProgress<'a> {
     run: Option<ThreadId>,
     /// Position up to which the journal of each partition was read.
     seen: BTreeMap<u32, Position>,
-    /// The rows of the run as they were when the command last showed changes.
+    /// The rows of the run when the command last showed changes. There is one row for each goal,
+    /// task or call.
     rows: Vec<RunRow>,
     block: RedrawnBlock,
     is_changed: bool,
@@ -90,8 +91,8 @@ impl<'a> RunProgress<'a> {
         self.show_new();
     }
 
-    /// Whether a tree is shown now. The caller then prints no waits of its own, because the tree
-    /// also shows everything that the goals wait for.
+    /// Whether a tree of the run's goals is shown now. In this case, the caller prints no messages
+    /// about waits, because the tree shows everything that the goals wait for.
     pub fn has_tree(&self) -> bool {
         self.form == ProgressForm::Tree && !self.rows.is_empty()
     }
@@ -205,9 +206,9 @@ impl<'a> RunProgress<'a> {
     }
 }
 
-/// Returns the rows whose state has changed, each with its earlier version, if there was one. Rows
-/// that have ended come first, deeper rows before the rows that contain them. Running rows come
-/// last.
+/// Returns the rows whose state has changed, each with its earlier version, if there was one.
+/// Running rows come last. Among the other rows, deeper rows come before the rows that contain
+/// them.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -229,8 +230,8 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether a changed row gets a line of its own. A row that waits gets a line only if it was
-/// running before: a loop will then run its goal again.
+/// Whether a changed row gets a line of its own. Every row that does not wait gets one. A waiting
+/// row gets one only if it was running before, because a loop will then run its goal again.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

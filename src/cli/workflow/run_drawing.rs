@@ -18,7 +18,8 @@ const TEXT_LINES_MAX: usize = 3;
 /// Maximum number of calls whose activity is shown for one goal.
 const ACTIVITIES_MAX: usize = 4;
 
-/// A drawn line of a run. If the terminal is too small for all lines, the active lines are kept.
+/// A drawn line of a run. `is_active` marks a line that shows work in progress. Such lines are kept
+/// if the terminal is too small for all lines.
 struct DrawnLine {
     text: String,
     is_active: bool,
@@ -139,8 +140,8 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines to show if the terminal is too low for all lines: the active lines, and
-    /// lines around them. Adds the numbers of omitted lines.
+    /// Chooses the lines to show if the terminal is too low for all lines: the lines that show work
+    /// in progress, and the lines around them. Adds the numbers of omitted lines.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let room = self.height.saturating_sub(1);
         let all = drawn.len();

@@ -173,9 +173,9 @@ async fn follow_live<'p>(
     }
 }
 
-/// Whether to print a note that the states of model calls are not shown. Returns false if the
-/// output is not for people. Also returns false if the organism has ended or cannot be reached,
-/// because the submission already reports that.
+/// Whether to print a note after the organism refused to report the states of model calls. Returns
+/// false if the output is not for people. Also returns false if the organism has ended or cannot be
+/// reached, because the error of the submission already reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })
@@ -202,7 +202,7 @@ pub struct RunOutputForm {
 }
 
 impl RunOutputForm {
-    /// Prints an update, and returns the exit code that the update stands for.
+    /// Prints an update, and returns the exit code for this update.
     fn show(self, workflow: &ListenerName, update: &SubmitUpdate) -> CommandExit {
         if self.json {
             put_line!("{}", serde_json::json!(update));

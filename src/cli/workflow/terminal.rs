@@ -16,7 +16,7 @@ pub fn terminal_size() -> (usize, usize) {
     (side(columns, 80), side(rows, 24))
 }
 
-/// Lines on the screen in whose place the next drawing appears.
+/// Lines on the screen that the next drawing replaces.
 #[derive(Debug, Default)]
 pub struct RedrawnBlock {
     /// Width of each line in columns.

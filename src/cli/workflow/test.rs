@@ -81,8 +81,8 @@ fn stopped() -> anyhow::Error {
     CommandFailure::new(CommandExit::WorkflowFailed, message).into()
 }
 
-/// Problems of a case file or of its config, because of which none of the cases can run. Contains
-/// the exit code of the command.
+/// Problems of a case file or of the config that it tests. None of the cases can run. Contains the
+/// exit code of the command.
 struct InvalidCases {
     problems: ConfigProblems,
     exit: CommandExit,

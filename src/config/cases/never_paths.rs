@@ -23,8 +23,8 @@ enum LabelPart {
 }
 
 /// Whether a call can have this path. A path that ends with `*` stands for every path that begins
-/// with the text before `*`. A path may lead further, into a nested workflow or a role. In this
-/// case, only its beginning up to the goal is checked.
+/// with the text before `*`. If the path leads from a goal into a nested workflow or a role, checks
+/// only the path up to the goal.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -53,8 +53,8 @@ pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config:
     })
 }
 
-/// Returns the forms that the label of a thread of `goal` can have. The forms lack the name of the
-/// goal, with which each label begins. A goal that makes no calls itself has no forms.
+/// Returns the forms that the label of a thread of `goal` can have. Each label begins with the name
+/// of the goal, which the forms leave out. A goal that makes no calls itself has no forms.
 fn labels_of(
     goal: &GoalDefinition,
     definition: &WorkflowDefinition,
@@ -93,9 +93,9 @@ fn labels_of(
     labels
 }
 
-/// Returns the forms that the label of a thread can have if a part of `goal` runs in the thread.
-/// The forms lack the name of the goal, with which each label begins. A goal has, for example, one
-/// part for each item of a list.
+/// Returns the forms of the labels of those threads in which a part of `goal` runs. A goal has, for
+/// example, one part for each item of a list. Each label begins with the name of the goal, which
+/// the forms leave out.
 fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<LabelPart>> {
     let item = || vec![LabelPart::Text("_".to_owned()), LabelPart::Number];
     let mut parts = match &goal.form {
@@ -168,8 +168,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Whether `rest` consists of a text that has the form `label`, and a valid end. If `is_beginning`
-/// is set, `rest` may also be just the beginning of such a text.
+/// Whether `rest` begins with a text of the form `label`, followed by a valid end of a path. If
+/// `is_beginning` is set, `rest` may also be just the beginning of such a text.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {
@@ -199,8 +199,9 @@ fn after_number(text: &str) -> Option<&str> {
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` can follow the label of a thread at the end of a path. It may be empty. Otherwise
-/// it must name a thread beneath that thread, or a call that is made in that thread.
+/// Whether a path can end with `rest` after the label of a thread. `rest` may be empty. Otherwise
+/// it must name a thread beneath that thread, or a call that is made in that thread. If
+/// `is_beginning` is set, the name may be incomplete.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

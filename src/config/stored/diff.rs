@@ -22,7 +22,7 @@ pub struct ComparedConfig {
     /// Digest of the effective config.
     pub digest: Digest,
     values: BTreeMap<String, String>,
-    /// Texts that the config names by digest. Texts that are missing from the journal are left out.
+    /// Texts of the config by their digests. Texts that are missing from the journal are left out.
     texts: BTreeMap<Digest, String>,
 }
 

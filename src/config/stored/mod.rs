@@ -1,11 +1,11 @@
 //! Stored configs: the form in which the journal stores the config of each boot, so that the config
 //! can be loaded again.
 //!
-//! A boot lists the blobs that the organism runs on. The first blob is the effective config. The
-//! second is a manifest ([`ConfigManifest`]), which names the text of the config and all its files
-//! by their digests. In an older journal without manifests, the second blob is another text. The
-//! core does not interpret the blobs, so the introduction of manifests needed no new version of the
-//! core.
+//! The record of a boot lists texts, called blobs, by their digests. The first blob is the
+//! effective config. The second is a manifest ([`ConfigManifest`]), which lists the digests of the
+//! config file's text and of all files that the config names. In an older journal without
+//! manifests, the second blob is another text. The pump's core does not interpret the blobs, so the
+//! introduction of manifests needed no new version of the core.
 
 mod diff;
 mod history;
@@ -34,10 +34,10 @@ pub use schemas::{RecordedSchema, schemas_of};
 /// Version of the manifest's format.
 const MANIFEST_VERSION: u32 = 1;
 
-/// Manifest of a stored config, which names every text of the config by its digest.
+/// Manifest of a stored config. Lists every text of the config by its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigManifest {
-    /// Version of the manifest's format. A blob without the key of this field is not a manifest.
+    /// Version of the manifest's format. A blob that lacks this field is not a manifest.
     #[serde(rename = "organism_config")]
     version: u32,
     /// Digest of the effective config.

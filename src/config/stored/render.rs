@@ -119,8 +119,8 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes the table of a member. If a workflow names a file that contains its definition,
-    /// writes the definition itself in place of the file's name.
+    /// Writes the table of a member. If the definition of a workflow is in a file, writes the
+    /// definition itself in place of the file's name.
     fn member(&mut self, path: [&str; 2], table: &TomlTable) {
         let file = table.get("file").filter(|_| path[0] == keys::WORKFLOWS.name);
         let Some(TomlValue::Text(file)) = file.map(|node| &node.value) else {

@@ -28,8 +28,8 @@ struct EffectiveSchemas {
 }
 
 /// Finds the schema documents that declare the payload `name`, among the documents of a boot's
-/// config. Returns no documents if the program itself ships the schema of the payload. It ships the
-/// schemas of the core's payloads.
+/// config. Returns no documents if the payload's schema is a part of this program, as for payloads
+/// of the core.
 ///
 /// # Errors
 ///

@@ -34,7 +34,7 @@ use super::{file, tree};
 use places::PlaceTable;
 pub(super) use report::code_of;
 
-/// Reads every definition of a config.
+/// Reads every workflow definition of a config.
 pub(super) fn read(
     sections: &DeclaredSections,
     payloads: &mut PayloadResolver,
@@ -164,7 +164,7 @@ pub(super) struct DeclaredWorkflow {
     pub inputs: Vec<Located<String>>,
 }
 
-/// Reads definitions from their tables.
+/// Reads workflow definitions from their tables in the config.
 pub(super) struct WorkflowReader<'a> {
     pub directory: &'a Path,
     pub around: &'a ConfigEnvironment,
@@ -174,7 +174,7 @@ pub(super) struct WorkflowReader<'a> {
 }
 
 impl WorkflowReader<'_> {
-    /// Reads every definition of the section.
+    /// Reads every workflow definition of the section `workflows`.
     pub fn read(
         &mut self,
         section: &TomlEntry,

@@ -103,8 +103,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the problem for a goal that calls `listener` with a payload which another peer, `other`,
-/// also accepts. The call would go to both.
+/// Makes the error for a goal whose payload two peers accept: `listener`, which the goal calls, and
+/// `other`. The call would go to both.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

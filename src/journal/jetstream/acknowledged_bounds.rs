@@ -1,12 +1,12 @@
 //! Lower bounds for the length of a stream. Each bound comes from one source, and names a record
 //! that the stream once had.
 //!
-//! Servers may lose the end of a stream together with the bucket of the leases. So a process that
-//! is about to lead queries every source that knows a position and the hash of the record at that
-//! position: the projection and the state directory of this host, the lease as its last holder
-//! wrote it, and the projections of the other processes. If the stream is shorter than one of these
-//! bounds, no process leads it. If the stream has a different record at the position of a bound,
-//! the stream is forked, and no process leads it either.
+//! Servers may lose the end of a stream together with the bucket of the leases. So before a process
+//! leads, it queries every source that knows a record of the stream by position and hash. The
+//! sources are the projection and the state directory of this host, the last entry of the lease,
+//! and the projections of the other processes. No process leads a stream that is shorter than one
+//! of these bounds. If the stream has a different record at the position of a bound, the stream is
+//! forked, and no process leads it either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -145,7 +145,8 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns only the bound that the projection in `data` shows for the stream of `options`.
+    /// Returns the bound from one source alone: the projection in `data`, which follows the stream
+    /// of `options`.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -243,8 +244,9 @@ impl StreamBounds {
         Ok(())
     }
 
-    /// Adds the bounds that other processes report over NATS. Waits until every process that a
-    /// report names has reported, or until [`limits::BOUNDS_TIMEOUT`] has passed.
+    /// Adds the bounds that other processes report over NATS. Each report also names processes.
+    /// Waits until all named processes have reported, or until [`limits::BOUNDS_TIMEOUT`] has
+    /// passed.
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;

@@ -1,19 +1,22 @@
 //! Encoding of commits as messages of a stream.
 //!
-//! A message begins with a line of JSON: `{"organism":2,"epoch":3,"part":1,"parts":1}`. The bodies
-//! of all parts, joined in order, are a sequence of items. Each item is a line of JSON that states
-//! the kind of the item and the number of bytes that follow, then those bytes and a line feed:
+//! A commit is one message, or several messages if it is large; these messages are its parts. A
+//! part begins with a line of JSON, such as `{"organism":2,"epoch":3,"part":1,"parts":1}`, and its
+//! body follows. The bodies of all parts, joined in order, are a sequence of items. Each item
+//! begins with a line of JSON, which states the kind of the item and the number of bytes that
+//! follow. Then come these bytes and a line feed:
 //!
 //! ```text
-//! {"journal":{"id":"0197…","name":"shop","partition":0}}     the first item; with several
-//!                                                            partitions, their number; with
-//!                                                            `"moving":true` if moved
+//! {"journal":{"id":"0197…","name":"shop","partition":0}}     the first item of the stream; with
+//!                                                            several partitions, also their
+//!                                                            number; also `"moving":true` for
+//!                                                            a journal that is being moved
 //! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        the start of a pump
 //! {"moved":{"records":812}}                                  the end of a move
 //! {"checkpoint":{…}}                                         covers all records before it
 //! {"blob":{"digest":"…","bytes":1200}}                       then 1200 bytes
 //! {"step":{"position":1,…,"body":310,"payloads":72}}         then 382 bytes
-//! {"mac":{"head":"0254…"}}                                    of the head, after the last step
+//! {"mac":{"head":"0254…"}}                                    MAC, after the last step
 //! ```
 //!
 //! If the last part of a commit is missing, the commit was never acknowledged, and its other parts
@@ -98,7 +101,8 @@ pub struct JournalIdentity<'a> {
     pub moving: bool,
 }
 
-/// Returns 1, the number of partitions of a journal whose identity omits the number.
+/// Returns 1, the default number of partitions. The default applies if the identity of a journal
+/// states no number.
 fn alone() -> u32 {
     1
 }
@@ -299,8 +303,8 @@ impl CommitAssembler {
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,
     pub epoch: Option<u32>,
-    /// If the group states that the move of a journal into the stream is complete: number of
-    /// records of that journal.
+    /// Number of records of a moved journal. Set if the group states that the whole journal is now
+    /// in the stream.
     pub moved: Option<u64>,
     pub taken: Vec<StreamItem<'a>>,
 }

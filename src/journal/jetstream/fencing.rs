@@ -1,6 +1,6 @@
 //! Fencing of a pump after another pump has taken over. The older pump stops when it finds a
-//! message with a newer epoch in the stream. `StreamPublisher::put_after` sets a header, by which
-//! the server refuses further messages of the older pump.
+//! message with a newer epoch in the stream. `StreamPublisher::put_after` sets a header on each
+//! message. Because of this header, the server refuses further messages of the older pump.
 
 use crate::journal::Error;
 
@@ -9,9 +9,9 @@ use super::commit_codec::epoch_of;
 use super::publish::StreamPublisher;
 
 impl StreamPublisher {
-    /// Verifies that no other pump has written after the last known message. This shows that no
-    /// other pump leads, because a pump that takes over writes its boot before it delivers
-    /// anything.
+    /// Verifies that no other pump has written to the stream after the last message that this pump
+    /// knows. Then no other pump leads: a pump that takes over first writes a message with its new
+    /// epoch, and only then delivers anything.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {
@@ -25,8 +25,8 @@ impl StreamPublisher {
         }
     }
 
-    /// Returns the error for `found`, a message of another append at the sequence number that this
-    /// pump expected for its next message.
+    /// Returns the error for the unexpected message `found`. Its sequence number is the number that
+    /// this pump's next message should have got.
     pub(super) fn fenced(&self, found: &StoredMessage) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

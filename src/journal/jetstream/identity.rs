@@ -57,9 +57,9 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Chooses the organism's id if the servers name no id: the id that an operator accepts, the id
-    /// that this host knows, or a new one. Notes a new id in the state directory before anything is
-    /// sent.
+    /// Chooses the organism's id if the servers name none. Takes the id that an operator accepts,
+    /// else the id that this host knows, else a new id. Notes a new id in the state directory
+    /// before anything is sent.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -89,9 +89,8 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Checks whether this host may join the journal on the server. Returns `None` if the host may
-/// join. Returns the id of the server's journal if the host takes part in another journal and may
-/// not join.
+/// Checks whether this host can join the journal on the server. Returns `None` if it can. If this
+/// host takes part in another journal, returns the id of the server's journal.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,
@@ -152,8 +151,8 @@ fn path(state: &Path, options: &Options) -> PathBuf {
     state.join(format!("{}.organism", options.stream))
 }
 
-/// Copies the noted ids of all organisms from one state directory into another, so that a host
-/// whose directories are restored knows its journals.
+/// Copies the noted ids of all organisms from one state directory into another. So a host knows its
+/// journals after its directories were restored.
 pub fn copy_notes(from: &Path, to: &Path) -> Result<(), Error> {
     let io = |path: &Path| Error::io(path.display().to_string());
     if !from.exists() {

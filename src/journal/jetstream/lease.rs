@@ -1,7 +1,7 @@
 //! The lease on a partition: a key in a bucket, which the pump of the partition renews while it
 //! lives. The lease avoids needless work and informs people, but it does not ensure that only one
-//! pump writes. The server ensures this, because every message states the sequence number that it
-//! expects.
+//! pump writes. The server ensures this: every message states the number of the message before it,
+//! and the server refuses a message that states a wrong number.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,8 @@ use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
 
-/// Id of a process that may lead a partition. The other processes know the process by this id.
+/// Id of a process that can run the pump of a partition. The other processes know the process by
+/// this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MemberId(Uuid);
@@ -147,13 +148,12 @@ pub struct Lease {
     /// revision, so that the server refuses a write if another process has taken the lease.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// The last acknowledged record. Until this pump leads, this is the record in the last lease
-    /// entry that was found in the bucket. Once this pump leads, it is the last record of this
-    /// pump. Every renewal states the record. So the bucket still has the record if a process takes
-    /// the lease and never leads.
+    /// The last acknowledged record. Every renewal writes it into the bucket. Once this pump leads,
+    /// it is the last record of this pump. Before that, it is the record that the previous lease
+    /// entry named. So the bucket keeps that record even if this process never leads.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
-    /// Lock: renewals run one at a time, so that each renewal states the record that was last
-    /// acknowledged before the renewal began.
+    /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record after the
+    /// previous renewal has ended, so no renewal replaces a record by an older one.
     renewing: Mutex<()>,
 }
 
@@ -225,7 +225,7 @@ impl Lease {
     }
 
     /// Returns the id for a new journal. The journal gets this id if the stream is still empty when
-    /// the holder of this lease begins to lead.
+    /// the holder of this lease begins to write to it.
     pub fn first_id(&self) -> Uuid {
         self.first_id
     }
@@ -332,8 +332,9 @@ impl Lease {
         }
     }
 
-    /// Determines the holder of the lease after a renewal without a response. The renewal may have
-    /// succeeded although the response was lost.
+    /// Determines the holder of the lease after the server refused a renewal, because the lease's
+    /// key has changed. The change may be an earlier renewal by this process, if the response to it
+    /// was lost.
     fn whose(&self) -> RenewalResult {
         let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {

@@ -1,9 +1,10 @@
 //! The journal on JetStream: one stream for each partition, written only by the partition's pump,
 //! with a projection beside the pump for readers.
 //!
-//! A group of steps is one message. The group is durable when the server acknowledges the message.
-//! The message is appended only if this pump also wrote the previous message. `commit_codec`
-//! describes the content of messages.
+//! A group of records is one message, or several messages if the group is large. The group is
+//! durable when the server acknowledges its last message. The server appends a message only
+//! directly after the last message that this pump knows, so no other pump can have written in
+//! between. `commit_codec` describes the content of messages.
 //!
 //! This module must not know how a connection is made; module `nats` makes it.
 
@@ -110,12 +111,12 @@ impl Options {
         format!("{}-pumps", self.stream)
     }
 
-    /// Returns the key of the lease on the partition of these options.
+    /// Returns the key of this partition's lease in the bucket of leases.
     pub fn lease(&self) -> String {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Returns the key of the entry with the number of partitions.
+    /// Returns the key of the entry with the number of partitions in the bucket of leases.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }
@@ -124,7 +125,7 @@ impl Options {
 /// A journal in a stream.
 pub type StreamJournal = JournalWriter<StreamLog>;
 
-/// A stream that this pump leads.
+/// The log of a journal on JetStream: a stream to which this pump alone writes.
 #[derive(Debug)]
 pub struct StreamLog {
     watch: LeadershipWatch,
@@ -134,7 +135,8 @@ pub struct StreamLog {
 }
 
 impl StreamJournal {
-    /// Returns how much of the stream was proved when this pump took over the stream.
+    /// Returns the part of the stream that MACs or signed checkpoints proved to be genuine when
+    /// this pump took over.
     pub fn takeover(&self) -> &StreamTakeover {
         &self.log.takeover
     }
@@ -145,7 +147,7 @@ impl StreamJournal {
     }
 
     /// Returns a handle with which the next holder of the lease can be set. The handle stays valid
-    /// when the owner of this log changes.
+    /// after this journal was moved to another thread.
     pub fn handover(&self) -> LeaseHandover {
         self.log.watch.handover()
     }

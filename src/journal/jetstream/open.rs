@@ -60,8 +60,9 @@ impl StreamJournal {
     }
 
     /// Opens the journal as [`StreamJournal::open_as`] does, but continues from the snapshot of the
-    /// projection if `recovery` can restore the snapshot. The records before the snapshot are then
-    /// proved while the pump runs. If the operator accepts damage, the snapshot is deleted instead.
+    /// projection if `recovery` can restore the snapshot. In that case, a background thread
+    /// verifies the records before the snapshot while the pump runs. If the operator accepts
+    /// damage, deletes the snapshot and reads every record.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -85,7 +86,8 @@ impl StreamJournal {
         }
     }
 
-    /// Continues the stream as its pump. This process holds the lease on the stream's partition.
+    /// Begins to write to the stream as the pump of its partition. This process must hold the lease
+    /// on the partition.
     pub(super) fn lead(
         host: &StreamHost,
         lease: Arc<Lease>,
@@ -167,10 +169,10 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append of an epoch. [`Error::Stopped`] shows that another message of
-/// the same epoch is already in the stream, in the place of this append. Either another pump began
-/// the epoch at the same moment, or this process began it earlier and got no acknowledgement. In
-/// both cases the function returns [`Error::Fenced`], so that this process becomes a standby again.
+/// Maps an error of a pump's first append in a new epoch. [`Error::Stopped`] shows that the stream
+/// already has another message of the same epoch at this place. Either another pump began the epoch
+/// at the same moment, or this process began it earlier and got no acknowledgement. In both cases
+/// the function returns [`Error::Fenced`], so that this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -192,8 +194,8 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
     Ok(api)
 }
 
-/// Returns the id of the journal whose projection is in the directory, and the last group of the
-/// stream that the projection has read.
+/// Returns the id of the journal in the directory, and the last group that this projection has read
+/// from its stream. Returns `None` if the directory contains no projection yet.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! The number of partitions of a journal, and the id of the organism's journal. An entry in the
 //! bucket of the leases contains both values. The first message of each stream permanently states
-//! the number and the name of the organism.
+//! the number of partitions and the name of the organism.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -72,9 +72,9 @@ pub fn agree(
     Err(Error::Unavailable { detail: format!("the number of partitions in {bucket}: {detail}") })
 }
 
-/// Reads the entry with the number of partitions. Returns the sequence number of the entry, if
-/// there is one, and the id of the organism's journal, if the journal has begun. Returns an error
-/// if this host may not take part in that journal.
+/// Reads the entry with the number of partitions. Returns the entry's sequence number if the entry
+/// exists, and the id of the organism's journal if the journal has begun. Returns an error if this
+/// host must not take part in that journal.
 fn look(
     api: &JetStreamApi,
     options: &Options,

@@ -1,8 +1,8 @@
 //! Finds the position of a projection in a stream that no longer has the projection's last message.
 //!
 //! A repaired stream holds the same records in other messages. So the comparison does not use
-//! message numbers, but the hashed content of records. It ends at the first group with a record
-//! that the projection lacks.
+//! message numbers, but the hashed content of records. The comparison ends at the first group with
+//! a record that the projection lacks.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,11 +21,11 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection, up to `last`. No message up to `mark` contains
-    /// a record after `last`.
+    /// The stream has all records of the projection; `last` is the last of them. `mark` is a
+    /// message of the stream. No message up to `mark` contains a record after `last`.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record. The projection has further records, or has files of the
-    /// organism that the stream lacks.
+    /// The stream ends at this record. The projection has later records, or it has files that the
+    /// stream lacks, such as configs.
     Shorter(Position),
     /// At this position, the stream and the projection have different records.
     Forked(Position),
@@ -48,7 +48,7 @@ pub(super) struct ProjectionComparison {
     pub blobs: HashSet<Digest>,
     /// Position of the last record of the stream.
     pub records: Position,
-    /// Whether a pump ever led the stream.
+    /// Whether the stream contains the start of a pump.
     pub has_epoch: bool,
     /// First record whose MAC in the stream differs from its MAC in the projection.
     pub other_mac: Option<Position>,
@@ -59,9 +59,9 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file whose bytes in the stream do not match the file's digest, with the number of the
-    /// file's message. No host can read the stream beyond that message, so a later copy of the file
-    /// repairs nothing.
+    /// First file with wrong bytes in the stream: the number of its message, and its digest, which
+    /// these bytes do not match. No host can read the stream beyond that message, so a later copy
+    /// of the file repairs nothing.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 

@@ -1,5 +1,5 @@
-//! Reads the messages of a stream that a projection lacks. If records are not proved, refuses them,
-//! and does not write them to the projection.
+//! Reads those messages of a stream that a projection has not read yet. Refuses records if no MAC
+//! proves that a pump wrote them, and does not write such records to the projection.
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
@@ -19,9 +19,10 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which the projection continues to read the stream, and a position. The
-/// messages that follow may repeat records up to this position, which the projection already has.
-/// The position is 0 if the messages repeat no record.
+/// Returns the message after which the projection continues to read the stream, and a position.
+/// Later messages may repeat records that the projection already has. The position is that of the
+/// last repeated record, or 0 if no record is repeated. Returns an error if the stream is shorter
+/// than the projection, or has a different record.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -76,16 +77,16 @@ pub struct StreamProgress {
     /// Last record that the projection already has. The stream may repeat the records up to and
     /// including this record.
     pub known: Position,
-    /// Whether the last read refused records that are not proved.
+    /// Whether the last read refused records, because no MAC proves that a pump wrote them.
     pub is_refused: bool,
 }
 
-/// Lets `following` read everything after `progress`, up to message `last`. If the server becomes
-/// unreachable, `progress` shows which messages were read.
+/// Reads the stream after `progress` up to message `last`, and writes the records to the projection
+/// `following`. If the server becomes unreachable, `progress` shows which messages were read.
 ///
-/// If records are not proved, refuses them, and does not write them. If a MAC is missing or wrong,
-/// or a payload is blanked, first verifies the rest of the stream, because a later recorded action
-/// of an operator may accept this damage.
+/// Refuses records if no MAC proves that a pump wrote them, and does not write such records. If a
+/// MAC is missing or wrong, or a payload is blanked, first verifies the rest of the stream, because
+/// an operator may have accepted this damage in a later record.
 pub fn read(
     host: &StreamHost,
     progress: &mut StreamProgress,
@@ -133,7 +134,8 @@ pub fn read(
     })
 }
 
-/// Returns the items of `taken` that a projection lacks if it has all records up to `known`.
+/// Returns the items of `taken` that a projection may lack. The projection already has all records
+/// up to `known`.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,

@@ -68,7 +68,7 @@ pub struct PromotedJournal {
     /// Number of records that this run published. All other records were already in the stream.
     #[serde(rename = "published")]
     pub published: u64,
-    /// Number of the stream's messages over which the records of the journal are spread.
+    /// Number of messages in the stream that contain the records of the journal.
     #[serde(rename = "messages")]
     pub messages: u64,
 }

@@ -42,8 +42,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// Number of the message after which this pump last tried to publish. Also the number of
-    /// retries so far after that message.
+    /// The last attempt to publish: the number of the message after which this pump tried to
+    /// publish, and the number of retries at that place.
     retries: Cell<(u64, u32)>,
 }
 

@@ -40,8 +40,8 @@ pub enum RepairSource {
     Stream,
 }
 
-/// A repair of a stream. The state directory contains it as a note from before the repair begins
-/// until it is recorded.
+/// A repair of a stream. A note in the state directory contains this value. The note is written
+/// before the repair begins, and is removed once the repair is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRepair {
     pub from: RepairSource,
@@ -108,7 +108,8 @@ fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<()
     written.map_err(Error::io(path.display().to_string()))
 }
 
-/// A host whose directories and lease this process holds.
+/// This host, while this process holds the locks of the host's directories and the lease of the
+/// partition.
 struct LockedHost<'h> {
     api: &'h JetStreamApi,
     options: &'h Options,
@@ -193,8 +194,8 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Whether the lease shows that messages at the end of the stream are lost, although no record
-    /// after `last` is lost.
+    /// Whether the stream has lost messages but no records. This is so if the lease names a later
+    /// message than the last one of the stream, but no later record than `last`.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();

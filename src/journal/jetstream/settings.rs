@@ -8,7 +8,7 @@ use crate::limits;
 
 use super::{Options, StreamDurability};
 
-/// Oldest server version that supports everything on which fencing relies.
+/// Oldest server version that supports the fencing of pumps.
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
 /// Oldest server version that supports `sync_interval`.
 const SYNCING: (u32, u32, u32) = (2, 10, 0);
@@ -54,8 +54,9 @@ const HARMLESS: [&str; 11] = [
     "allow_atomic",
 ];
 
-/// Neutral values of stream settings that this module does not know. A setting with any other value
-/// could make messages appear, vanish or change.
+/// Neutral values of settings. If a stream has a setting that this module does not know, the
+/// setting must have one of these values. Any other value could make messages appear, vanish or
+/// change.
 const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
 
 /// Returns the settings with which a journal's stream is created.

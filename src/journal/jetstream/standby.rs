@@ -21,7 +21,7 @@ use super::open::{connect, foreign_journal, found};
 use super::projection_catch_up::{self, StreamProgress};
 use super::{Options, StreamJournal, read_failed};
 
-/// A host that may lead a stream, with its connection.
+/// A host that can take over a stream, with its connection.
 pub(super) struct StreamHost {
     pub servers: nats::Options,
     pub api: JetStreamApi,
@@ -140,10 +140,10 @@ impl Standby {
         self.follow_recovering(&mut EveryRecord(visit))
     }
 
-    /// Catches up with the stream, as far as the server answers, and has `recovery` replay every
-    /// new record. The first call also verifies the projection, and has `recovery` replay the
-    /// projection's records: all of them, or those after a snapshot. After an error, `recovery` may
-    /// not be used again.
+    /// Catches up with the stream, and passes every new record to `recovery`. Stops early if the
+    /// server does not answer. The first call also verifies the projection, and passes the
+    /// projection's records to `recovery`: all of them, or only those after a snapshot. After an
+    /// error, the caller must not use `recovery` again.
     pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
@@ -200,8 +200,8 @@ impl LeaseHolder {
     }
 }
 
-/// The projection of a host that may lead a stream. It is not opened yet, or it is open and its
-/// progress in the stream is known.
+/// The projection of a host that can take over a stream. Either the projection is not opened yet,
+/// or it is open and its progress in the stream is known.
 pub(super) enum FollowedProjection {
     /// A projection that is not opened yet.
     Cold(Box<LockedJournalDir>),
@@ -224,10 +224,10 @@ impl FollowedProjection {
         }
     }
 
-    /// Verifies that the projection is intact and comes from this stream. `before` is the result of
-    /// [found](Self::found). If the stream has lost or changed a record, the error names the
-    /// sources of `bounds` that show the record. Without `bounds`, the projection is the only such
-    /// source.
+    /// Opens the projection, and verifies that it is intact and comes from this stream. `before` is
+    /// the result of [found](Self::found). If the stream has lost or changed a record, returns an
+    /// error that names the sources in `bounds` with this record. Without `bounds`, the error names
+    /// only the projection.
     pub fn warm(
         self,
         host: &StreamHost,
@@ -275,8 +275,8 @@ impl CaughtUpProjection {
         projection_catch_up::read(host, &mut self.progress, last, &mut self.following, visit)
     }
 
-    /// Refuses a stream that is shorter than one of the `bounds`, or whose record at a bound is a
-    /// different record. The caller has read the whole stream, up to message `seq`.
+    /// Refuses a stream that is shorter than one of the `bounds`, or that has a different record at
+    /// the position of a bound. The caller has read the whole stream, up to message `seq`.
     pub fn check(&self, bounds: &StreamBounds, data: &Path, seq: u64) -> Result<(), Error> {
         bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }

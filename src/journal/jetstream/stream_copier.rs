@@ -46,8 +46,8 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Begins the stream of `journal`. No pump leads the stream before [`CommitEncoder::moved`] is
-    /// published.
+    /// Begins the stream of `journal`. No pump writes to the stream until [`CommitEncoder::moved`]
+    /// is published.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
             moving: true,

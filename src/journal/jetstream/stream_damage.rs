@@ -24,11 +24,11 @@ pub struct StreamDamage {
     /// records, or the MACs of this host contradict them. The range may include later records of
     /// other hosts.
     pub uncovered: Option<(Position, Position)>,
-    /// Last record of the stream, if no record of the stream has a MAC and the stream may have been
-    /// written before MACs existed.
+    /// Last record of a stream that may have been written before MACs existed. Set only if no
+    /// record of the stream has a MAC.
     pub without_mac: Option<Position>,
-    /// Records with blanked payloads that no recorded action accepts, at most
-    /// [`limits::ACTION_DETAILS_MAX`].
+    /// Records with blanked payloads, unless a recorded action of an operator accepts the
+    /// redaction. Contains at most [`limits::ACTION_DETAILS_MAX`] records.
     pub redacted: Vec<Position>,
 }
 
@@ -44,8 +44,8 @@ impl StreamDamage {
         }
     }
 
-    /// Returns the first and the last of the records for which no MAC proves that a pump wrote
-    /// them.
+    /// Returns the first and the last of the unproved records. For these records, no MAC proves
+    /// that a pump wrote them.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         self.uncovered.or(self.without_mac.map(|last| (Position(1), last)))
     }

@@ -30,8 +30,8 @@ impl<'r> StreamReader<'r> {
         Self { api, options, damaged }
     }
 
-    /// Reads the groups after message `after`, up to message `last`, in batches. Skips a group
-    /// whose pump died before it completed the group.
+    /// Reads the groups after message `after`, up to message `last`, in batches. Skips incomplete
+    /// groups. A pump leaves such a group if it dies while it writes the group.
     pub fn read_after(
         &self,
         after: u64,

@@ -1,5 +1,5 @@
-//! Reports which part of a stream was proved when a pump took over the stream. The pump accepts the
-//! other part from the server without proof.
+//! Reports which records of a stream were proved to be genuine when a pump took over the stream.
+//! The pump accepts all other records from the server without proof.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::Options;
 /// Length of a public key in hexadecimal digits.
 const PUBLIC_KEY_DIGITS: usize = 64;
 
-/// The part of a stream that was proved at a takeover.
+/// Which records of a stream were proved to be genuine at a takeover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamTakeover {
     /// The last record that is covered by a MAC of this host, or by a checkpoint of a known key.
@@ -23,7 +23,8 @@ pub struct StreamTakeover {
 }
 
 impl StreamTakeover {
-    /// Determines which part of the stream of `options` the evidence proves.
+    /// Determines from `evidence` which records of a stream are proved to be genuine, and which
+    /// keys are unknown to this host.
     pub fn of(evidence: &StreamEvidence<'_>, options: &Options) -> Self {
         let signed = evidence.signed_by(&options.known_keys);
         let unknown = evidence.unknown_to(&options.known_keys);

@@ -135,8 +135,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Writes a group in one commit. If the file follows a stream, `mark` is the group's position
-    /// in the stream, and `about` the file's new metadata.
+    /// Writes a group in one commit. If the file follows a stream, also writes `mark`, which is the
+    /// group's position in the stream, and `about`, which is the new metadata of the file.
     pub(super) fn write(
         &mut self,
         group: &LogGroup<'_>,
@@ -185,7 +185,7 @@ impl JournalFile {
             .map_err(failed)
     }
 
-    /// Closes the file, after it has moved the whole write-ahead log into the file.
+    /// Moves the whole write-ahead log into the file, and closes the file.
     pub(super) fn fold(mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;

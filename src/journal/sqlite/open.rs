@@ -109,7 +109,8 @@ impl LockedJournalDir {
     /// Verifies the hash chain of `journal` up to `last`. Returns the first record of the journal's
     /// unproved end, if it has such an end. Records at the end are unproved if no MAC of a pump
     /// covers them, or if the MACs of this host contradict them. If no record has a MAC, all
-    /// records are unproved, except in a journal of which this host has acknowledged no record.
+    /// records are unproved. The exception is a journal of which this host has acknowledged no
+    /// record: such a journal has no unproved end.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -302,8 +303,8 @@ pub struct FoundJournal {
     pub covered: Position,
     /// The last record that the journal keeps.
     pub last: Position,
-    /// Loss that an operator accepts now: the file lacks records or checkpoints that marks outside
-    /// the file name.
+    /// Loss that an operator accepts now. The marks outside the file show that the file lacks
+    /// records or checkpoints.
     pub loss: AcceptedLoss,
     /// Records that followed `last` in the file. The commit of the operator's action removes them.
     /// [`TakenOut::file`] is a copy of them.
@@ -354,8 +355,9 @@ impl SqliteJournal {
     }
 
     /// Opens the journal as [`SqliteJournal::open_with_copies`] does, but continues from the
-    /// snapshot if `recovery` can restore the snapshot. The records before the snapshot are then
-    /// proved while the pump runs. If the operator accepts damage, the snapshot is deleted instead.
+    /// snapshot if `recovery` can restore the snapshot. In that case, a background thread verifies
+    /// the records before the snapshot while the pump runs. If the operator accepts damage, deletes
+    /// the snapshot and reads every record.
     pub fn open_recovering(
         data: &Path,
         state: &Path,
@@ -403,8 +405,8 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Moves copied checkpoints into a separate file if they cover records whose loss a recorded
-    /// action accepts.
+    /// Removes copied checkpoints of lost records from the file of copies. First saves that file
+    /// under another name. An operator has accepted the loss of these records.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }

@@ -33,9 +33,8 @@ pub struct CatchingUp {
 
 impl LockedJournalDir {
     /// Verifies the file and prepares to catch up. If `recovery` can restore the snapshot of the
-    /// projection, continues from the snapshot; the records before the snapshot are then proved
-    /// while the projection catches up. If the operator accepts `damage`, deletes the snapshot and
-    /// uses none.
+    /// projection, continues from the snapshot, and verifies the records before it in the
+    /// background. If the operator accepts `damage`, deletes the snapshot and reads every record.
     pub fn follow(
         mut self,
         damage: OperatorAcceptance,
@@ -67,8 +66,8 @@ impl LockedJournalDir {
 
 /// Preparation of an embedded journal for its move into a stream.
 impl LockedJournalDir {
-    /// Verifies the journal and signs a checkpoint. The journal stays an embedded journal, in the
-    /// epoch of its last pump.
+    /// Verifies the journal and signs a checkpoint. The journal remains an embedded journal, and
+    /// its epoch does not change.
     pub fn prove_to_move(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -131,7 +130,8 @@ impl StreamEvidence<'_> {
     }
 }
 
-/// The part of a stream that was read so far, and the evidence that pumps wrote its records.
+/// Evidence that pumps wrote the records of a stream. The evidence covers the part of the stream
+/// that was read so far.
 pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
@@ -201,7 +201,7 @@ impl CatchingUp {
         self.journal.heads.last()
     }
 
-    /// Returns an error if the background proof of the records that precede a snapshot has failed.
+    /// Returns an error if the background verification of the records before a snapshot has failed.
     pub fn check_proof(&self) -> Result<(), Error> {
         let failure = self.journal.signer.proof.as_ref().and_then(|proof| proof.take_failure());
         failure.map_or(Ok(()), Err)
@@ -213,8 +213,8 @@ impl CatchingUp {
     }
 
     /// Appends the items `taken` in one commit. The commit also stores `epoch`, the epoch of the
-    /// pump that wrote the items: this process may die before the projection has caught up, and the
-    /// next process must know the epoch. `judge` runs before anything is written, and may refuse
+    /// pump that wrote the items. If this process dies before the projection has caught up, the
+    /// next process needs the stored epoch. `judge` runs before anything is written, and may refuse
     /// the items.
     pub fn take_in(
         &mut self,

@@ -22,8 +22,8 @@ use super::{row, write};
 
 /// Offset of the write version in the header of a SQLite database file.
 const WRITE_VERSION_OFFSET: usize = 18;
-/// The latest write version that this program can write. SQLite sets this version in files with a
-/// write-ahead log.
+/// The highest write version of a file to which this program can write. SQLite sets this version in
+/// files with a write-ahead log.
 const WRITE_VERSION_MAX: u8 = 2;
 
 /// Metadata of a journal.

@@ -78,9 +78,9 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Copies uncovered records into a separate file: those after the last record that a MAC of this
-/// host covers. Returns `None` if no record follows that record, or if no MAC of this host covers
-/// any record. [`TableRepair::apply`] removes the copied records from the journal.
+/// Copies the uncovered records at the end of the journal into a separate file. No MAC of this host
+/// covers these records. Returns `None` if there are no uncovered records, or if no MAC of this
+/// host covers any record. [`TableRepair::apply`] removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,

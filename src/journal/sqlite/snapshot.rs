@@ -4,8 +4,8 @@
 //! texts of all trees and client keys, a database with the heads of all trees, and a header that
 //! the key signs. The header names the digests of the two databases, and is written last. A start
 //! works on copies of the databases, and reads only the parts that it needs. The snapshot is in the
-//! state directory, because write access to the journal's directory alone must not suffice to
-//! change anything that the key signs or has signed.
+//! state directory, so that a program that can write only to the journal's directory cannot change
+//! the snapshot.
 //!
 //! Snapshots are derived data. If a snapshot is missing, damaged or of another version, or if the
 //! journal does not have its checkpoint, the start ignores the snapshot and reads every record.
@@ -83,8 +83,9 @@ struct SnapshotHeader {
     core_version: u32,
     #[serde(rename = "program")]
     program: String,
-    /// Number of earlier snapshots on which this snapshot builds, one after another. A snapshot
-    /// that is made from every record has the number 0.
+    /// Length of the chain of earlier snapshots on which this snapshot builds. Each snapshot of the
+    /// chain builds on the one before it. A snapshot that is made from every record has the number
+    /// 0.
     #[serde(rename = "generation")]
     generation: u32,
     #[serde(rename = "checkpoint")]
@@ -110,8 +111,8 @@ struct SnapshotHeader {
     heads: Digest,
 }
 
-/// The directory with the snapshots of one journal, and the values that a snapshot must have to be
-/// used.
+/// The directory with the snapshots of one journal. Also contains the values that a snapshot must
+/// match to be used: the key, the journal and the version of the core.
 #[derive(Debug)]
 pub struct SnapshotPlace<'p> {
     pub state: &'p Path,
@@ -397,8 +398,7 @@ impl Drop for DraftFiles {
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub files: DraftFiles,
-    /// Number of snapshots on which this draft builds, one after another; 0 if the draft begins
-    /// empty.
+    /// Length of the chain of snapshots on which this draft builds; 0 if the draft begins empty.
     pub generation: u32,
     /// Content with which the draft begins: the present snapshot, or empty heads and an empty
     /// store.

@@ -15,15 +15,14 @@ use super::{JournalReader, SqliteJournal};
 /// The snapshot from which a start continues.
 pub struct SnapshotStart {
     pub evidence: SnapshotEvidence,
-    /// Input for the proof of the records before the snapshot. The proof runs later, in the
-    /// background.
+    /// Input for the background verification of the records before the snapshot.
     pub claim: ProofClaim,
 }
 
 impl LockedJournalDir {
-    /// Restores the newest snapshot that this host made of the journal, so that only later records
-    /// are proved and replayed now. Without a snapshot, nothing changes. The journal may be a
-    /// projection.
+    /// Restores the newest snapshot that this host made of the journal. The start then verifies and
+    /// replays only the records after the snapshot. Does nothing if there is no usable snapshot.
+    /// The journal may be a projection.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
         let reader = JournalReader::open(&self.data)?;
@@ -71,9 +70,10 @@ impl LockedJournalDir {
         Ok(())
     }
 
-    /// Proves the journal as [`LockedJournalDir::prove`] does, and replays its records. If the
-    /// snapshot of `journal` was restored, proves and replays only the later records, and returns
-    /// the input for the proof of the records before the snapshot.
+    /// Verifies the journal as [`LockedJournalDir::prove`] does, and passes its records to
+    /// `recovery`. If the snapshot of `journal` was restored, verifies and passes only the records
+    /// after the snapshot. In that case, also returns the input for the background verification of
+    /// the earlier records.
     pub(super) fn prove_recovering(
         mut self,
         journal: Uuid,
@@ -97,9 +97,9 @@ impl LockedJournalDir {
 }
 
 impl SqliteJournal {
-    /// Starts the background proof of the records before the snapshot with which this journal was
-    /// opened. `claim` is the input of the proof. `known` and `redactions` come from the records
-    /// after the snapshot.
+    /// Starts to verify the records before a snapshot in the background. The journal was opened
+    /// from this snapshot. `claim` is the input of the verification. `known` and `redactions` come
+    /// from the records after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -150,9 +150,9 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks heads as unsaved: the heads of all trees that have a record after `refreshed`, up to
-    /// `snapshot`. The table of trees may lack these records, because it may be older than the
-    /// snapshot.
+    /// Marks heads as unsaved, so that the next update of the table of trees writes them. These are
+    /// the heads of all trees with a record after `refreshed`, up to `snapshot`. The table may lack
+    /// these records, because it may be older than the snapshot.
     fn note_between(
         &self,
         refreshed: Position,
@@ -171,8 +171,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Whether the table of trees agrees with `heads` about the trees that changed since the
-    /// snapshot from which `heads` continue.
+    /// Whether the table of trees agrees with `heads`, which continue from a snapshot. Compares
+    /// only the trees that have changed since the snapshot.
     fn agrees_about_recent(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let sql = format!("{COLUMNS} WHERE root = ?1");
         let mut query = self.db.prepare(&sql).map_err(|error| self.trees_error(error))?;
@@ -233,8 +233,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Returns an error if the last record in the table of trees is not the record up to which the
-    /// table claims to be up to date.
+    /// Verifies the position up to which the table of trees claims to be up to date. Returns an
+    /// error if the last record in the table has another position.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

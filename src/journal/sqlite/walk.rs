@@ -41,8 +41,8 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// The record that the walk visited last, as far as the walk needs it to verify the previous record
-/// of the tree.
+/// The record that the walk visited last. Contains only the values that verify the previous record
+/// of the same tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

@@ -1,6 +1,6 @@
 //! Working files of a pump: SQLite files for data that does not fit into memory.
 //!
-//! A working file is not part of the record. Only the process that created it can read it. The
+//! A working file is not part of the journal. Only the process that created it can read it. The
 //! process deletes the file's name as soon as the file is open, so the file disappears with the
 //! process, and no other process can change it.
 

@@ -175,8 +175,8 @@ impl NatsProgram {
         self.sweep();
     }
 
-    /// Kills the process group. The caller must do so no later than directly after it has waited
-    /// for the program, because the system may reuse the group's id afterwards.
+    /// Kills the process group. The caller must do this before it waits for the program, or
+    /// immediately after that. Later, the system may have reused the group's id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

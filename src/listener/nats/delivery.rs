@@ -131,7 +131,7 @@ impl DeliveryTask {
     }
 
     /// Sends an answer or an error. If the answer is larger than the message limit of the server,
-    /// sends an error that states this in place of the answer.
+    /// sends an error instead, which states that the answer is too large.
     pub fn answer(&self, verdict: TaskResult) {
         let (code, why) = match verdict {
             Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {

@@ -32,7 +32,8 @@ impl NatsEndpoint {
     /// Environment variable with the path of a file of certificates. The listener trusts these
     /// certificates instead of the system's certificates.
     pub const CA: &str = "ORGANISM_BUS_CA";
-    /// Environment variable with the lease of this replica in seconds.
+    /// Environment variable with the lease of this replica in seconds. The lease is the time for
+    /// which the replica counts as alive after each of its announcements.
     pub const LEASE: &str = "ORGANISM_BUS_LEASE";
 
     /// Creates an address with default settings.

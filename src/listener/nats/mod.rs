@@ -1,7 +1,7 @@
 //! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue, and the
 //! serving thread handles one after another. While the queue is empty, the serving thread also
-//! drives the connection. While a handler runs, a second thread drives the connection, so that
-//! announcements and keep-alives continue.
+//! drives the connection: it sends and receives the messages. While a handler runs, a second thread
+//! drives the connection, so that announcements and keep-alives continue.
 
 mod delivery;
 mod endpoint;
@@ -82,14 +82,14 @@ type PendingDelivery = (Message, Arc<DeliveryTask>);
 /// Received deliveries that wait for the handler.
 struct DeliveryQueue {
     waiting: UnboundedReceiver<PendingDelivery>,
-    /// Time at which the serving thread last drove the connection.
+    /// Time at which the serving thread last sent and received messages on the NATS connection.
     driven: Instant,
 }
 
 impl DeliveryQueue {
     /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
-    /// queued, drives the connection only once in each [`limits::KIT_BATCH_TIME`], so that several
-    /// answers are sent together. This time is short, so no answer waits long.
+    /// queued, sends and receives messages only once in each [`limits::KIT_BATCH_TIME`], so that
+    /// several answers are sent together. This time is short, so no answer waits long.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -117,7 +117,8 @@ struct KitState {
     /// deadline is set, the program does not announce itself.
     leave_by: Arc<OnceLock<Instant>>,
     denials: PermissionErrors,
-    /// Subject for deliveries that build on messages that this replica remembers.
+    /// Subject for deliveries to this replica alone. Such a delivery builds on messages that this
+    /// replica remembers.
     own_subject: String,
     memory: Mutex<CallMemory<Vec<Received>>>,
 }

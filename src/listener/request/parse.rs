@@ -111,8 +111,8 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn DeliveryChannel>) -> Result<Req
     })
 }
 
-/// Parses a frame from front to back. Builds no tree of the frame, because most of a frame is
-/// payloads, whose bytes are kept unchanged.
+/// Parses a frame from front to back. Builds no tree of the frame. Most of a frame consists of
+/// payloads, and their bytes are kept unchanged.
 struct FrameReader<'f> {
     text: &'f str,
     events: Reader<&'f [u8]>,

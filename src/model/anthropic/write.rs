@@ -165,9 +165,9 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the tool choice to send with a request. The API expects the limit of one call as a part
-/// of the tool choice. So a request with tools gets a tool choice if it states one, or if it has
-/// this limit. All other requests get `None`.
+/// Returns the tool choice to send with a request. The API expects the limit of one call inside the
+/// tool choice. So a request that has this limit and no tool choice gets the tool choice `auto`.
+/// Returns `None` for a request that has neither.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;

@@ -73,7 +73,7 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// Requests a tunnel to `endpoint` from the proxy, over a connection to the proxy.
+    /// Asks the proxy for a tunnel to `endpoint`. `stream` is an open connection to the proxy.
     pub async fn tunnel(
         &self,
         stream: &mut BoxedStream,

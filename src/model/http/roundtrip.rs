@@ -215,9 +215,9 @@ struct RequestWriter {
 }
 
 impl RequestWriter {
-    /// Writes the request as far as the connection accepts it. Is ready once the whole request is
-    /// written or the server has stopped reading. The caller learns from the response which of the
-    /// two happened.
+    /// Writes as much of the request as the connection accepts. Returns `Ready` once the whole
+    /// request is written or the server has stopped reading. The response then shows the caller
+    /// which of the two happened.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {

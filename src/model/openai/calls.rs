@@ -68,9 +68,9 @@ impl CallAssembler {
         out.count(id.len() + name.len())
     }
 
-    /// Returns the native call to which a piece with this index and id belongs. If the index is
-    /// known but the id is new, begins a new call, because some servers give all calls the same
-    /// index.
+    /// Returns the native call to which a piece with this index and id belongs. Usually, the index
+    /// identifies the call. If the id differs from the id of that call, begins a new call, because
+    /// some servers give all calls the same index.
     fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {

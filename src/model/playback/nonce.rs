@@ -1,5 +1,6 @@
-//! The nonce of a turn, which is part of the names of the turn's slots. A recording cannot know the
-//! nonce of a later run, so recorded texts contain `{{nonce}}` instead.
+//! The nonce of a turn. A model writes its report into named slots, and the names of these slots
+//! contain the nonce. A recording cannot know the nonce of a later run, so recorded texts contain
+//! `{{nonce}}` instead.
 
 use crate::model::request::{ChatRole, ModelRequest};
 

@@ -46,8 +46,8 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Unescapes the payloads inside `<tool_result>` elements. Old versions of the renderer escaped
-/// these payloads as a whole.
+/// Unescapes the payloads inside `<tool_result>` elements. Old versions of this program escaped
+/// these payloads as a whole when they wrote a prompt.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

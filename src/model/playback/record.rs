@@ -1,8 +1,9 @@
 //! Recording: writes every answer of a live run to a file that playback can play.
 //!
-//! A recording identifies a turn by agent, thread labels and turn number, not by root thread. If
-//! several trees of a run have the same turn, the turn of the first tree is kept. Nonces differ
-//! between runs, so the recording contains a placeholder in place of a nonce.
+//! A recording identifies a turn by agent, thread labels and turn number. Turns under different
+//! root threads can therefore be the same turn of the recording. The recording then keeps the turn
+//! of the first of these root threads. Nonces differ between runs, so the recording contains a
+//! placeholder in place of a nonce.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -23,8 +24,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// The turns that were collected so far. Lock: also held while the file is written, so that an
-    /// older state of the turns never replaces a newer one.
+    /// The turns that were collected so far. Lock: also held while the file is written. Otherwise,
+    /// an older state of the turns could replace a newer one in the file.
     collected: Mutex<CollectedTurns>,
 }
 
@@ -47,7 +48,8 @@ struct CollectedTurn {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,
-    /// Number of turns that were not kept, because another root thread had the same turn.
+    /// Number of turns that were not kept. Each of them has the same agent, thread labels and turn
+    /// number as a turn that was kept for another root thread.
     pub skipped: usize,
     /// Reason why the file is incomplete, or `None` if it is complete.
     pub failure: Option<String>,
@@ -78,8 +80,8 @@ impl TurnRecorder {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the answer of a turn. If the same turn is taken again, the new answer replaces the
-    /// earlier one.
+    /// Keeps the answer of a turn, unless the same turn was already kept for another root thread.
+    /// If an agent repeats a turn, the new answer replaces the earlier one.
     fn keep(&self, request: &ModelRequest, answer: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();

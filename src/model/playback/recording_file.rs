@@ -37,8 +37,9 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
-    /// Whether the text contains a `{{` that begins no placeholder. In such a text, only
-    /// `{{nonce}}` is a placeholder. If the turn has no nonce, even `{{nonce}}` is left unchanged.
+    /// Whether playback fills no placeholder in the text except `{{nonce}}`. Needed for a text with
+    /// a `{{` that begins no placeholder. If the turn has no nonce, even `{{nonce}}` is left
+    /// unchanged.
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]

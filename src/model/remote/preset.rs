@@ -42,8 +42,8 @@ pub struct OpenAiQuirks {
     /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the request must ask for the usage of a stream. If false, the provider reports the
-    /// usage of every stream, and rejects the JSON key with which a request would ask for usage.
+    /// Whether the provider reports the token usage of a stream only if the request asks for it. If
+    /// false, the provider always reports the usage, and rejects a request that asks for it.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// Whether the provider is known to accept the JSON key that limits an answer to one call.

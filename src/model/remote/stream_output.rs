@@ -69,8 +69,8 @@ impl<'a> AnswerWriter<'a> {
         Ok(())
     }
 
-    /// Adds `bytes` to the size of the answer, for bytes that the reader keeps until the end of the
-    /// stream. Fails if the answer is then too large.
+    /// Counts `bytes` more bytes of the answer, which the reader keeps until the end of the stream.
+    /// Fails if the answer is then too large.
     pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
             (self.on_chunk)(AnswerChunk::Withheld(bytes));

@@ -152,7 +152,7 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
-    /// Whether the receiver has got pieces of an answer that was not completed. If so,
+    /// Whether the text that the receiver has is void, because its answer was not completed. If so,
     /// [`AnswerChunk::Restart`] must come before the next answer.
     is_void: bool,
     tries: u32,

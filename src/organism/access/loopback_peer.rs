@@ -80,9 +80,9 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether one of the processes `pids` is hosted. For a process that has exited, `is_hosted`
-/// returns `None`. Such a process counts as hosted if `is_still_owner` returns true for it. Returns
-/// `None` if at least one process has exited and no process counts as hosted.
+/// Whether one of the processes `pids` is hosted. A process for which `is_hosted` returns `None`
+/// has exited. It counts as hosted if `is_still_owner` returns true for it. Returns `None` if no
+/// process counts as hosted, but at least one has exited.
 ///
 /// Often, a process that has exited was a child of the client. A child has the client's sockets
 /// until the child runs its own program.

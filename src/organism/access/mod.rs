@@ -34,10 +34,10 @@ use crate::thread::OperatorKeys;
 use ancestry::ProcessAncestry;
 pub use loopback_peer::is_hosted_peer;
 
-/// Environment variable with the listener's name, which every hosted process has.
+/// Environment variable that contains a listener's name. Every hosted process has this variable.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 
-/// Sender that is recorded for a request from a hosted process whose listener is unknown.
+/// Recorded sender of a request from a hosted process, if the listener of the process is unknown.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
 /// The process at the other end of a connection, as the operating system identifies it.
@@ -48,7 +48,7 @@ pub struct SocketCaller {
     uid: Option<u32>,
 }
 
-/// A refused request, with the sender that is recorded for the refusal.
+/// The refusal of a request. `sender` is recorded as the sender of the refused request.
 #[derive(Debug)]
 pub struct DeniedCaller {
     pub sender: ListenerName,
@@ -143,7 +143,7 @@ impl AccessRules {
     }
 }
 
-/// Sender that is recorded for a request from a caller that proves no identity.
+/// Recorded sender of a request if the caller proves no identity.
 const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
@@ -201,8 +201,9 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
-    /// Whether an operator of this config has signed this subscription recently, for a journal on
-    /// this host. Nonces are not recorded, because a subscription changes nothing.
+    /// Whether an operator of this config has recently signed this subscription. The signature must
+    /// name a journal on this host. It can be used more than once: its nonce is not recorded,
+    /// because a subscription changes nothing.
     fn is_watch_proved(&self, ask: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -274,9 +275,9 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of the reader of an accepted subscription that came over NATS. Keeps rights
-    /// that another host of the organism has set and signed. A client that has not proved its
-    /// identity sees only the states of model calls, and no texts.
+    /// Sets the rights of a reader whose subscription came over NATS and was accepted. Keeps the
+    /// rights if another host of the organism has already set and signed them. A client that has
+    /// not proved its identity sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, ask: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(ask);
         let ServiceRequest::FollowLive(live) = ask else { return };
@@ -369,10 +370,10 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, ask)))
     }
 
-    /// Adds proof to a request that was accepted in this process and goes to a pump in another
-    /// process. A submission gets the secret of its client. A subscription gets the rights of its
-    /// reader. In an operator's request, the acting person is set to the user at the other end of
-    /// the socket, even if the request names another person.
+    /// Adds proof to an accepted request before it goes to a pump in another process. A submission
+    /// gets the secret of its client. A subscription gets the rights of its reader. In an
+    /// operator's request, the acting person is set to the user at the other end of the socket,
+    /// even if the request names another person.
     pub fn vouch_for(&self, caller: &SocketCaller, ask: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
@@ -489,7 +490,7 @@ fn denied(
     }
 }
 
-/// Returns the text that describes a request in the record of its refusal.
+/// Describes a request that was refused. The record of the refusal contains this text.
 fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
         ServiceRequest::Submit(submission) => return submission.payload.clone(),

@@ -33,7 +33,8 @@ pub struct AlertCommand {
     mark: Option<PumpMark>,
 }
 
-/// The JSON form of a report, which the command reads.
+/// The JSON form of a report about an alert. The alert command reads this form from its standard
+/// input.
 #[derive(Serialize)]
 struct ReportLine<'a> {
     #[serde(rename = "organism")]

@@ -29,13 +29,13 @@ use crate::thread_priority;
 
 /// Result of a task that the follower has started.
 enum AlertTaskResult {
-    /// A report is durable, or the pump stopped before the report was recorded.
+    /// The pump has recorded a report, or has stopped before the report was recorded.
     Recorded(AlertReport, AfterRecord, Result<(), PumpStopped>),
     /// The command for this report has ended.
     Run(AlertReport, Result<(), String>),
-    /// The pump has named some of the calls that wait for a person.
+    /// The pump has sent a part of its list of calls that wait for a person.
     Waiting(Vec<HeldRequest>),
-    /// The pump has named all calls that waited for a person when the follower began.
+    /// The pump has sent the whole list of calls that waited for a person when the follower began.
     AllWaitingSent,
 }
 
@@ -63,14 +63,15 @@ pub(super) struct AlertFollower {
     knows_waiting: bool,
     /// Whether all records from before the start have been processed.
     has_caught_up: bool,
-    /// Reports that are on record and for which the command has not run yet.
+    /// Recorded reports for which the command has not run yet.
     queue: VecDeque<AlertReport>,
     running: BTreeMap<AlertId, JoinHandle<()>>,
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed checkpoint copies at the last check that found no checkpoint waiting for
-    /// its copy. If a later check finds a higher number, a copy has failed since then.
+    /// Total number of failed checkpoint copies, as of the last check at which no checkpoint waited
+    /// to be copied. While checkpoints wait, a higher total shows that a copy has failed since
+    /// then.
     copy_failures: u64,
 }
 

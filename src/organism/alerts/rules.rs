@@ -14,8 +14,9 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of an alert that counts all further alerts of its kind. It is used once the maximum
-/// number of alerts of this kind has been raised within the time window of the config.
+/// Subject of an alert that stands for many alerts of one kind. A kind gets such an alert if too
+/// many of its alerts were raised within the time window of the config. All further alerts of the
+/// kind are then only counted in it.
 const ALL_OTHERS: &str = "all-others";
 
 /// The request of a call.
@@ -40,7 +41,7 @@ struct OpenAlert {
     last: Time,
 }
 
-/// Occurrences of one cause that have not raised an alert yet.
+/// Occurrences of one cause. They have not raised an alert yet.
 #[derive(Debug, Default)]
 struct Burst {
     occurrences: VecDeque<(Time, Position, u64)>,
@@ -56,7 +57,7 @@ struct UndecidedCall {
     is_alerted: bool,
 }
 
-/// One occurrence of a cause.
+/// One occurrence of the cause of an alert.
 struct Occurrence {
     kind: AlertKind,
     subject: String,
@@ -67,8 +68,8 @@ struct Occurrence {
     detail: String,
 }
 
-/// Numbers of consecutive checks for one problem of the journal: checks that found the problem, and
-/// checks that did not find it.
+/// Counters for one problem of the journal: consecutive checks that found the problem, and
+/// consecutive checks that did not find it.
 #[derive(Debug, Default)]
 struct ProblemChecks {
     seen: u32,
@@ -113,7 +114,7 @@ impl AlertRules {
         self.config = config;
     }
 
-    /// Removes and returns the reports that the input has caused so far.
+    /// Removes and returns the reports that the rules have made so far.
     pub fn take_reports(&mut self) -> Vec<AlertReport> {
         std::mem::take(&mut self.reports)
     }
@@ -141,8 +142,8 @@ impl AlertRules {
         }
     }
 
-    /// Adds a call that waits for a person. Needed for calls whose wait began before the first
-    /// record that [`AlertRules::take`] gets.
+    /// Adds a call that waits for a person. Needed if the wait began before the first record that
+    /// [`AlertRules::take`] gets.
     pub fn recall_waiting(
         &mut self,
         call: CallId,
@@ -313,9 +314,8 @@ impl AlertRules {
         self.raise(report, found.time);
     }
 
-    /// Raises an alert. If the maximum number of alerts of this kind was already raised within the
-    /// time window of the config, only adds the alert to the count of the alert with the subject
-    /// [`ALL_OTHERS`].
+    /// Raises an alert. If too many alerts of this kind were raised within the time window of the
+    /// config, counts the alert in the alert with the subject [`ALL_OTHERS`] instead.
     fn raise(&mut self, report: AlertReport, now: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();

@@ -41,7 +41,7 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of the pump. The pump may publish to the inboxes of the listeners in
-    /// `hosted`. Some of these listeners remember calls, and others are agents that request their
+    /// `hosted`. It needs this for listeners that remember calls, and for agents that request their
     /// threads.
     pub fn of_pump<'a>(
         organism: &str,
@@ -80,8 +80,8 @@ impl SubjectRights {
     }
 
     /// Returns the permissions of a user that sends discovery requests. The user has no permissions
-    /// on JetStream, because a server publishes the response to a JetStream request to any reply
-    /// subject that the request names.
+    /// on JetStream. A JetStream request can name any reply subject, and a server publishes the
+    /// response to this subject.
     pub fn of_operator() -> Self {
         Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }

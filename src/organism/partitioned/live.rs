@@ -114,10 +114,10 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the reader must learn at the next subscription that events were lost. True once a
-    /// subscription has begun, or once the reader has got an `Unwatched` event.
+    /// Whether the next subscription must report to the reader that events were lost. False only
+    /// until the first subscription has begun, or until the reader has got an `Unwatched` event.
     has_gap: bool,
-    /// The last reason that the reader was given for missing events.
+    /// The last reason for missing events that was reported to the reader.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

@@ -61,7 +61,8 @@ impl GroupMembership {
         Self { table, holder, config, heir_senders, known, given: None, failed_heirs, warned }
     }
 
-    /// Announces this member until `stop` has a reason. Then announces that the member leaves.
+    /// Announces this member repeatedly, until `stop` contains the reason for a stop. Then
+    /// announces that the member leaves.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
         let rpc = self.table.rpc.clone();
         let mut announcements = rpc.subscribe_members().await?;

@@ -26,7 +26,8 @@ pub struct MemberAnnouncement {
     /// Partitions whose pumps the process runs.
     #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
-    /// Partitions for which the process stands by, with a projection that has caught up.
+    /// Partitions for which the process stands by. Its local copies of their streams have caught
+    /// up.
     #[serde(rename = "ready")]
     pub ready: BTreeSet<u32>,
     /// Whether the process is taking over or handing over a partition.

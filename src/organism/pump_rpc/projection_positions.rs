@@ -1,5 +1,5 @@
-//! Reports the positions of this process's projections. A pump that is about to take over a
-//! partition requests these positions.
+//! Reports the positions of this process's projections, which are local copies of the journals on
+//! JetStream. A pump that is about to take over a partition requests these positions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
 
-/// A function that returns those live processes of the organism that this process knows, including
-/// this process itself.
+/// A function that returns the live processes of the organism, as far as this process knows them.
+/// The result includes this process itself.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 

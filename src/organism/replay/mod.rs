@@ -1,9 +1,10 @@
 //! `organism replay`: proves that the pump's rules produce each record from the record's input.
 //!
-//! The records are read in order. Each record is checked (hash, chain, conservation of messages),
-//! and its facts are applied to a state. Each boot begins an epoch. If the epoch's config is
-//! stored, and the epoch's pump had the same core version as this program, a second core starts
-//! from that state, as the pump did. The second core recomputes each record from its input.
+//! The records are read in order. Each record is checked: its hash, its place in the hash chain,
+//! and its account of messages. Then the record's facts are applied to a state. Each boot of the
+//! organism begins an epoch. The records of an epoch are recomputed if its config is stored and its
+//! pump had the same core version as this program. For this, a second core starts from the state
+//! before the epoch, as the pump did. The second core recomputes each record from its input.
 //! Payloads in the input pass the gate of the epoch's config again. The result must equal the
 //! record.
 //!

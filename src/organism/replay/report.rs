@@ -18,9 +18,9 @@ pub struct ReplayReport {
     /// Number of records that were read and checked, and whose facts were applied to the state.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refusals in the recomputed records. The replay takes a refusal as recorded,
-    /// because a refusal keeps only the first bytes of the refused payload, and the gate cannot
-    /// check them.
+    /// Number of refused payloads in the recomputed records. The replay does not check their
+    /// refusals again. A record keeps only the first bytes of a refused payload, so the gate cannot
+    /// check it.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.
@@ -140,8 +140,9 @@ impl ReplayReport {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the epoch of the record at `position`, which is the last epoch so far. If the
-    /// journal has no boot before this record, first adds an epoch.
+    /// Returns the epoch of the next record, which is the last epoch of the report. `position` is
+    /// the position of this record. Each boot adds an epoch. If no boot came before this record,
+    /// adds an epoch for the records before the first boot.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {
@@ -217,8 +218,8 @@ impl DecisionDifference {
         Self::of(record, "gate", text(&record.input), decided.to_owned())
     }
 
-    /// Makes the difference for an epoch whose records were all recomputed as equal, but lead to
-    /// another state than the recorded facts.
+    /// Makes the difference for an epoch that ends in the wrong state. All records of the epoch
+    /// were recomputed as equal, but they lead to another state than the recorded facts.
     pub(super) fn of_state(position: Position) -> Self {
         Self {
             position,

@@ -92,7 +92,8 @@ impl Conversation {
     }
 }
 
-/// Returns the source of the fork if this record opens a fork that has the source's history.
+/// Returns the source of a fork if `record` opens the fork, and the fork inherits the history of
+/// its source.
 fn history_of(record: &Record) -> Option<ThreadId> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { source, .. } if source.history > Position(0) => Some(source.thread.clone()),

@@ -1,5 +1,5 @@
-//! Tries a config on recorded threads. A trial sends the requests of each thread again to an
-//! organism that has a journal of its own and whose calls have no effects.
+//! Tries a config on recorded threads. A trial sends the requests of each thread again, to an
+//! organism of its own. This organism has a separate journal, and its calls have no effects.
 //!
 //! In a trial, each thread is a fork of a recorded thread in another journal. Calls to listeners
 //! that are neither agent nor workflow get the recorded results. Turns with a recorded prompt get
@@ -35,7 +35,8 @@ pub use judge::{JudgeDecision, ResultsJudgement, TrialJudge};
 pub struct TrialOptions {
     /// Model that every agent uses instead of its model in the config.
     pub model: Option<String>,
-    /// Listeners that receive the calls for which the record has no result.
+    /// Listeners that may be called in the trial. They receive the calls for which the record has
+    /// no result.
     pub live: Vec<ListenerName>,
     /// Maximum tokens that all threads of the trial may use together.
     pub tokens: Option<u64>,
@@ -186,7 +187,8 @@ impl Trial<'_> {
     }
 
     /// Opens the thread `thread` as a fork, and sends all requests of a conversation again in this
-    /// thread. The inner `Err` is the reason why the thread cannot be opened or does not exist.
+    /// thread. The inner `Err` states why this failed: the thread cannot be opened or does not
+    /// exist.
     async fn repeat(
         &self,
         thread: &ThreadId,

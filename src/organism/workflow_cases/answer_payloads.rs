@@ -11,13 +11,13 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Converts `text` to payloads. `text` is the answer to `request` that a case gives in place of
-/// `sender`. If an agent's text contains no payload that the agent may write, the whole text is the
-/// agent's final answer.
+/// Converts `text` to payloads. A case gives this text as the answer of `sender` to `request`. If
+/// an agent's text contains no payload that the agent may write, the whole text is the agent's
+/// final answer.
 ///
 /// # Errors
 ///
-/// Returns an error if `sender` is no agent, and `text` is not empty and contains no XML.
+/// Returns an error for a text that is not empty and contains no XML, unless `sender` is an agent.
 pub fn answer_payloads(
     config: &Config,
     sender: &ListenerName,

@@ -218,10 +218,10 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     meant.flat_map(|definition| &definition.goals).map(|goal| goal.id.value.as_str()).collect()
 }
 
-/// Adds a problem if the run has a call at a path that `never` forbids. Usually, `never` is a path.
-/// It then forbids this path and all paths that are part of it (see [`is_part`]). A `never` that
-/// ends with `*` forbids all paths that begin with the text before the `*`. `goals` contains two
-/// lists: the goal ids of the case's workflow, and the goal ids of all workflows.
+/// Adds a problem if the run has a call at a forbidden path. If `never` ends with `*`, it forbids
+/// all paths that begin with the text before the `*`. Otherwise, `never` is a path. It forbids this
+/// path and all paths that are part of it (see [`is_part`]). `goals` contains two lists: the goal
+/// ids of the case's workflow, and the goal ids of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -242,8 +242,8 @@ fn check_never(
 
 /// Whether `path` is the path `whole`, or is part of the goal at `whole`. The parts of a goal are
 /// its passes, items, members and further runs, and all calls beneath them. `goals` contains the
-/// goal ids that the first label of a path may name. `nested` contains the goal ids that later
-/// labels may name.
+/// known goal ids for the first label of a path. `nested` contains the known goal ids for all later
+/// labels.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -256,9 +256,10 @@ fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     whole.all(|(whole, goals)| steps.next().is_some_and(|step| is_run_of(step, whole, goals)))
 }
 
-/// Whether the label `step` is `whole`, or is the label of a further run of `whole`. If `whole` is
-/// the id of a goal, also accepts the labels of its passes, items and members. The label of another
-/// goal is never accepted, even if the id of that goal begins with `whole`.
+/// Whether the label `step` is `whole`, or belongs to `whole`. The label of a further run of
+/// `whole` belongs to it. If `whole` is the id of a goal, the labels of the goal's passes, items
+/// and members belong to it, too. The label of another goal never belongs to it, even if the id of
+/// that goal begins with `whole`.
 fn is_run_of(step: &str, whole: &str, goals: &[&str]) -> bool {
     let begins = |goal: &str| {
         let rest = step.strip_prefix(goal);

@@ -1,5 +1,5 @@
-//! Everything that a case checks of its run: the calls by path, and the messages of the call that
-//! started the run.
+//! The facts about a run that a case checks: the calls of the run by path, and the messages of the
+//! call that started the run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub struct CaseCall {
 }
 
 impl CaseCall {
-    /// Returns the document of an agent's goal; `None` for any other call.
+    /// If the call gives a goal to an agent, returns the document of the goal. Returns `None` for
+    /// any other call.
     pub fn document(&self) -> Option<String> {
         let is_goal = self.request.name == goal_name(&self.request.to);
         read_goal(self.request.payload.as_str()).filter(|_| is_goal)

@@ -33,8 +33,7 @@ pub struct CaseRunner<'a> {
     pending: PendingDeliveries,
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
-    /// Paths of all deliveries and held calls that waited for an answer of the case at the last
-    /// step.
+    /// Paths at which a delivery or a held call waited for an answer of the case at the last step.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }

@@ -50,8 +50,8 @@ impl<'a> CaseScript<'a> {
         Some(turn)
     }
 
-    /// Marks the next turn of the answer at `path` as given. Must not be called if that turn is a
-    /// fault, because a fault remains the next turn until another call reaches the path.
+    /// Marks the next turn of the answer at `path` as given. The turn must not be a fault, because
+    /// a fault remains the next turn until another call reaches the path.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) =
             self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)

@@ -292,8 +292,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 }
 
-/// Returns the fault that made the call fail, if `record` contains the fault and a case can inject
-/// it.
+/// Returns the fault with which the call failed. Returns `None` if `record` contains no such fault,
+/// or if a case cannot inject it.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System

@@ -1,5 +1,5 @@
-//! Absent listeners: listeners of which no process accepts deliveries at present. A delivery that
-//! no process accepted does not count as an attempt.
+//! Absent listeners. A listener is absent while none of its processes accepts deliveries. A
+//! delivery that no process accepted does not count as an attempt.
 //!
 //! While a listener is absent, the pump delivers one of its calls at a time as a probe, with
 //! backoff. The listener's other calls wait. If the listener stays absent until the time-out of a
@@ -151,9 +151,9 @@ impl AbsentListeners {
         out.map(Absence::next_look).collect()
     }
 
-    /// Moves the start of each probe in flight and the deadline of each waiting call to a later
-    /// time, by the duration `by`. The pump calls this, for example, after a standstill, because
-    /// the time of a standstill must not count towards deadlines.
+    /// Adds `by` to the start time of each probe in flight, and to the deadline of each waiting
+    /// call. The pump calls this after a standstill, for example, because the time of a standstill
+    /// must not count towards deadlines.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {
             if let Some((_, since)) = &mut absence.probe {
@@ -163,8 +163,8 @@ impl AbsentListeners {
         }
     }
 
-    /// Returns the absent listeners whose next probe is due at `now`, and the listeners that have
-    /// accepted their probe by `now`.
+    /// Returns the absent listeners that the pump must look at: those whose next probe is due at
+    /// `now`, and those that have accepted their probe by `now`.
     fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
         self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
     }
@@ -193,8 +193,8 @@ impl Core {
     }
 
     /// Sets the deadline until which a call waits for its absent listener. The time-out runs from
-    /// the first delivery that was handed over since the listener's last answer or failure in this
-    /// call. If there was no such delivery, the time-out runs from now.
+    /// the first delivery of the call since the last answer or failure of the listener. If there
+    /// was no such delivery, the time-out runs from now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

@@ -1,10 +1,10 @@
 //! Allotments of spawned threads, and budgets of workflow runs. An allotment limits the tokens, the
 //! money and the time of a thread and its subthreads. The budget of a run limits the threads that
-//! are bound to the run.
+//! belong to the run.
 //!
 //! Tokens and money are checked together with the limits of the tree. When the time of a thread is
-//! over, calls that other threads opened in the thread or its subthreads time out. The time of a
-//! thread also runs while a call is held for a person.
+//! over, its calls and the calls of its subthreads time out, if other threads opened them. The time
+//! of a thread also runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -105,8 +105,8 @@ pub(super) fn room_in_runs(
     Ok(())
 }
 
-/// Returns the workflow runs that `thread` belongs to and whose budget is limited, with their
-/// budgets.
+/// Returns the workflow runs that `thread` belongs to, each with its budget. Leaves out the runs
+/// whose budget has no limit.
 fn runs_with_budget<'a>(
     contracts: &'a Contracts,
     tree: &'a Tree,
@@ -124,8 +124,8 @@ fn budget_of(limits: Allotment) -> Budget {
 }
 
 impl Core {
-    /// Takes all open calls in the trees with these `roots`. If the time limit of a thread will end
-    /// a call, sets an alarm for that call.
+    /// Sets alarms for the open calls in the trees with these `roots`. A call gets an alarm only if
+    /// the time limit of a thread will end the call.
     pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
@@ -145,9 +145,9 @@ impl Core {
     }
 
     /// Returns the time at which `call` times out because its thread, or a thread above that
-    /// thread, reaches its time limit. Returns `None` if these threads have no running time limit,
-    /// or if another call in the same thread opened `call`. In the second case, `call` ends
-    /// together with its opener.
+    /// thread, reaches its time limit. Returns `None` if no time limit of these threads runs. Also
+    /// returns `None` if another call in the same thread opened `call`, because `call` then ends
+    /// together with that call.
     fn thread_ends(&self, call: &Call) -> Option<Time> {
         let is_nested = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread == call.thread);
@@ -161,9 +161,9 @@ impl Core {
         running.filter_map(|allotted| allotted.limits.until).min()
     }
 
-    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, ends the calls that
-    /// other threads opened in this thread and its subthreads. These calls time out. Outer calls
-    /// end first, so that the order of call ids has no influence on the results.
+    /// Handles [`Alarm::ThreadTime`]. If the time of the call's thread is over, the calls of this
+    /// thread and its subthreads time out. This concerns only calls that another thread opened.
+    /// Outer calls end first, so that the order of call ids has no influence on the results.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };

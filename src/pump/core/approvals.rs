@@ -168,9 +168,9 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of a budget of the caller that was used up while the call was held.
-    /// Returns `None` if every budget has room. An approval checks this, because a caller without
-    /// budget could not use the result of the call.
+    /// If a budget of the caller has no room any more, returns a description of the budget.
+    /// Otherwise returns `None`. The budget may have been used up while the call was held. An
+    /// approval checks this, because a caller without budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -287,7 +287,8 @@ fn preview_mismatch(call: &Call, preview: Option<&str>) -> Option<&'static str> 
     }
 }
 
-/// Returns the words that name an operator in the text of a payload.
+/// Returns a phrase that names an operator, such as `the operator alice`, for the text of a
+/// payload.
 pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     if *operator == ListenerName::operator() {
         "the operator".to_owned()
@@ -296,7 +297,7 @@ pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Adds the whole answer to `refusal`, which refuses the signature on this answer. With the
+/// Adds the whole answer to `refusal`, the refusal of an answer with an invalid signature. With the
 /// addition, the record of the refusal contains the answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {

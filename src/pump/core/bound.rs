@@ -1,5 +1,6 @@
-//! Cancels threads. A thread is cancelled when the call to which it is bound has closed, or when a
-//! listener in a thread above it cancels it.
+//! Cancels threads. A thread can be bound to a call, so that it ends together with that call. A
+//! thread is cancelled when its call has closed, or when a listener in a thread above it cancels
+//! it.
 
 use std::collections::VecDeque;
 
@@ -9,13 +10,15 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Opener};
 
-/// Reason recorded in a thread that is cancelled because the call to which it is bound has closed.
+/// Recorded reason for the cancellation of a thread that was bound to a call, after that call has
+/// closed.
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Returns the open calls in threads that are bound to `call`, and in the subthreads of these
-    /// threads. Each pair contains the bound thread and an open call in or beneath that thread.
-    /// Calls in the deepest threads come first. Scans the open calls of the tree once.
+    /// Returns the open calls that end together with `call`: the calls in threads that are bound to
+    /// `call`, and in subthreads of these threads. Each pair contains the bound thread and an open
+    /// call in or beneath that thread. Calls in the deepest threads come first. The function scans
+    /// the open calls of the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {
@@ -38,8 +41,8 @@ impl Core {
         found.into_iter().map(|(bound, _, id)| (bound, id)).collect()
     }
 
-    /// Cancels `calls`, and records a note in each bound thread. The caller gets `calls` from
-    /// [`Core::bound_calls`], and closes the call to which the threads are bound. After that,
+    /// Cancels `calls`, and records a note in each bound thread. `calls` come from
+    /// [`Core::bound_calls`]. The caller also closes the call to which the threads are bound, so
     /// nothing can use the results of `calls`.
     pub(super) fn cancel_bound(&mut self, step: &mut Step, calls: Vec<(ThreadId, CallId)>) {
         let (mut threads, calls): (VecDeque<_>, Vec<_>) = calls.into_iter().unzip();
@@ -54,8 +57,8 @@ impl Core {
         });
     }
 
-    /// Whether a thread between `above` and `thread` is bound to a call that has closed. `thread`
-    /// itself counts, `above` does not.
+    /// Whether `thread`, or a thread between `thread` and `above`, is bound to a call that has
+    /// closed. Does not check `above` itself.
     pub(super) fn has_ended(&self, thread: &ThreadId, above: &ThreadId) -> bool {
         threads_up_to(thread, above).any(|thread| {
             let bound = self.state.thread(&thread).and_then(|thread| thread.bound);

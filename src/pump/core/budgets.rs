@@ -14,12 +14,12 @@ use crate::mutant::mutant;
 use crate::system::CorePayload;
 use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS};
 
-/// Limits of every tree, and the calls in each tree that will lead to further model calls. Spent
-/// and reserved amounts are not here, because they are part of the recorded state.
+/// Limits of every tree, and the calls in each tree that will still make model calls. Spent and
+/// reserved amounts are not here, because they are part of the recorded state.
 ///
-/// **Invariant:** `turns` contains a call as long as its callee is an agent and the call is in
-/// flight, queued or held, because each such call will make a model call. The check of the budgets
-/// reads the size of the set instead of counting the calls.
+/// **Invariant:** `turns` contains each call to an agent that is in flight, queued or held, because
+/// each such call will make a model call. The check of the budgets reads the size of this set
+/// instead of counting the calls.
 ///
 /// **Invariant:** a tree without such calls has no entry.
 #[derive(Debug, Clone)]
@@ -166,8 +166,8 @@ impl Core {
         allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
-    /// Warns the agent about each budget of the tree and of the agent that is nearly used up. Warns
-    /// only once about each budget of a tree.
+    /// Warns the agent if a budget of the tree, or the agent's own budget, is nearly used up. A
+    /// tree gets only one warning about each budget.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
         // The call has ended, so its agent cannot be warned. The tree's next turn gets the warning.
         if self.state.call(context.call).is_none() {
@@ -246,7 +246,7 @@ impl BudgetUse {
         self.limit > 0 && self.used.saturating_mul(100) >= mark
     }
 
-    /// Returns the key under which the tree records that it was warned about this budget.
+    /// Returns the key under which a tree records its warning about this budget.
     fn key(&self) -> String {
         match &self.of {
             Some(of) => format!("{} of {of}", self.budget),

@@ -20,11 +20,11 @@ use crate::thread::Map;
 pub(super) struct CallTable {
     running: Map<CallId, RunningAttempt>,
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
-    /// For each open call, the number of its last attempt in this epoch.
+    /// For each open call, the number of its last attempt since this start of the pump.
     attempts: Map<CallId, u32>,
 }
 
-/// A delivery that a listener works on, and whose call is open.
+/// A delivery in flight of an open call: a listener works on the delivery.
 #[derive(Debug, Clone)]
 pub(super) struct RunningAttempt {
     pub attempt: Attempt,
@@ -167,7 +167,7 @@ mod tests {
         AttemptSource { listener: name(listener), call: call(), attempt }
     }
 
-    /// Returns a call table with one call whose first attempt is in flight, and that attempt.
+    /// Returns a call table with one call, and the call's first attempt, which is in flight.
     fn started() -> (CallTable, Attempt) {
         let mut calls = CallTable::default();
         let attempt = calls.next_attempt(1, call());

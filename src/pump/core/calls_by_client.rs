@@ -21,9 +21,9 @@ pub(super) struct CallsByClient {
     counts: Map<Arc<ClientAndListener>, usize>,
 }
 
-/// A client and a listener, whose waiting calls are counted together. The number for each such pair
-/// is bounded. A waiting call may stay for weeks, so each client has its own bound and cannot use
-/// up the capacity of other clients.
+/// A client and a listener. The waiting calls of each such pair are counted together, and their
+/// number is bounded. A waiting call may stay for weeks, so each client has its own bound and
+/// cannot use up the capacity of other clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClientAndListener {
     /// The client that opened the call's tree.

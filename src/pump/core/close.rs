@@ -20,8 +20,8 @@ use crate::xml::scan::scan;
 /// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition of the messages that were not delivered to the callee. If this is `Late` and the
-    /// call failed, the request of the call still gets `Failed`.
+    /// Disposition of the messages that were not delivered to the callee. There is one exception:
+    /// if this is `Late` and the call failed, the request of the call gets `Failed`.
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
@@ -51,7 +51,7 @@ impl CallResult {
     }
 }
 
-/// The data of a call that is needed while the call is being closed.
+/// Data that the pump needs while it closes a call.
 #[derive(Clone)]
 pub(super) struct ClosingCall {
     pub id: CallId,
@@ -61,7 +61,7 @@ pub(super) struct ClosingCall {
 }
 
 impl ClosingCall {
-    /// Whether the call was opened from its own thread, so that its result stays in this thread.
+    /// Whether a call in the same thread opened this call. The result then stays in the thread.
     fn is_nested(&self) -> bool {
         matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
     }
@@ -84,7 +84,7 @@ impl Core {
         self.close(step, call, CallResult::system(Closing::Completed, Disposition::Late, &answer));
     }
 
-    /// Closes a call with a system payload that states the reason.
+    /// Closes a call as failed. The result of the call is a system payload that states the reason.
     pub(super) fn fail(&mut self, step: &mut Step, call: CallId, code: ErrorCode, text: &str) {
         self.fail_with(step, call, code, text, Disposition::Late);
     }
@@ -159,9 +159,9 @@ impl Core {
         }
     }
 
-    /// Closes one call. The call may be a leg of a forward, by which a listener hands its own call
-    /// on to peers. When no leg of the forward is open any more, returns the call of that listener
-    /// with its result. The caller must close the returned call next.
+    /// Closes one call. A listener may have forwarded its own call to peers, and the closed call
+    /// may be a leg of that forward. If it was the last open leg, returns the forwarded call with
+    /// its result, and the caller must close that call next. Otherwise returns `None`.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -225,9 +225,9 @@ impl Core {
         Some(ClosingCall { id: call, callee, thread, opening: open.opening.clone() })
     }
 
-    /// Cancels the open calls that `call` has opened in the thread of `call`, and all open calls
-    /// beneath these. Begins with the deepest calls. Spawned threads continue, except those that
-    /// are bound to one of these calls.
+    /// Cancels the open calls that `call` opened in its own thread, and all open calls beneath
+    /// those calls. Begins with the deepest calls. Spawned threads continue, unless they are bound
+    /// to one of the cancelled calls.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
         let falling = self.calls_beneath(call);
         self.closing.extend(&falling);
@@ -238,8 +238,8 @@ impl Core {
         }
     }
 
-    /// Returns the open calls that `call` has opened in the thread of `call`, and all open calls
-    /// beneath these. Each call comes after the call that opened it.
+    /// Returns the open calls that `call` opened in its own thread, and all open calls beneath
+    /// those calls. Each call comes after the call that opened it.
     fn calls_beneath(&self, call: CallId) -> Vec<CallId> {
         let mut next = vec![call];
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Decides when a call's listener gets a delivery, and with which messages.
+//! Decides when the listener of a call gets a delivery, and which messages the delivery contains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
-    /// Queues the call `id` if it is ready, unless it is already queued or in flight. If the call
-    /// must not continue, for example because a budget is used up, fails the call instead.
+    /// Queues the call `id` if it is ready and neither queued nor in flight. If the call must not
+    /// continue, for example because a budget is used up, fails the call instead.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -114,9 +114,9 @@ impl Core {
     }
 
     /// Moves all deadlines to a later time, by an amount of time that must not count, such as a
-    /// standstill of the pump. Usually records nothing if no call is open. A forward step of the
-    /// clock is recorded even then if a thread has a time limit or client keys have a retention
-    /// time.
+    /// standstill of the pump. Records the standstill if any call is open. Without open calls,
+    /// records only a forward step of the clock, and only if a thread has a time limit or client
+    /// keys have a retention time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();

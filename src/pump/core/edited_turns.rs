@@ -1,5 +1,5 @@
-//! Edits of turns: in a fork, an operator's message replaces everything that an agent sent in the
-//! turn at which the fork begins. No model is called for this turn.
+//! Edits of turns. If a fork begins at a turn of an agent, an operator's message can replace
+//! everything that the agent sent in this turn. No model is called for the turn.
 //!
 //! The message counts as a message of the agent, and follows the same rules as the agent's other
 //! messages. The operator's action is the cause of the calls that the message opens.
@@ -39,8 +39,8 @@ impl Core {
         }
     }
 
-    /// Ends an agent's turn that the payload of an operator replaces. The turn belongs to a call
-    /// that a fork has reopened. The operator's action is `cause`.
+    /// Ends a turn of an agent with `checked`, the payload that an operator sends in place of the
+    /// turn. The turn belongs to a call that a fork has reopened. `cause` is the operator's action.
     pub(super) fn take_edited_turn(
         &mut self,
         step: &mut Step,

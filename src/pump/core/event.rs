@@ -134,7 +134,7 @@ pub enum Event {
         reservation: Reservation,
     },
     Alarm(Alarm),
-    /// The pump must now send the request with which a run of a schedule begins (see
+    /// The pump must now send the request that begins a run of a schedule (see
     /// [`Alarm::ScheduledRun`]). If the run begins a trace, `begun` is that trace.
     SendScheduled {
         request: MessageId,
@@ -148,8 +148,8 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// A search in the source of a fork has ended. The pump searched for the source's result of a
-    /// call. `result` is `None` if the source has no such result.
+    /// The search for the result of a call in the source of a fork has ended. `result` is `None` if
+    /// the source has no result for the call.
     Recalled {
         call: CallId,
         result: Option<CallRecollection>,
@@ -170,8 +170,7 @@ pub enum Event {
         /// Number of reports about denied operations.
         count: u64,
     },
-    /// Some time has passed that counts for no deadline, for example because the process stood
-    /// still.
+    /// Some time must not count towards any deadline, for example because the process stood still.
     Standstill(Standstill),
     /// The interval for counting `busy` refusals to one client has ended.
     Busy(BusyCount),
@@ -215,7 +214,8 @@ pub struct CoreConfig {
     pub digest: Digest,
 }
 
-/// Time that counts for no deadline: the sum of a standstill and of a forward step of the clock.
+/// Time that must not count towards any deadline: the time of a standstill, and the time by which
+/// the clock was set forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Standstill {
     /// Duration for which the pump was frozen or blocked, or the machine was suspended.
@@ -296,13 +296,13 @@ pub enum Alarm {
     Schedule {
         timer: TimerId,
     },
-    /// The pump must now send the request with which a run of a schedule begins.
+    /// The pump must now send the request that begins a run of a schedule.
     ScheduledRun {
         request: MessageId,
     },
-    /// A recorded event may now take effect: a result or a turn of this call that a fork takes from
-    /// its source. Recorded events take effect in the order of the source, each when nothing else
-    /// in the fork can continue.
+    /// The next recorded event of a fork may now take effect. It is a result or a turn of this
+    /// call, and comes from the source of the fork. Recorded events take effect in the order of the
+    /// source. Each of them waits until nothing else in the fork can continue.
     Recorded {
         call: CallId,
     },
@@ -323,7 +323,8 @@ pub enum Receipt {
         refusal: Refusal,
         retry_after: Option<Duration>,
     },
-    /// The client may not write to this thread. The payload `answer` states the reason.
+    /// The thread does not exist, or the client has no permission to write to it. The payload
+    /// `answer` informs the client.
     NoThread {
         answer: String,
     },

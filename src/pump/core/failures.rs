@@ -127,11 +127,11 @@ impl Core {
         }
     }
 
-    /// Limits the failed rounds of a call. A round consists of all results that a listener gets
-    /// after one of its answers. A round has failed if every result in it is a failure. After too
-    /// many consecutive failed rounds, fails the call. After fewer, delays the next round, except
-    /// for agents, because model calls already slow down the rounds of an agent. Returns whether
-    /// the call failed or its next round was delayed.
+    /// Limits the failed rounds of a call. After each answer of its listener, a new round begins.
+    /// The round contains all results that the listener then gets, and has failed if all of them
+    /// are failures. After too many consecutive failed rounds, fails the call. After fewer failed
+    /// rounds, delays the next one. The rounds of agents are not delayed, because model calls
+    /// already slow them down. Returns whether the call failed or its next round was delayed.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);
@@ -214,8 +214,9 @@ impl Core {
         self.wake(step, call);
     }
 
-    /// Fails a call if the config no longer has its listener, or if the call was approved with a
-    /// preview and its listener no longer declares previews.
+    /// Fails a call whose listener can no longer handle the call. Either the config no longer has
+    /// the listener, or the listener no longer declares previews although the call was approved
+    /// with one.
     fn listener_gone(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let listener = open.callee.clone();
@@ -235,7 +236,7 @@ impl Core {
     }
 }
 
-/// Detail of the failure recorded for a delivery whose outcome was lost.
+/// Description of the failure that is recorded if the outcome of a delivery was lost.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
 /// Returns a description of a failure for callers. The description names the kind of the failure,

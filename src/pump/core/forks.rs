@@ -44,7 +44,8 @@ pub struct ForkOrder {
 /// The pump's ruling on a [`ForkOrder`].
 #[derive(Debug, Clone)]
 pub enum ForkRuling {
-    /// The fork exists. There is one call for each peer that accepts the first request.
+    /// The pump has opened the fork. The fork has one call for each peer that accepts the first
+    /// request.
     Forked {
         thread: ThreadId,
         calls: Vec<CallId>,
@@ -68,9 +69,8 @@ pub struct CallRecollection {
 }
 
 impl CallRecollection {
-    /// Whether `gate`, with its present config, accepts every recorded reply as a reply of
-    /// `listener`. A reply is also accepted if it could come from a listener to which `listener`
-    /// forwards calls.
+    /// Whether `gate`, with its present config, accepts every recorded reply. The gate accepts a
+    /// reply if `listener` may send it, or another listener to which `listener` forwards calls.
     pub fn passes(&self, gate: &Gate) -> bool {
         let senders = gate.result_senders(&self.listener);
         let is_passed = |payload: &Payload| {
@@ -253,7 +253,8 @@ impl Core {
         }
     }
 
-    /// Whether a call of a fork must still wait for its result to be searched in the fork's source.
+    /// Whether a call of a fork waits until the pump has searched the fork's source for the result
+    /// of the call.
     pub(super) fn awaits_recall(&self, call: &Call) -> bool {
         let is_fork = || self.state.tree(&call.thread).is_some_and(|tree| tree.lineage.is_some());
         let contract = || self.contracts.get(&call.callee);
@@ -340,8 +341,8 @@ impl Core {
         call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
-    /// Whether the timers of a tree fire in order as soon as nothing else can continue, regardless
-    /// of their times.
+    /// Whether the timers of a tree fire in their order instead of at their times. This holds for a
+    /// fork: each timer fires as soon as nothing else in the fork can continue.
     pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")

@@ -10,8 +10,8 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 
 impl Core {
-    /// Returns the goal that the request of `call` states. Returns `None` if the request is no
-    /// goal.
+    /// Returns the goal of `call`, which is the request of the call. Returns `None` if the request
+    /// is no goal.
     pub(super) fn goal_of(&self, call: CallId) -> Option<CalledGoal> {
         let open = self.state.call(call)?;
         let request = open.request().filter(|request| is_goal_of(&open.callee, &request.name))?;
@@ -79,7 +79,7 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     allowed.collect()
 }
 
-/// The goal of a call: the payload that answers the goal, and the payload that delegates it.
+/// The goal of a call. Contains the names of the payloads that answer or delegate the goal.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal, if the goal names one.

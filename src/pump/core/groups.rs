@@ -41,9 +41,10 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// Processes the end of a leg that a `first` group has in another thread. A reply cancels the
-    /// other legs. A fault is kept while another leg may still reply, and the last fault delivers
-    /// all kept faults. Returns whether the result of this leg was kept.
+    /// Processes the end of a leg of a `first` group, if the leg ran in another thread. A reply
+    /// cancels the other legs. A fault is kept while another leg may still reply. If the last leg
+    /// also ends with a fault, all kept faults are delivered. Returns whether the result of this
+    /// leg was kept.
     pub(super) fn settle_remote_leg(
         &mut self,
         step: &mut Step,

@@ -1,6 +1,7 @@
-//! Limit on the messages in flight of a pump. Messages that nothing can deliver before a person
-//! decides or a timer fires do not count towards this limit. For them, other bounds apply: for each
-//! client and listener, the number of held calls and the number of calls with timers are bounded.
+//! Limit on the messages in flight of a pump. A message does not count towards this limit if it
+//! cannot be delivered before a person decides or a timer fires. Other bounds apply to such
+//! messages: each client may have only a limited number of held calls, and of calls with timers, at
+//! each listener.
 
 use std::collections::hash_map::Entry;
 
@@ -11,7 +12,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Numbers of messages in flight in trees whose open calls wait for persons or timers alone. The
+/// Numbers of messages in flight in trees whose open calls only wait for persons or timers. The
 /// requests of held calls are not included, because they are counted separately. Rebuilt after
 /// every boot from the trees.
 ///
@@ -44,17 +45,17 @@ impl WaitingMessages {
 }
 
 impl Core {
-    /// Whether the pump has reached its maximum number of messages in flight. The messages of held
-    /// calls do not count, and neither do the messages of trees that wait for persons or timers
-    /// alone, because they may stay for weeks.
+    /// Whether the pump has reached its maximum number of messages in flight. Messages of held
+    /// calls do not count, because they may stay for weeks. For the same reason, messages of trees
+    /// that only wait for persons or timers do not count.
     pub fn is_full(&self) -> bool {
         let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
         let waiting = if mutant("count-the-waiting") { 0 } else { self.waiting.total };
         self.state.in_flight.saturating_sub(held + waiting) >= limits::IN_FLIGHT_MAX
     }
 
-    /// Returns the number of messages in flight in trees whose open calls wait for persons or
-    /// timers alone. The requests of held calls are not included.
+    /// Returns the number of messages in flight in trees whose open calls only wait for persons or
+    /// timers. The requests of held calls are not included.
     pub fn waiting_messages(&self) -> usize {
         self.waiting.total
     }
@@ -67,8 +68,8 @@ impl Core {
         self.waiting.set(root, messages);
     }
 
-    /// Updates whether a call is counted as a call with timers. Must be called after each change of
-    /// the call's timers.
+    /// Counts a call as a call with timers, or stops counting it if it has no timers any more. Must
+    /// be called after each change of the call's timers.
     pub(super) fn count_timers(&mut self, call: CallId) {
         let open = self.state.call(call).filter(|open| open.timers > 0);
         match open.and_then(|open| self.client_and_listener(open)) {
@@ -89,7 +90,7 @@ impl Core {
     }
 
     /// Checks the bound on the calls with timers that one client has at one listener. If the bound
-    /// is reached, returns the number of these calls, and the pump accepts no further call until
+    /// is reached, returns the number of these calls. The pump then accepts no further call until
     /// some of them have ended. Otherwise returns `None`. The bound does not stop the listener from
     /// setting timers in open calls.
     pub(super) fn too_many_timed<'c>(

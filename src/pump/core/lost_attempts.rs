@@ -1,6 +1,7 @@
-//! Attempts that an earlier pump handed over and whose end is not recorded. Each of them uses up
-//! one permitted attempt of its call. With `attempts = 1`, the listener does not get the call
-//! again, and the call ends as `unknown-outcome`.
+//! Lost attempts. An earlier pump handed such an attempt over to a listener, and the journal does
+//! not record its end. A lost attempt uses up one permitted attempt of its call. With
+//! `attempts = 1`, the listener does not get the call again, and the call ends as
+//! `unknown-outcome`.
 
 use super::{Core, Step};
 use crate::envelope::AttemptFailure;
@@ -9,9 +10,9 @@ use crate::mutant::mutant;
 use crate::thread::{Call, Fact, Input};
 
 impl Core {
-    /// Handles an attempt that an earlier pump handed over and whose end is not recorded. The
-    /// attempt uses up one permitted attempt of its call, so that a delivery that crashes its pump
-    /// is not repeated forever.
+    /// Handles a lost attempt: an earlier pump handed it over, and its end is not recorded. The
+    /// attempt uses up one permitted attempt of its call. So a delivery that crashes its pump is
+    /// not repeated forever.
     pub(super) fn record_lost_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };

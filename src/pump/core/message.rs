@@ -1,4 +1,5 @@
-//! Messages that the step has not yet stamped with a `seq` and a time.
+//! Messages before the step stamps them. The stamp consists of a time and of `seq`, the number of
+//! the message in its thread.
 
 use super::Step;
 use crate::envelope::{Message, MessageKind, Payload};
@@ -86,8 +87,8 @@ impl NewMessage {
         Self { key, ..self }
     }
 
-    /// Stamps the message. Returns it together with the call that it opens and the client key of
-    /// that call.
+    /// Stamps this message. Returns the message, the call that it opens, and the client key of that
+    /// call.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

@@ -17,7 +17,7 @@ pub struct OpenWork {
     pub held: usize,
     /// Number of timers of the trees in memory.
     pub timers: usize,
-    /// Number of open calls whose trees the pump has removed from memory while they wait.
+    /// Number of open calls that wait in trees outside memory.
     pub outside: usize,
 }
 

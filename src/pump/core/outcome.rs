@@ -32,7 +32,7 @@ pub(super) struct AttemptSource {
     pub attempt: Attempt,
 }
 
-/// The call to which an outcome belongs, with the data that processing the outcome needs.
+/// The call that an outcome belongs to, with the data that the core needs to process the outcome.
 pub(super) struct OutcomeContext {
     pub call: CallId,
     /// The message that counts as the cause of each message that a listener's outcome produces.
@@ -249,9 +249,9 @@ impl Core {
         open.is_some_and(|open| open.approved && open.recorded_preview().is_some())
     }
 
-    /// Handles an outcome that contains no actions and no replies, and so only acknowledges the
-    /// delivery. If a subthread or a timer of the call has a result still to come or to be
-    /// delivered, the call waits for the next such result.
+    /// Handles an outcome without actions and replies, which only acknowledges the delivery. If a
+    /// subthread or a timer of the call still has to deliver a result, the call waits for that
+    /// result. Otherwise the call ends.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -318,8 +318,8 @@ impl Core {
     }
 
     /// Records the note about a model call, before the payloads of the turn are recorded. `late` is
-    /// the attempt that made the model call, and is set only if the call of that attempt is already
-    /// closed.
+    /// the attempt that made the model call if the call of that attempt is already closed.
+    /// Otherwise `late` is `None`.
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
@@ -390,8 +390,8 @@ impl Core {
         self.fail(step, call, code, text);
     }
 
-    /// Refuses an answer to an attempt that the answering listener instance does not handle, and
-    /// records the refusal. The answer affects no attempt, even if it names one that exists.
+    /// Refuses an answer to an attempt that was not handed over to the answering listener instance,
+    /// and records the refusal. The answer affects no attempt, even if it names one that exists.
     pub(super) fn stray(
         &mut self,
         step: &mut Step,

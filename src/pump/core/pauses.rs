@@ -224,7 +224,7 @@ impl Core {
         step.set_timer_alarms(timers.into_iter());
     }
 
-    /// Returns the trees in memory in which `target` may cover calls.
+    /// Returns the trees in memory that may contain calls to which a pause of `target` applies.
     fn roots_under(&self, target: &PauseTarget) -> Vec<ThreadId> {
         target.tree().map_or_else(|| self.state.roots_in_memory(), |root| vec![root])
     }
@@ -245,9 +245,9 @@ impl Core {
         }
     }
 
-    /// If the step has closed a call in a tree that a pause covers, sets the alarms for the time
-    /// limits of the tree's threads again. The time of a thread stands still during a pause, and
-    /// may run again once the thread's paused call is closed.
+    /// Sets the alarms for the time limits of a tree's threads again, if the step has closed a call
+    /// and a pause may cover the tree. A pause of a call stops the time of the call's thread. The
+    /// time may run again once the call is closed.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
@@ -286,8 +286,8 @@ impl Core {
     }
 
     /// Handles [`Alarm::Stop`]: an operator requested a pause that also cancels the work in flight.
-    /// Cancels the call of an attempt that was in flight then. Its listener does not get the call a
-    /// second time.
+    /// Cancels the call of `attempt`, if this attempt is still in flight. The listener does not get
+    /// the call a second time.
     pub(super) fn stop_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let Some(open) = running.and_then(|_| self.state.call(call)) else { return };

@@ -1,8 +1,8 @@
 //! Previews: while a call is held for an approval, its listener describes the effects that the call
 //! would have.
 //!
-//! A preview is no attempt. It uses the attempt number 0 of its epoch, changes no count of the call
-//! and never ends the call. If no preview comes in time, the person decides by the payload alone.
+//! A preview is no attempt. It uses the attempt number 0, changes no count of the call and never
+//! ends the call. If no preview comes in time, the person decides by the payload alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -29,18 +29,18 @@ use crate::trace::SpanId;
 /// **Invariant:** each entry of `in_flight` counts as one delivery against its listener's capacity.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Previews {
-    /// For each listener, the held calls whose preview it has no free capacity to make yet, oldest
-    /// first.
+    /// For each listener, the held calls whose preview it cannot make yet, because it has no free
+    /// capacity. The oldest call comes first.
     queued: BTreeMap<ListenerName, VecDeque<CallId>>,
-    /// Preview requests that a listener works on. In one epoch, a call has at most one preview
-    /// request.
+    /// Preview requests that a listener works on. Between two starts of the pump, a call has at
+    /// most one preview request.
     in_flight: Map<CallId, RunningPreview>,
     /// Deadline of each preview that is still awaited.
     deadlines: Map<CallId, Time>,
 }
 
-/// A request for a preview on which a listener works. `is_withdrawn` is set when the preview is no
-/// longer needed.
+/// A request for a preview, while a listener works on it. `is_withdrawn` is set when the preview is
+/// no longer needed.
 #[derive(Debug, Clone)]
 struct RunningPreview {
     listener: ListenerName,
@@ -93,7 +93,7 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by the duration `by`, which must not count towards
+    /// Extends the deadline of every preview by `by`, because this time must not count towards
     /// deadlines.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
@@ -334,10 +334,10 @@ impl Core {
         }
     }
 
-    /// Whether a call cannot be delivered, because it was approved with a preview and its listener
-    /// no longer declares previews. Such a listener would not check that the preview is still
-    /// valid. The check is no longer needed once the listener has answered the call, so then
-    /// returns false.
+    /// Whether a call was approved with a preview although its listener no longer declares
+    /// previews. Such a call cannot be delivered, because the listener would not check that the
+    /// preview is still valid. Returns false once the listener has answered the call, because the
+    /// check is then no longer needed.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -1,10 +1,10 @@
-//! Recorded events of forks: the results of calls and the turns of agents that the source of a fork
-//! has on record.
+//! Recorded events of forks. A recorded event is the result of a call or the turn of an agent, as
+//! the source of the fork has recorded it.
 //!
-//! Recorded events take effect one after another in the order of the source, each when nothing else
-//! in the fork can continue. So the results of parallel work come in the order of the source,
-//! however fast the work is in the fork. If an agent acts as it did in the source, it therefore
-//! gets the same prompts.
+//! Recorded events take effect one after another, in the order of the source. Each of them waits
+//! until nothing else in the fork can continue. So the results of parallel work come in the order
+//! of the source, however fast the work is in the fork. If an agent acts as it did in the source,
+//! it therefore gets the same prompts.
 
 use std::collections::BTreeMap;
 
@@ -150,9 +150,9 @@ impl Core {
         }
     }
 
-    /// Whether all open calls of a fork wait until the next recorded event takes effect. A call
-    /// does not wait if a listener handles it, or if the search for its result still runs. A held
-    /// call, or a call with a recorded event of its own, waits.
+    /// Whether all open calls of a fork wait, so that the next recorded event can take effect. Held
+    /// calls wait, and so do calls with a recorded event of their own. Any other call waits unless
+    /// a listener works on it, or the search for its result still runs.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let rests = |(id, call): (&CallId, &Call)| {

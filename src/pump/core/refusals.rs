@@ -1,5 +1,5 @@
-//! Refusals that the pump adds to those of the gate: the payload passed the gate, but breaks a rule
-//! of the pump. This module also handles all refusals.
+//! Refusals of payloads that passed the gate but break a rule of the pump. This module also handles
+//! the refusals of the gate.
 //!
 //! A refusal is self-contained, so that replaying it reproduces the same effects.
 
@@ -22,12 +22,13 @@ pub(super) fn refusal_of(
 }
 
 impl Core {
-    /// Refuses a payload of an outcome and informs its sender. A sender whose contract includes
-    /// refusals gets every refusal. Any other sender gets only the refusals that it can act on.
+    /// Refuses a payload of an outcome and informs its sender. If the sender's contract includes
+    /// refusals, the sender gets every refusal. Otherwise it gets only the refusals that it can act
+    /// on.
     ///
-    /// If a budget is used up, the call of a listener that makes no model calls ends. Otherwise
-    /// such a listener might send the same payload again forever, and no limit of model calls would
-    /// stop it.
+    /// If the payload is refused because a budget is used up, and the sender makes no model calls,
+    /// this method ends the sender's call. Otherwise the sender might send the same payload
+    /// forever, because no limit of model calls would stop it.
     pub(super) fn refuse_payload(
         &mut self,
         step: &mut Step,

@@ -73,10 +73,11 @@ impl Core {
         names.iter().for_each(|name| self.scheduler.mark_runnable(name));
     }
 
-    /// Adapts the calls in the trees with these `roots` to the config that is now in force, except
-    /// calls with a delivery in flight. Fails a call if the config no longer has its listener, or
-    /// if the call was approved with a preview and its listener no longer declares previews.
-    /// Requests the missing previews of all other calls. Queued calls stay in their queues.
+    /// Adapts the calls in the trees with these `roots` to the config that is now in force. Leaves
+    /// calls with a delivery in flight unchanged. Fails each call whose listener the config no
+    /// longer has. Also fails each call that was approved with a preview, if its listener no longer
+    /// declares previews. Requests the missing previews of all other calls. Queued calls stay in
+    /// their queues.
     pub(super) fn pick_up_queued_calls(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let idle = calls.filter(|call| call.handed_over.is_none());

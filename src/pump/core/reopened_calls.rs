@@ -1,5 +1,5 @@
-//! Calls of a fork's source that were open at the fork point. The fork records their messages
-//! again, with ids of its own, and the listeners of these calls continue.
+//! Reopened calls: calls that were open at the fork point in the source of a fork. The fork records
+//! their messages again, with new message ids, and the listeners of these calls continue.
 
 use super::event::{Alarm, Effect};
 use super::message::NewMessage;
@@ -17,9 +17,10 @@ use crate::thread::{
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens again, in the fork, the work that was open in the source at the fork point. `client`
-    /// is the client of the fork. Returns the calls whose results this client gets. `edited` is the
-    /// call in which the fork replaces a turn. This call does not continue by itself.
+    /// Opens `work` again in a fork: the calls that were open in the source at the fork point.
+    /// `client` is the client of the fork. Returns the calls whose results this client gets. If the
+    /// fork replaces a turn of an agent, `edited` is the call of that turn, and this method does
+    /// not continue that call.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -125,8 +126,8 @@ impl Core {
     }
 }
 
-/// Replaces the opener of a call by `client`, the client of the fork, if a client opened the call.
-/// The client of the fork then gets the result.
+/// Returns `opening` with `client` as the opener, if a client opened the call. `client` is the
+/// client of the fork, and then gets the result of the call. Returns any other opening unchanged.
 fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     match opening.opener {
         Opener::Client { .. } => {

@@ -177,7 +177,8 @@ pub fn reload_of(record: &Record, config: CoreConfig) -> Option<Event> {
     Some(Event::Reload(Box::new(ReloadRequest { ticket, action, config, blobs })))
 }
 
-/// Returns the trace to which the record assigns the work of its tree.
+/// Returns the trace of a tree, if the record contains the fact that assigns the tree to this
+/// trace.
 fn trace_of(record: &Record) -> Option<TraceParent> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Traced { trace } => Some(*trace),

@@ -75,7 +75,7 @@ impl Core {
         Err(NotReserved::Exhausted(detail))
     }
 
-    /// Charges the whole reservation of an attempt whose end did not report the actual cost.
+    /// Charges the whole reservation of an attempt that ended without a report of the actual cost.
     pub(super) fn charge_reservation(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some((tree, _)) = &step.record else { return };
         let tree = self.state.trees.get(tree);
@@ -84,8 +84,8 @@ impl Core {
         self.fact(step, Fact::Charged { call, attempt, agent, spending });
     }
 
-    /// Sets alarms at boot that charge the reservations of earlier pumps, because no pump will
-    /// report the actual cost any more.
+    /// Sets alarms for the reservations of earlier pumps at boot. The alarms charge these
+    /// reservations, because no pump will report their actual cost any more.
     pub(super) fn look_for_unsettled(&self, step: &mut Step) {
         let reserved = self.state.trees.values().flat_map(Tree::reservations);
         let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();

@@ -1,6 +1,6 @@
 //! Finds the trees and client keys that an event needs and that may be outside memory. The pump
-//! moves two kinds of trees from memory to a working file: trees at rest, and trees whose open
-//! calls wait for persons or timers alone.
+//! moves two kinds of trees from memory to a working file: trees at rest, in which nothing is open,
+//! and trees whose open calls only wait for persons or timers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::mutant::mutant;
 use crate::thread::{Call, ClientKey, Fact, Record};
 
 impl Core {
-    /// Returns the next tree that `event` may read and that is not in memory. The caller restores
-    /// the tree if it exists, and calls this method again until it returns a tree that does not
-    /// exist, or `None`. A client key that `event` names must already be in memory. For an event
-    /// that concerns all trees with open calls, [`Core::continue_waiting`] handles the trees
-    /// outside memory.
+    /// Returns a tree that `event` may read and that is not in memory, or `None` if there is no
+    /// such tree. The caller restores the tree and calls this method again, until the method
+    /// returns `None` or a tree that does not exist. A client key that `event` names must already
+    /// be in memory. If an event concerns all trees with open calls, [`Core::continue_waiting`]
+    /// handles the trees outside memory.
     pub fn missing_tree(&self, event: &Event) -> Option<ThreadId> {
         let named = match event {
             Event::Submit(submission) => self.tree_of_submission(submission),
@@ -52,8 +52,9 @@ impl Core {
         of_key.into_iter().chain(named).find(|root| self.state.trees.resident(root).is_none())
     }
 
-    /// Returns the first of `facts` that concerns all trees with open calls. This is a start, a
-    /// reload, or the beginning or end of a pause that covers more than one tree.
+    /// Returns the first of `facts` that concerns all trees with open calls. Such a fact is a start
+    /// or a reload. It is also the beginning or the end of a pause, if the pause covers more than
+    /// one tree.
     pub fn fact_of_all_trees(facts: &[Fact]) -> Option<&Fact> {
         facts.iter().find(|fact| match fact {
             Fact::Booted { .. } | Fact::Reloaded { .. } => true,
@@ -62,25 +63,25 @@ impl Core {
         })
     }
 
-    /// Whether `fact` changes the state of trees with open calls. `fact` comes from
-    /// [`Core::fact_of_all_trees`]. Some of those facts change no state, and only have effects on
-    /// the trees.
+    /// Whether `fact` changes the state of trees with open calls. A pause or a resume does. A start
+    /// or a reload only has effects on the trees. `fact` comes from [`Core::fact_of_all_trees`].
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
 
-    /// Applies pauses and resumes to the trees with these `roots`, after the trees have come back
-    /// to memory. The trees in memory have these facts already. [`Core::changes_all_trees`] selects
-    /// the facts.
+    /// Applies pauses and resumes to the trees with these `roots`, which have just come back to
+    /// memory. All other trees in memory have these facts already. [`Core::changes_all_trees`]
+    /// returns true for such facts.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         if !mutant("pause-only-in-memory") {
             self.state.follow_pauses_in(roots);
         }
     }
 
-    /// Adds the effects of `fact` on the trees with these `roots` to `step`. These trees were
-    /// outside memory when `step` recorded `fact`, a fact that [`Core::fact_of_all_trees`] selects.
-    /// The step gets no further facts, because no call of these trees is ready or awaits a preview.
+    /// Adds to `step` the effects of `fact` on the trees with these `roots`. The trees were outside
+    /// memory when `step` recorded `fact`. `fact` comes from [`Core::fact_of_all_trees`]. The step
+    /// gets no further facts, because no call of these trees can be handed over or still needs a
+    /// preview.
     pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
         match fact {
             Fact::Booted { .. } => self.pick_up_trees(step, roots),
@@ -103,8 +104,8 @@ impl Core {
         gives_previews.then_some(contracts)
     }
 
-    /// Returns the trees of the calls whose hand-over `record` contains, except the tree to which
-    /// `record` belongs.
+    /// Returns the trees of the calls that `record` hands over to listeners. Leaves out the tree of
+    /// `record` itself.
     pub fn trees_of_hand_overs(&self, record: &Record) -> Vec<ThreadId> {
         let calls = record.facts.iter().filter_map(|fact| match fact {
             Fact::HandedOver { call, .. } => Some(*call),
@@ -121,7 +122,7 @@ impl Core {
         tree.is_some_and(|tree| tree.open_calls().all(is_idle))
     }
 
-    /// Returns the trees with open calls that are outside memory.
+    /// Returns the trees outside memory that have open calls.
     pub fn waiting_outside(&self) -> BTreeSet<ThreadId> {
         let roots = self.state.calls.values();
         roots.filter(|root| self.state.trees.resident(root).is_none()).cloned().collect()
@@ -180,8 +181,8 @@ impl Core {
         self.state.release_key(key);
     }
 
-    /// Returns the tree that a submission names. For a new tree without a suggested id, generates
-    /// root ids from the submission's id, and returns the first one that no tree in memory has.
+    /// Returns the tree that a submission names. A new tree without a suggested id gets an id that
+    /// is generated from the submission's id. Ids of trees in memory are skipped.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -191,8 +192,9 @@ impl Core {
         }
     }
 
-    /// Returns the tree of a delivery, even if the delivery's call has closed. Returns `None` for a
-    /// delivery on which a listener works while its call is open: such a tree is always in memory.
+    /// Returns the tree of a delivery, even if the delivery's call has closed. Returns `None` if
+    /// the call is open and a listener works on it, because the tree of such a call is always in
+    /// memory.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

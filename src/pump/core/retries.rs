@@ -36,13 +36,14 @@ pub struct RetryOrder {
 /// The pump's ruling on a [`RetryOrder`].
 #[derive(Debug, Clone)]
 pub enum RetryRuling {
-    /// The new message exists. There is one call for each peer that gets it.
+    /// The pump has sent the message again, as a new message. The pump has opened one call for each
+    /// peer that gets the new message.
     Retried {
         thread: ThreadId,
         calls: Vec<CallId>,
     },
-    /// The message was already retried. The variant contains the id of the new message of that
-    /// retry. Nothing is recorded.
+    /// The message was already retried, so nothing is recorded. The variant contains the id of the
+    /// message that the earlier retry sent.
     AlreadyRetried(MessageId),
     /// The retry could repeat work that is already done, and the operator has not accepted this
     /// risk. Nothing is recorded.
@@ -276,9 +277,10 @@ impl Core {
         RetryRuling::Retried { thread, calls }
     }
 
-    /// Returns the thread that gets the new message of a retry. A client's message continues the
-    /// root thread. A listener's call gets a new subthread. The listener already has a result for
-    /// the earlier call, so the new result must not appear in the thread that it remembers.
+    /// Returns the thread that gets the new message of a retry. If a client sent the message, this
+    /// is the root thread. If a listener sent it, this is a new subthread. That listener already
+    /// has a result for its earlier call, so the new result must not appear in the thread that the
+    /// listener remembers.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -24,13 +24,14 @@ pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
     waiting: HashSet<CallId, foldhash::fast::RandomState>,
     pub absences: AbsentListeners,
-    /// Listeners that may have become able to take a call since deliveries were last started.
+    /// Listeners that may be able to take a call now. A listener is added when, for example, one of
+    /// its deliveries ends.
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call of this listener occupies its thread. A call to a serial listener occupies its
-/// thread until the call is closed. With `serial_per_thread`, the call occupies its thread until
-/// the handler has ended.
+/// Whether a call occupies its thread at the listener with this contract, so that no other call of
+/// the thread is delivered there. At a serial listener, a call occupies its thread until the call
+/// is closed. With `serial_per_thread`, a call occupies its thread until the handler has ended.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }

@@ -19,8 +19,8 @@ pub(super) struct SignedDecision<'a> {
 }
 
 impl Core {
-    /// Sets the operators whose signatures decisions need. If `operators` is empty, decisions need
-    /// no signature.
+    /// Sets the operators who must sign decisions. If `operators` is empty, decisions need no
+    /// signature.
     #[must_use]
     pub fn with_operators(self, operators: OperatorKeys) -> Self {
         Self { operators, ..self }

@@ -71,8 +71,9 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Chooses the thread of a submission. Applies the rules of submissions that need the pump's
-    /// state, and that the gate therefore cannot check, in the order of [`RefusalRule`].
+    /// Checks a submission by the rules that need the pump's state, in the order of
+    /// [`RefusalRule`]. The gate cannot check these rules. Returns the payload, its thread, and the
+    /// peers that get it.
     fn place(
         &self,
         submission: &Submission,
@@ -374,7 +375,8 @@ fn shorten(id: &mut String) {
     }
 }
 
-/// Text of the refusal for a thread that does not exist or to which the sender may not write.
+/// Text of the refusal if the thread does not exist, or if the sender has no permission to write to
+/// the thread.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
 
 /// Returns the refusal of a whole submission because of `rule`. This refusal replaces the gate's

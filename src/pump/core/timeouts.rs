@@ -1,6 +1,6 @@
-//! Deadlines of attempts. A deadline is set when the delivery of its attempt starts. Heartbeats
-//! extend the deadline, and so does time that does not count, such as a standstill of the pump.
-//! Each deadline fires at most once.
+//! Deadlines of attempts. A deadline is set when the delivery of its attempt starts. A heartbeat
+//! extends the deadline. Time that must not count, such as a standstill of the pump, extends it
+//! too. Each deadline fires at most once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline: the deadline of its current attempt.
 ///
-/// **Invariant:** `by_time` contains each deadline of `by_call`, except if the answer of the
-/// attempt has arrived in time. [`Timeouts::extend_all`] adds such a deadline again, but the driver
-/// reports all arrivals anew before it lets deadlines fire. The set is sorted, so that a poll or a
-/// change need not scan all deadlines.
+/// **Invariant:** `by_time` contains the deadlines of `by_call`. Only the deadline of an attempt
+/// whose answer has arrived in time is left out. [`Timeouts::extend_all`] adds such deadlines
+/// again. The driver therefore reports all arrivals anew before it lets deadlines fire. The set is
+/// sorted, so that a poll or a change need not scan all deadlines.
 ///
 /// **Invariant:** a heartbeat never moves a deadline to an earlier time.
 #[derive(Debug, Clone, Default)]

@@ -2,8 +2,8 @@
 //! person waits for their calls.
 //!
 //! A call that would be held ends as `not-recorded` in a step of its own. An agent's call also ends
-//! as `not-recorded` if no recorded answer exists for its model call and the trial may not call the
-//! model.
+//! as `not-recorded` if no recorded answer exists for its model call, and the trial has no
+//! permission to call the model.
 
 use super::{Core, Step};
 use crate::contract::Role;
@@ -12,7 +12,7 @@ use crate::ids::CallId;
 use crate::system::ErrorCode;
 use crate::thread::Call;
 
-/// Failure reason of a model call that neither a recording nor a journal record could answer.
+/// Failure reason of a model call for which no recorded answer exists.
 const MODEL_REASON: &str = "not-recorded";
 
 impl Core {

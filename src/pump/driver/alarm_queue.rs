@@ -15,10 +15,11 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Earliest time at which the next timers may fire. If the pump was full at the last batch of
-    /// timers, this time is later than that batch.
+    /// Timers do not fire before this time. Usually this is no restriction. If timers have fired
+    /// while the pump had too many messages in flight, the time is set so that the next timers wait
+    /// for [`limits::TIMERS_WHILE_FULL_INTERVAL`].
     timers_from: Time,
-    /// Number of timer alarms that were left after the last removal of alarms of ended timers.
+    /// Number of timer alarms after the alarms of ended timers were last removed.
     timers_kept: usize,
 }
 
@@ -94,8 +95,8 @@ mod tests {
     use super::*;
     use crate::ids::{CallId, MessageId, TimerId};
 
-    /// Time at which all alarms of the test queue are due: more than two batches of timers, and one
-    /// other alarm.
+    /// Time at which every alarm of the test queue is due. The queue contains more than two batches
+    /// of timers, and one other alarm.
     const DUE: Time = Time(1_000);
 
     const TIMERS: usize = 2 * limits::TIMERS_PER_COMMIT_MAX + 1;

@@ -11,8 +11,9 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 
 /// Time at which a host read each answer that the pump has not processed yet.
 ///
-/// **Invariant:** a host takes the time of an answer while it holds the lock of this map. So if the
-/// pump reads the time and then takes the lock, the map contains every answer that was read before.
+/// **Invariant:** a host takes the time of an answer while it holds the lock of this map. The pump
+/// may read a time `now` and then take the lock. In that case, the map contains every answer that a
+/// host has read before `now`.
 ///
 /// **Invariant:** an entry stays until the pump has processed the event that was made from its
 /// answer.
@@ -24,7 +25,8 @@ impl Arrivals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stamps an answer with the current time. Returns the time of the answer's first stamp.
+    /// Records the current time as the time at which an answer was read, and returns it. If the
+    /// answer already has a recorded time, returns that time instead.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
         *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }

@@ -12,8 +12,9 @@ use crate::pump::core::BusyCount;
 /// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
 /// share the counts.
 ///
-/// **Invariant:** an entry counts at least one refusal. Its latest refusal came within
-/// [`limits::BUSY_INTERVAL`] after `since`, plus the delay of the pump's thread.
+/// **Invariant:** an entry counts at least one refusal. An entry is recorded
+/// [`limits::BUSY_INTERVAL`] after `since`, or as soon after that as the pump's thread has time. So
+/// all its refusals came before then.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 

@@ -19,7 +19,7 @@ pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>
 pub struct Completions {
     /// Calls whose completion was not returned yet, the last call first.
     calls: Vec<CallId>,
-    /// Completions that arrived before the completions of calls that precede them.
+    /// Completions that arrived before the completion of an earlier call.
     early: Vec<CallCompletion>,
     completed: CompletionReceiver,
 }

@@ -114,8 +114,7 @@ pub(in crate::pump) struct Submit {
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission.
     pub completions: Option<CompletionSender>,
-    /// Channel that reports the calls of the submission's tree that wait, and the reason for each
-    /// wait.
+    /// Channel that reports which calls in the submission's tree wait, and for what reason.
     pub waits: Option<WaitSender>,
     pub permit: InboxPermit,
 }
@@ -172,7 +171,7 @@ pub struct Handle {
     live: Arc<LiveChannel>,
 }
 
-/// Returns a word for the submission's span that states why the submission was not accepted.
+/// If the submission was not accepted, returns the reason as a word for the submission's span.
 /// Returns `None` if the submission was accepted.
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
@@ -205,7 +204,7 @@ impl Handle {
         Self { outbox, gates, intake, inbox, busy, recorded, tracer, live }
     }
 
-    /// Returns the live channel of this pump.
+    /// Returns the live channel of this pump, which shows what model calls do at present.
     pub fn live(&self) -> &Arc<LiveChannel> {
         &self.live
     }

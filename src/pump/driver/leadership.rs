@@ -10,10 +10,10 @@ use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
 
-/// The latest time for which it is proved that this pump was the leader.
+/// The latest time at which this pump was certainly the leader.
 #[derive(Debug, Default)]
 pub(super) struct LeadershipProof {
-    /// Time of the proof, on a clock that also runs while the machine is suspended.
+    /// The time, on a clock that also runs while the machine is suspended.
     proved_at: Duration,
 }
 
@@ -30,9 +30,10 @@ impl LeadershipProof {
 }
 
 impl Pump {
-    /// Returns an error if this pump may no longer be the leader. Must be called directly before
-    /// each delivery. A takeover between the check and the delivery is then possible only if the
-    /// process is frozen at that moment.
+    /// Verifies that this pump is still the leader, unless that was proved a short time ago.
+    /// Returns an error if the check fails. Must be called directly before each delivery. A
+    /// takeover between the check and the delivery is then possible only if the process is frozen
+    /// at that moment.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

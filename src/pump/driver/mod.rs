@@ -2,8 +2,8 @@
 //! and only then performs the effects.
 //!
 //! The driver processes and commits all events that are ready together, so that one disk write
-//! serves them all. The order of commits also holds while the disk is full: new submissions are
-//! refused, and records that are already decided are written as soon as there is space.
+//! serves them all. The order of commits also holds while the disk is full. New submissions are
+//! then refused, and records that are already decided are written as soon as there is space.
 
 mod alarm_queue;
 mod arrivals;
@@ -90,7 +90,7 @@ pub(super) enum PumpCommand {
     /// Replaces the config. No further command is added to the batch that contains this command.
     /// The pump replaces the config after that batch.
     Reload(Box<reload::Reload>),
-    /// Stop at once.
+    /// Stops the pump at once.
     Stop,
 }
 
@@ -146,8 +146,8 @@ pub struct Pump {
     has_same_ids: bool,
 }
 
-/// A constant from which pumps derive ids instead of from the journal's id, if
-/// [`Pump::with_same_ids`] configures them so.
+/// A constant from which ids are derived in place of the journal's id. Only pumps with
+/// [`Pump::with_same_ids`] use it.
 const SAME_IDS: Uuid = Uuid::from_u128(0x6f72_6761_6e69_8000_8000_6361_7365_0001);
 
 impl Pump {

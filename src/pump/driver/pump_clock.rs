@@ -99,9 +99,9 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Counts the time since `since` as uncounted time. The pump calls this after the journal
-    /// accepted no records, because the disk was full or the server was unreachable, and all input
-    /// had to wait.
+    /// Counts the time since `since` as uncounted time. The pump calls this when the journal
+    /// accepts records again, after the disk was full or the server was unreachable. All input had
+    /// to wait during that time.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);
@@ -110,7 +110,7 @@ impl PumpClock {
 
     /// Returns the uncounted time since the previous call, and starts again from zero. Returns
     /// `None` if this time is too short for a record. Also returns `None` if the clock is frozen,
-    /// because deadlines come no closer then.
+    /// because a frozen clock brings no deadline closer.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

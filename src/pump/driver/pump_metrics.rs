@@ -36,8 +36,8 @@ pub struct PumpMetrics {
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
-    /// Progress of the background proof, which proves the records before the snapshot from which
-    /// this pump started.
+    /// Progress of the background proof. The pump started from a snapshot, and the background proof
+    /// verifies the journal's records before that snapshot.
     proof: Option<Arc<ProofProgress>>,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
@@ -122,9 +122,10 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns two positions: of the first record that the pump proved at its start, and of the
-    /// last record that the background proof has proved so far. The records between these positions
-    /// are not proved yet.
+    /// Returns two positions. The journal's records between them are not verified yet. The first
+    /// position is that of the first record that the pump verified at its start. The second, lower
+    /// position is that of the last record that the background proof has verified so far. Returns
+    /// `None` if all records are verified.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -162,7 +163,7 @@ impl PumpMetrics {
         }
     }
 
-    /// Returns the index under which the metrics keep a listener.
+    /// Returns the index of a listener's metrics.
     pub(super) fn index(&self, listener: &ListenerName) -> Option<usize> {
         self.index.get(listener).copied()
     }

@@ -1,9 +1,9 @@
-//! Limits the requests that wait for the pump. A common limit applies to all submissions of one
-//! client to one thread, and another to all submissions of one client to new threads. Submissions
-//! with a common limit proceed in their order of arrival. So a busy client does not delay other
-//! clients. The pump's inbox has its own limit.
+//! Limits the requests that wait for the pump, so that a busy client does not delay other clients.
+//! Each client has a limit for its submissions to each thread, and a limit for its submissions to
+//! new threads. Submissions under the same limit proceed in their order of arrival. The pump's
+//! inbox has its own limit.
 //!
-//! This module must not know which threads exist: submissions to unknown threads wait as well.
+//! This module must not know which threads exist. So submissions to unknown threads wait as well.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
-//! Registers of a pump: the callers that wait for receipts or results, the clients that watch which
-//! calls of a tree wait, and a requested stop.
+//! Callers and clients that wait for something from the pump: callers that wait for receipts or
+//! results, and clients that watch which calls of a tree wait. Also records that a caller has
+//! requested a stop.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,8 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Number of calls with waiters at which the waiters of departed clients are removed.
+    /// Number of calls with waiters that triggers a clean-up. The clean-up removes the waiters of
+    /// clients that have left.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     pauses: Map<Uuid, oneshot::Sender<PauseRuling>>,
@@ -43,8 +45,9 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Takes the event out of a command, and registers the caller that waits for the command.
-    /// Handles a command without an event immediately. Releases the command's permit of the inbox.
+    /// Returns the event of a command, and registers the caller that waits for the result of the
+    /// command. Handles a command without an event immediately. Releases the command's permit of
+    /// the inbox.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),

@@ -1,5 +1,5 @@
-//! Visits of trees that are outside memory while their open calls wait for persons or timers.
-//! Visits serve steps that concern all trees, and queries.
+//! Visits trees outside memory whose open calls wait for persons or timers. Steps that concern all
+//! trees need such visits, and so do queries.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact`, which concerns all trees with open calls, to those of them that are outside
-    /// memory. If `step` is given, adds the effects of the fact on these trees to the step. Brings
-    /// back a bounded number of trees at a time, and lets them leave again.
+    /// Applies `fact` to the trees outside memory. `fact` concerns all trees with open calls. If
+    /// `step` is given, adds the effects of the fact on these trees to the step. Brings back a
+    /// bounded number of trees at a time, and lets them leave again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,

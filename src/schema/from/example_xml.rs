@@ -142,9 +142,8 @@ pub(super) fn merge(
     }
 }
 
-/// Changes the declaration `fields` of an element that has attributes or children in one place of
-/// the example, and only a text in another. `of` is the type of that text. Makes all attributes and
-/// children optional.
+/// Adapts the declaration `fields` of an element that has only a text in another place of the
+/// example. `of` is the type of that text. Makes the attributes and children in `fields` optional.
 fn with_text(mut fields: FieldsType, of: ValueType, path: &str, losses: &mut Losses) -> FieldsType {
     for attribute in &mut fields.attributes {
         attribute.is_required = false;

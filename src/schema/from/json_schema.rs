@@ -199,9 +199,10 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Compares the keywords of two schemas that both apply to a value. If a keyword has different
-    /// values, the conversion keeps the value in `over`, and this function records the value in
-    /// `part` as a loss. `word` is the keyword that contains `part`.
+    /// Records the conflicts between two schemas that both apply to a value. If a keyword has a
+    /// different value in each schema, the conversion keeps the value in `over`. This function then
+    /// records the value in `part` as a loss. `word` names the keyword from which `part` comes,
+    /// such as `allOf`.
     fn note_conflicts(
         &mut self,
         word: &str,

@@ -101,9 +101,9 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text` to a schema. `name` is the name of a payload that is made from JSON. An example
-/// in XML keeps the name of its root. `namespace` replaces the namespace of the text, or the
-/// namespace that would be generated.
+/// Converts `text` to a schema. A payload that is made from JSON gets the name `name`. An example
+/// in XML keeps the name of its root. If `namespace` is given, it replaces the namespace of the
+/// text or the generated namespace.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,

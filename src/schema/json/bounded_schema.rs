@@ -33,10 +33,10 @@ pub fn shorten_doc(doc: &mut String) {
     }
 }
 
-/// Shortens a schema that is too long. First replaces long enumerations and removes documentation,
-/// then simplifies long properties. Finally removes properties from the end of the schema: first
-/// optional ones, then alternatives of content with a fixed order, then required ones. Never
-/// removes the property `content`. Returns the number of removed properties.
+/// Shortens a schema that is too long, until it fits. First replaces long enumerations and removes
+/// documentation. Then simplifies long properties. Finally removes properties from the end of the
+/// schema, in this order: optional properties, alternatives of content with a fixed order, required
+/// properties. Never removes the property `content`. Returns the number of removed properties.
 pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     if fits(schema) {
         return 0;
@@ -63,8 +63,8 @@ pub fn shorten(schema: &mut Json, content: Option<&str>) -> usize {
     removed + remove_last(schema, &mut excess, |name| !stays(name))
 }
 
-/// Removes properties of `object`, the last property first, until `excess` is 0. Removes only
-/// properties for whose name `may_go` returns true. Returns the number of removed properties.
+/// Removes properties of `object`, the last property first, until `excess` is 0. Keeps each
+/// property for whose name `may_go` returns false. Returns the number of removed properties.
 fn remove_last(object: &mut Json, excess: &mut usize, may_go: impl Fn(&str) -> bool) -> usize {
     let required = names_of(object.get("required"));
     let Some(properties) = object.get_mut("properties").and_then(Json::as_object_mut) else {

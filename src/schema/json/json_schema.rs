@@ -68,8 +68,8 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
     schema
 }
 
-/// Returns the JSON Schema of a payload in the form of the tools before version 8 of the renderer.
-/// This form has no maximum length.
+/// Returns the JSON Schema of a payload in the form that tools had before version 8 of the prompt
+/// renderer. This form has no maximum length.
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
@@ -92,7 +92,7 @@ struct SchemaBuilder<'p, 'm> {
     depth: usize,
     /// Number of elements whose attributes and children the schema does not describe.
     left_out: usize,
-    /// Whether the schema has the form of the tools before version 8 of the renderer.
+    /// Whether the schema has the form that tools had before version 8 of the prompt renderer.
     is_early: bool,
 }
 
@@ -305,7 +305,7 @@ fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     }
 }
 
-/// Converts the text of a default or an enumerated value to the JSON type that `schema` states.
+/// Converts a default value or an enumerated value from text to the JSON type that `schema` states.
 fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
     let text = text?;
     let plain =

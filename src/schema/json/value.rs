@@ -115,9 +115,9 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Accepts a JSON number or boolean for a type whose values are strings in JSON. Returns the text
-/// of the value if the text is an enumerated value of the type, or if a member of a union permits
-/// the value. Otherwise returns `None`.
+/// Converts a JSON number or boolean to text, for a type whose values are normally strings in JSON.
+/// Returns `None` if the type does not permit the value. The value may be an enumerated value of
+/// the type. Otherwise the type must be a union that contains a matching number or boolean type.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

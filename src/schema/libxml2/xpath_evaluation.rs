@@ -357,8 +357,8 @@ unsafe fn xpath_arguments<const N: usize>(
     }
 }
 
-/// Adds the cost of reading `bytes` bytes to the evaluation's operations. If the operations then
-/// exceed their limit, raises an error and returns false.
+/// Adds the cost of reading `bytes` bytes to the evaluation's count of operations. If the count
+/// then exceeds its limit, raises an error and returns false.
 ///
 /// SAFETY: called with libxml2's own context.
 unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {

@@ -1,4 +1,4 @@
-//! The client's subscription to the live channel.
+//! The client's subscription to the live channel. The live channel shows what model calls do now.
 
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
@@ -32,10 +32,10 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 }
 
 impl ServiceClient {
-    /// Follows the live channel of a thread with everything beneath it, or of all threads. Calls
-    /// `on_event` with each event. Returns when `on_event` returns `ControlFlow::Break` or the
-    /// organism ends. If a partition moves to another pump, subscribes again, and reports that
-    /// events may have been lost during the move.
+    /// Follows the live channel, which shows what model calls do now. The request selects one
+    /// thread with everything beneath it, or all threads. Calls `on_event` with each event. Returns
+    /// when `on_event` returns `ControlFlow::Break` or the organism ends. If a partition moves to
+    /// another pump, subscribes again, and reports that events may have been lost during the move.
     pub async fn follow_live(
         &self,
         request: LiveRequest,

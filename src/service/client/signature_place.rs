@@ -1,13 +1,13 @@
-//! Finds the journal and the thread that an operator's signature names, before a browser makes the
-//! signature.
+//! Finds the journal and the thread that an operator's signature must name. A browser needs them
+//! before it makes the signature.
 
 use super::ServiceClient;
 use crate::service::signing::SignaturePlace;
 use crate::service::{Error, ServiceRequest};
 
 impl ServiceClient {
-    /// Finds the journal and the thread that a signature of this request names. Returns `None` if
-    /// the request concerns no thread on record. The pump will refuse such a request.
+    /// Finds the journal and the thread that a signature of this request must name. Returns `None`
+    /// if the request concerns no thread on record. The pump will refuse such a request.
     pub async fn signature_place(
         &self,
         request: &ServiceRequest,

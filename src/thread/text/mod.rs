@@ -8,10 +8,10 @@
 //! | a message's `thread`, `time` | the record's tree and time |
 //! | the `from` of a note or a system message by the core | `core` |
 //! | the `from` of another message by the listener of the outcome | the record's input |
-//! | … without `from`: a `to` that is that listener | the record's input |
-//! | … without `from`: the `kind`, if it is `call` | `call` |
-//! | … without `from`: a `cause` that is the call of the outcome | the input; `null` is no cause |
-//! | … without `from`: a note's `call` that is its `cause` | the note's `cause` |
+//! | if `from` is left out: a `to` that is the outcome's listener | the record's input |
+//! | if `from` is left out: the `kind`, if it is `call` | `call` |
+//! | if `from` is left out: a `cause` that is the outcome's call | the input (`null`: no cause) |
+//! | if `from` is left out: a note's `call` that is its `cause` | the note's `cause` |
 //! | a `call` message's own `call` | its `id` |
 //! | a `cause` that is the call of the input | `"input"` stands in its place |
 //! | a `call` equal to the `cause` or the call of the input | `"cause"` or `"input"` in its place |
@@ -29,8 +29,9 @@
 //! digest and the length of each payload.
 //!
 //! Texts of format 3 state the `from`, `to`, `kind` and `cause` of each message, and each `how`.
-//! Texts of format 2 state in addition the `cause` and the `call` of a reply as ids, the `message` of
-//! `disposed`, and the values of the rows about `used` and turns. The reader reads all three formats.
+//! Texts of format 2 also state the `cause` and the `call` of a reply as ids, the `message` of
+//! `disposed`, and the values in the rows about `used` and turns. The reader reads all three
+//! formats.
 
 mod fast_path;
 mod names;

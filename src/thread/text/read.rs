@@ -165,12 +165,13 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message of a `disposed` fact whose text names no message.
+    /// Returns the message that a `disposed` fact concerns if its text names no message.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
 
-    /// Returns the disposition of a `disposed` fact whose text states no disposition.
+    /// Returns the disposition of a `disposed` fact if its text states none. A disposition is the
+    /// way in which a message ended.
     pub(super) fn implied_disposition(&self) -> Disposition {
         implied_disposition(self.latest)
     }
@@ -202,8 +203,8 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
-    /// Returns the listener of the record's input. A message whose text lacks `field` implies this
-    /// listener. Fails if the input is not an outcome.
+    /// Returns the listener of the record's input. If the text of a message leaves out `field`,
+    /// this listener is the value of the field. Fails if the input is not an outcome.
     fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
         let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
         Ok(about.listener.clone())

@@ -159,8 +159,8 @@ pub struct AcceptedForm<'t> {
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message that caused this one. `null` means that nothing caused a message whose `from` is
-    /// absent.
+    /// The message that caused this one. If `from` is absent, an absent `cause` stands for the call
+    /// of the outcome, and `null` states that no message caused this one.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
     /// The call of the message. Absent if the kind of the message implies it; `null` if the message

@@ -405,14 +405,14 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Returns the disposition of a `disposed` fact whose text states no disposition. `latest` is the
-/// message before the fact in its record.
+/// Returns the disposition of a `disposed` fact if its text states none. A disposition is the way
+/// in which a message ended. `latest` is the message before the fact in its record.
 pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Whether the core is the sender of a message of this kind whose text states no sender. Otherwise,
-/// the listener of the record's input is the sender.
+/// Returns the default sender of messages of this kind: true for the core, false for the listener
+/// of the record's input. A message has the default sender if its text states no sender.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
@@ -448,12 +448,13 @@ impl AboutOutcome {
         Some(Self { call: *call, attempt: *attempt, listener, spending })
     }
 
-    /// Whether `from` is the sender of a message of this kind whose text states no sender.
+    /// Whether `from` is the default sender of messages of this kind. A message has the default
+    /// sender if its text states no sender.
     fn is_sender(&self, kind: MessageKind, from: &ListenerName) -> bool {
         if is_by_core(kind) { from.is_core() } else { *from == self.listener }
     }
 
-    /// Whether `agent` has returned the outcome, and as the outcome of the call `call`.
+    /// Whether the outcome belongs to the call `call` and comes from `agent`.
     fn is_by(&self, call: CallId, agent: Option<&ListenerName>) -> bool {
         self.call == call && Some(&self.listener) == agent
     }

@@ -166,9 +166,9 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the form for the two threads to compare, and a list of the newest threads. A link in the
-/// list selects its thread as the first of the two threads. If the first is already selected, the
-/// link selects its thread as the second.
+/// Draws the form for the two threads to compare, and a list of the newest threads. Each thread in
+/// the list has a link that selects it for the form. The first selection fills the first field, and
+/// the second selection fills the second field.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };
@@ -378,8 +378,8 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
     }
 }
 
-/// Writes the time that a thread took. For an open thread, writes its age and how long its oldest
-/// waiting call has waited for a person.
+/// Writes the time that a thread took. For an open thread, writes the age of the thread instead.
+/// Also writes how long the oldest of its calls that wait for a person has waited.
 fn time(totals: &ThreadTotals, found: &FoundThread) -> Markup {
     if !is_open_phase(totals.status.as_str()) {
         return html! { (duration(Duration::from_millis(totals.ms))) };

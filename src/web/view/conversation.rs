@@ -98,7 +98,8 @@ impl<'t> ConversationPage<'t> {
         Self { timeline, waiting, room, decisions }
     }
 
-    /// Describes the person whose decision the record at `position` contains.
+    /// Describes the person who made the decision in the record at `position`. Returns `None` if
+    /// the page has no such decision.
     pub fn person(&self, position: Position) -> Option<String> {
         let decision = self.decisions.get(&position)?;
         Some(decision.person(self.timeline).describe())
@@ -167,8 +168,8 @@ impl<'t> ConversationPage<'t> {
         }
     }
 
-    /// Draws a decision. Draws nothing for a cancellation that was carried out: its record also has
-    /// an event for the cancellation itself, which the page draws instead.
+    /// Draws a decision. Draws nothing for a cancellation that was carried out, because the page
+    /// draws the event of the cancellation instead.
     fn decided(&self, item: &TimelineEntry) -> Markup {
         let is_cancelled = |other: &TimelineEntry| {
             other.position == item.position && matches!(other.what, TimelineEvent::Cancelled { .. })
@@ -250,10 +251,10 @@ pub(super) fn signature(signed: &SignedBy) -> String {
 /// The kind of page on which a message is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
-    /// The page of the message's thread. Links to the message lead to this page. `person` describes
-    /// the person whose decision the message's record contains.
+    /// The page of the message's thread. Links to the message lead to this page. If the message's
+    /// record contains the decision of a person, `person` describes this person.
     Thread { person: Option<&'p str> },
-    /// Results of a search, which do not include dispositions.
+    /// A page with search results. Search results do not state how a message ended.
     Search,
 }
 

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::url_query::UrlQuery;
 
-/// Draws a section with text fields, each from its name, label and example. The section is expanded
-/// if any of the fields has a value.
+/// Draws a section with text fields. `fields` contains the name, the label and an example of each
+/// field. The section is expanded if any of the fields has a value.
 pub(super) fn more_filters(query: &UrlQuery, fields: &[(&str, &str, &str)]) -> Markup {
     let is_open = fields.iter().any(|(name, _, _)| query.get(name).is_some());
     html! {

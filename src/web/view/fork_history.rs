@@ -23,9 +23,9 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the beginning of a fork's conversation. The first page always shows the source's history.
-/// A later page shows only those events of the beginning that are on this page, and nothing if
-/// there are none.
+/// Draws the beginning of a fork's conversation, as far as it belongs to this page. The first page
+/// always shows the history of the source. A later page shows only its own events of the beginning.
+/// If it has no such events, nothing is drawn.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,

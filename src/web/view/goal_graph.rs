@@ -159,8 +159,8 @@ fn content(id: &str, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the rows that show goals, without the rows of delegations and undos. The order is that
-/// of the workflow's file.
+/// Returns the rows that show goals, in the order of the workflow's file. Leaves out the rows of
+/// delegations and undos.
 fn goal_rows(goals: &RecordedGoals) -> Vec<&RunRow> {
     goals.rows.iter().filter(|row| matches!(row.kind, RowKind::Goal(_))).collect()
 }
@@ -226,7 +226,7 @@ fn goal(
 }
 
 /// Returns the goal whose items the goal `goal` judges; `None` if `goal` judges no items. The page
-/// draws no phase for a judging goal, because its runs belong to the judged goal.
+/// draws no phase for a goal that judges items, because its runs belong to the judged goal.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -303,9 +303,9 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Writes the phase of a row, and behind it the number of the pass through the goal, the number of
-/// finished parts, and the number of the attempt. For a loop, writes the number of rounds,
-/// `rounds`, instead of the pass. `rounds` is 0 for other rows.
+/// Describes the state of a row: its phase, the number of the pass through the goal, the number of
+/// finished parts, and the number of the attempt. For a loop, writes `rounds`, the number of
+/// rounds, in place of the pass. For other rows, `rounds` is 0.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();
     if rounds > 0 {

@@ -13,7 +13,8 @@ const HEIGHT: usize = 61;
 const GAP: usize = 26;
 /// Maximum number of boxes side by side. A layer with more boxes continues in a further row.
 const COLUMNS: usize = 5;
-/// Maximum depth of nested lists that are drawn.
+/// Maximum depth to which goals are drawn inside other goals. Members at a greater depth are not
+/// drawn.
 const DEPTH_MAX: usize = 16;
 
 /// The box of a goal in the drawing.

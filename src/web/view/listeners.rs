@@ -26,7 +26,7 @@ const PATH: &str = "/listeners";
 /// Maximum characters of a refusal's reason in a list.
 const REFUSAL_CHARS: usize = 300;
 
-/// A listener of the config in force, or a recorded caller.
+/// A listener of the config in force, or a caller that the journal records.
 #[derive(Debug, Default)]
 struct KnownListener {
     role: String,
@@ -44,8 +44,8 @@ struct KnownListener {
 
 type ListenersByName = BTreeMap<String, KnownListener>;
 
-/// Counts of the calls in each partition, up to the calls that the last page has counted. The next
-/// page counts only later calls.
+/// Counts of the calls in each partition, kept from one page to the next. So each page counts only
+/// the calls that are new since the previous page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallCounts {
     /// Lock: held only to copy or replace the counts of a partition, not while calls are counted.

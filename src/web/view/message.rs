@@ -87,7 +87,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// Calls that were opened by messages that caused this message, or that follow from it.
+    /// The opened calls of other messages, by message. These messages caused this message, or
+    /// follow from it.
     calls: HashMap<MessageId, IndexedCall>,
 }
 

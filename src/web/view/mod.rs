@@ -148,7 +148,7 @@ pub struct ViewOptions {
     pub person: ViewPerson,
     /// Options for a view in which an operator may act.
     pub operate: Option<OperateOptions>,
-    /// Options for the proof of the record, such as the checkpoints to compare with.
+    /// Options for the verification of the journal, such as the checkpoints to compare with.
     pub proof: VerifyOptions,
 }
 

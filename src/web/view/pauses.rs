@@ -39,7 +39,7 @@ pub(super) fn describe(pause: &IndexedPause) -> String {
     format!("Paused since {since} by {}: {}{note}.", person(pause).describe(), pause.target)
 }
 
-/// Whether a pause names this thread itself.
+/// Whether a pause names exactly this thread. Returns false for a pause of a thread above it.
 pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
     pause.target.strip_prefix("thread ") == Some(thread.as_str())
 }

@@ -12,8 +12,8 @@ use crate::index::{self, IndexReader, IndexedMessage, MessageSelector};
 use crate::limits;
 use crate::thread::{Fact, Record};
 
-/// Beginning of a line in payloads that the core writes. The line names the person who decided
-/// about a held call.
+/// Beginning of a line in payloads that the pump itself writes. The line names the person who has
+/// approved, refused or answered a call.
 const PERSON_LINE: &str = "by: ";
 /// Maximum number of characters of a payload that a row of a table shows.
 const LINE_CHARS: usize = 100;
@@ -86,8 +86,8 @@ pub(super) fn excerpt(lines: Vec<String>) -> Excerpt {
 }
 
 impl Excerpt {
-    /// Creates the excerpt of a payload. `core_name` is the name of the payload if it is a payload
-    /// of the core.
+    /// Creates the excerpt of a payload. If the pump itself wrote the payload, `core_name` is the
+    /// name of the payload; otherwise `None`.
     pub fn of_payload(payload: &str, core_name: Option<&str>) -> Self {
         // A very long payload is shown unformatted, because parsing its elements takes long.
         if payload.len() > limits::WEB_READ_BYTES {
@@ -103,7 +103,8 @@ impl Excerpt {
         }
     }
 
-    /// Creates an excerpt of an unformatted payload. Most payloads fit into the excerpt as a whole.
+    /// Creates an excerpt that shows the payload as written, without formatting. Most payloads fit
+    /// into the excerpt as a whole.
     pub fn as_written(payload: &str) -> Self {
         let end = payload.char_indices().nth(limits::WEB_RAW_CHARS).map(|(at, _)| at);
         let written = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();

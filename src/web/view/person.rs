@@ -18,7 +18,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. If so, nothing proves that the person may act.
+    /// Whether the organism refused the action. A refused action does not prove that the person has
+    /// the right to act.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it.
     pub login: Option<&'a str>,
@@ -27,7 +28,7 @@ pub(super) struct ActingPerson<'a> {
 }
 
 impl<'a> ActingPerson<'a> {
-    /// Returns the person of a decision. `is_refused` states whether the organism refused the
+    /// Returns the person who made a decision. `is_refused` states whether the organism refused the
     /// decision.
     pub fn of_decision(
         by: &'a ListenerName,
@@ -46,8 +47,8 @@ impl<'a> ActingPerson<'a> {
         }
     }
 
-    /// Whether the record names the person only as `operator`. The config contains no person of
-    /// this name.
+    /// Whether the record names the person only as `operator`. Records do so if the config names no
+    /// operators.
     fn is_unnamed(&self) -> bool {
         self.by == ListenerName::OPERATOR
     }
@@ -89,8 +90,7 @@ impl<'a> ActingPerson<'a> {
 /// system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ActionProof {
-    /// Public key of the signature, in the form in which the config contains keys; `None` without a
-    /// signature.
+    /// Public key of the signature, written as keys are in the config; `None` without a signature.
     pub key: Option<String>,
     /// Whether the organism accepted the action. If so, it also accepted the signature.
     pub is_accepted: bool,
@@ -127,8 +127,8 @@ pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
     }
 }
 
-/// Returns the public key that signed the action in a record, in the form in which the config
-/// contains keys.
+/// Returns the public key with which the action in a record was signed, written as keys are in the
+/// config. Returns `None` if the action was not signed.
 pub(super) fn signing_key(input: &Input) -> Option<String> {
     let signature = origin_of(input)?.signature.as_ref()?;
     Some(signature.key.to_string())

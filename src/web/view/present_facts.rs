@@ -18,20 +18,21 @@ use crate::limits;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
-/// The present facts, as of the last check whether an organism runs and of the last query of the
-/// indexes.
+/// Facts about the present that every page shows. They date from the last check for a running
+/// organism, and from the last query of the indexes.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
-    /// Time of the last check whether an organism runs. Lock: held only to read or set the time.
+    /// Time of the last check for a running organism. Lock: held only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
     waiting: AtomicU64,
-    /// The pause of everything. Lock: held only to read or set the pause.
+    /// The pause in force that stops everything, if there is one. Lock: held only to read or set
+    /// the pause.
     pause: Mutex<Option<PauseOfAll>>,
 }
 
-/// A pause of everything, and the partitions in which it is in force.
+/// A pause of everything, and the number of partitions in which it is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PauseOfAll {
     pub pause: IndexedPause,
@@ -71,7 +72,7 @@ impl PresentFacts {
         self.waiting.store(calls.min(limits::WEB_WAITING_COUNTED), Ordering::Relaxed);
     }
 
-    /// Returns the pause of everything that was in force at the last query of the indexes.
+    /// Returns the pause of everything, if one was in force at the last query of the indexes.
     pub fn pause(&self) -> Option<PauseOfAll> {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -80,9 +81,9 @@ impl PresentFacts {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
     }
 
-    /// Whether a new check for a running organism is due, because the last check is older than
-    /// [`limits::WEB_LOOK_INTERVAL`] or there was none. If a check is due, sets the time of the
-    /// last check to now.
+    /// Whether a new check for a running organism is due. It is due if the last check is older than
+    /// [`limits::WEB_LOOK_INTERVAL`], or if there was none. If it is due, records the present time
+    /// as the time of the last check.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +107,7 @@ impl PresentFacts {
     }
 }
 
-/// Before a page is drawn, checks whether an organism runs and, in a view with actions, loads the
+/// Checks for a running organism before a page is drawn. In a view with actions, also loads the
 /// facts of the config. Does neither if the last check is recent.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,

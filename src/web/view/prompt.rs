@@ -27,7 +27,8 @@ use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
 use crate::thread::Fact;
 use crate::xml::invisible_characters::visible;
 
-/// Returns the path of the page that shows the prompt from which a model wrote a message.
+/// Returns the path of the page with a model's prompt. The model wrote the message `id` in response
+/// to this prompt.
 pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }
@@ -155,7 +156,7 @@ fn accepted_in(sealed: &HashedRecord) -> impl Iterator<Item = &Message> {
     })
 }
 
-/// Returns the refusals of payloads of an agent in a record.
+/// Reads from a record the refusals of payloads that `agent` wrote.
 pub(super) fn refused_in<'r>(
     sealed: &'r HashedRecord,
     agent: &'r str,
@@ -278,8 +279,8 @@ fn comparison(comparison: Option<PromptComparison>) -> String {
     }
 }
 
-/// The parts of a model request, as the page shows them. Parts that exceed the room of the page are
-/// left out.
+/// The parts of a model request, as the page shows them. Further parts are left out once the page
+/// has no room for more text.
 struct PromptParts {
     markup: Vec<Markup>,
     room: PageRoom,

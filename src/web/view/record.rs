@@ -1,6 +1,6 @@
-//! The page that proves the record: it shows whether the record was changed, and whether the core
-//! makes the same decisions again. A separate thread computes the proof, as `organism verify` and
-//! `organism replay` do.
+//! The page about the integrity of the record. It shows whether the record was changed, and whether
+//! the pump makes the same decisions again from the recorded inputs. A separate thread checks this,
+//! as `organism verify` and `organism replay` do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ const CHECKPOINTS_SHOWN: usize = 20;
 /// list.
 const KEY_DIGITS: usize = 16;
 
-/// Computes proofs of the journals that a view shows, one proof at a time.
+/// Verifies the journals that a view shows: checks their hash chains, and repeats the recorded
+/// decisions. Only one such proof runs at a time.
 #[derive(Debug)]
 pub(super) struct RecordProver {
     data: PathBuf,
@@ -43,7 +44,7 @@ struct ProverState {
     last: Option<Arc<ProvedRecord>>,
 }
 
-/// A proof of all journals, with the time at which the proof ended.
+/// The results of verifying all journals, and the time at which the verification ended.
 #[derive(Debug)]
 struct ProvedRecord {
     at: Time,
@@ -59,8 +60,8 @@ struct ProvedJournal {
     evidence: Option<ProofEvidence>,
 }
 
-/// The head and the checkpoints of a journal. A person needs them to repeat a proof, or to compare
-/// it with another one.
+/// The position and the hash of a journal's last record, and the checkpoints of the journal. A
+/// person needs these values to repeat a proof, or to compare it with another one.
 #[derive(Debug)]
 struct ProofEvidence {
     head: Position,
@@ -138,7 +139,8 @@ impl RecordProver {
     }
 
     /// Draws the result of the last proof in one line, with a link to the page of the proof.
-    /// `heads` contains the last record of each journal now, with its partition.
+    /// `heads` contains each partition with the position of the last record that its journal has
+    /// now.
     pub fn summary(&self, heads: &[(u32, Position)]) -> Markup {
         let last = self.state().last.clone();
         let head = |journal: &ProvedJournal| {
@@ -162,9 +164,9 @@ impl RecordProver {
     }
 }
 
-/// Draws which records of a journal were checked, and how many newer records were not. If the proof
-/// is incomplete, also names the command that reports the missing part of the proof. `head` is the
-/// present position of the journal's last record.
+/// Draws which records of a journal were checked, and how many newer records were not. If the check
+/// is incomplete, also names the command that shows the missing part. `head` is the position of the
+/// journal's last record now.
 fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup {
     let proof = match &journal.proof {
         Ok(proof) => proof,
@@ -272,8 +274,8 @@ fn journal(journal: &ProvedJournal, options: &VerifyOptions) -> Markup {
     }
 }
 
-/// Draws each key that signed checkpoints, with the reason to trust it and the command that checks
-/// the record against this key alone.
+/// Draws each key that signed checkpoints. For each key, states the reason to trust it, and the
+/// command that checks the record against this key alone.
 fn keys(proof: &ProofReport, options: &VerifyOptions) -> Markup {
     html! {
         @if !proof.keys.is_empty() {

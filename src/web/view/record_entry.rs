@@ -24,12 +24,13 @@ pub(super) fn path(position: Position) -> String {
     format!("/records/{position}")
 }
 
-/// Draws a link to a record, which shows its number.
+/// Draws a link to a record. The text of the link contains the record's number.
 pub(super) fn link(position: Position) -> Markup {
     html! { a href=(path(position)) { "record " (position) } }
 }
 
-/// A record. If the record contains a model's turn, also the texts of this turn.
+/// A record that the page shows. If the record contains a turn of a model, the texts of this turn
+/// are included.
 struct FoundRecord {
     sealed: HashedRecord,
     /// Id of the note that records the model's turn, and the texts of this turn.
@@ -128,7 +129,8 @@ fn record(found: &FoundRecord) -> Markup {
     }
 }
 
-/// Returns the kind of the input that led to the record, under the name that the record contains.
+/// Returns the name of the kind of input that led to the record, as the JSON of the record contains
+/// it.
 fn kind_of(record: &serde_json::Value) -> String {
     let input = record.get("input");
     let name = input.and_then(serde_json::Value::as_object).and_then(|input| input.keys().next());

@@ -185,8 +185,8 @@ fn counts(faults: &Faults) -> Markup {
     }
 }
 
-/// Returns the path of the search page with the refusals of payloads by one rule and from one
-/// sender. `None` stands for every rule or every sender.
+/// Returns the path of the search page with refused payloads. `rule` is the rule that the payloads
+/// broke, and `sender` is their sender. `None` stands for every rule or every sender.
 pub(super) fn refusals_path(rule: Option<&str>, sender: Option<&str>) -> String {
     let query = UrlQuery::default().with("kind", Some("refusal"));
     query.with("rule", rule).with("from", sender).link("/search")
@@ -209,8 +209,8 @@ fn refusal_row(keys: &[String], refusals: u64) -> Vec<Markup> {
     ]
 }
 
-/// Draws how many calls to one listener failed with one kind of failure. The number links to the
-/// threads that have failures and in which the listener was called.
+/// Draws how many calls to one listener failed with one kind of failure. The number links to a list
+/// of threads: those that called this listener and have failures.
 fn count_row((kind, listener): &(String, Option<String>), errors: u64) -> Vec<Markup> {
     let listener = listener.as_deref();
     let path = UrlQuery::default().with("errors", Some("on")).with("listener", listener);

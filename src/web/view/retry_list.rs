@@ -375,8 +375,8 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
 }
 
 /// Draws how many messages are left out if a person retries all messages of the page, and why. A
-/// person who may not act sees a command instead of a button. This command also retries messages
-/// that would fail, so the text announces these failures.
+/// person without the right to act sees a command instead of a button. The command also retries
+/// messages that would fail again, so the text warns of these failures.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

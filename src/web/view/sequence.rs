@@ -22,16 +22,17 @@ use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 
-/// Height of a row, in pixels. The next constant, `NAMES`, is the height of the header.
+/// Height of a row, in pixels. The constant `NAMES` is the height of the header above the rows.
 const ROW: usize = 34;
 const NAMES: usize = 26;
-/// Maximum characters of a name in the header of a narrow window.
+/// Maximum characters of the name above a lane, if the window is narrow.
 const SHORT_NAME_CHARS: usize = 9;
-/// Fraction of the way to the recipient's lane at which the arrow of a held call ends.
+/// End of the arrow of a held call, as a fraction of the way to the recipient's lane. A held call
+/// waits for a person.
 const HELD_WAY: f64 = 0.7;
-/// Fraction of the way to the recipient's lane at which the arrow of a message in flight ends.
+/// End of the arrow of a message in flight, as a fraction of the way to the recipient's lane.
 const FLIGHT_WAY: f64 = 0.85;
-/// Fraction of the way to the recipient's lane at which the arrow of a queued message ends.
+/// End of the arrow of a queued message, as a fraction of the way to the recipient's lane.
 const QUEUED_WAY: f64 = 0.6;
 /// Maximum number of characters of a payload in the hint that belongs to an arrow.
 const HINT_CHARS: usize = 160;
@@ -153,8 +154,8 @@ impl DrawnForm {
         }
     }
 
-    /// Returns the form that belongs to the kind of a message. Ignores whether the message is
-    /// settled.
+    /// Returns the form for the kind of a message. The form does not depend on whether the
+    /// recipient has handled the message.
     fn of(message: &MessageView) -> Self {
         let is_core = &*message.name.namespace == system::NAMESPACE;
         match message.kind {
@@ -292,8 +293,8 @@ fn open_head(is_right: bool) -> Markup {
     html! { path.cross d=(format!("M{back} -4L0 0L{back} 4")) {} }
 }
 
-/// Whether an event has a row in the diagram. Ends of timers and counts of busy refusals appear
-/// only in the conversation.
+/// Whether an event has a row in the diagram. Ends of timers and counts of refusals with the reason
+/// `busy` have no row, and appear only in the conversation view.
 const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }

@@ -22,8 +22,8 @@ pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     }
 }
 
-/// Draws the status of a listed tree, whether a pause keeps its work back, and the number of calls
-/// in it that people denied.
+/// Draws the status of a tree of threads in a list, and whether a pause keeps its work back. Also
+/// draws the number of calls in the tree that people denied.
 pub(super) fn of_tree(tree: &ListedTree) -> Markup {
     html! {
         (status(&tree.status, tree.waits))

@@ -8,14 +8,14 @@ use crate::clock::Time;
 
 /// Maximum number of steps into which the ticks divide the axis.
 const STEPS_MAX: i64 = 5;
-/// Minimum distance of two ticks, as a fraction of the width of the bar.
+/// Minimum distance of two ticks, as a fraction of the width of a timeline bar.
 const DISTANCE_MIN: f64 = 0.16;
-/// Width of one character of a label, as a fraction of the width that the bar has on a phone.
+/// Width of one character of a label on a phone, as a fraction of the width of a timeline bar.
 const CHARACTER: f64 = 0.02;
-/// Minimum space between two labels, as a fraction of the width of the bar.
+/// Minimum space between two labels, as a fraction of the width of a timeline bar.
 const SPACE_MIN: f64 = 0.01;
-/// Width of a zone at each end of the bar, as a fraction of the bar's width. In these zones, a
-/// label begins or ends at its tick. Outside of them, it is centred on its tick.
+/// Width of a zone at each end of a timeline bar, as a fraction of the bar's width. In these zones,
+/// a label begins or ends at its tick. Outside of them, it is centred on its tick.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -52,7 +52,8 @@ impl AxisTick {
         }
     }
 
-    /// Returns where the label begins and ends on a phone, as fractions of the width of the bar.
+    /// Returns the places on a timeline bar, from 0 to 1, at which the label begins and ends on a
+    /// phone.
     fn ends(&self) -> (f64, f64) {
         let width = self.label.chars().count() as f64 * CHARACTER;
         let begin = match self.anchor() {
@@ -130,7 +131,8 @@ pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
     breaks
 }
 
-/// Returns the shortest round step that is at least as long as `least`. Both are in microseconds.
+/// Returns the shortest round duration, such as 5 s, that is at least `least`. Both are in
+/// microseconds.
 fn step_of(least: i64) -> i64 {
     let mut power = 1;
     while power < 1_000_000 {
@@ -145,9 +147,9 @@ fn step_of(least: i64) -> i64 {
     long.into_iter().find(|step| *step >= least).unwrap_or_else(|| days(864_000_000_000))
 }
 
-/// Writes the time `since`, rounded down to a multiple of `precision`. `end` is the end of the
-/// axis. The part of the time below a minute has a unit that depends only on `end`, so all labels
-/// of an axis use the same unit.
+/// Writes the time `since`, rounded down to a multiple of `precision`. All three times are in
+/// microseconds. `end` is the end of the axis. It alone decides the unit of the part below a
+/// minute, so all labels of an axis have the same unit.
 fn label(since: i64, precision: i64, end: i64) -> String {
     let since = since - since % precision.max(1);
     let (name, unit) = match end {

@@ -14,7 +14,8 @@ const GAP_PARTS: i64 = 25;
 pub(super) struct BusyStretch {
     pub begin: i64,
     pub end: i64,
-    /// Beginning of the stretch on the bar, in microseconds of the shortened time.
+    /// Beginning of the stretch on the bar, in microseconds from the beginning of the bar.
+    /// Shortened gaps and waits count with their drawn lengths.
     place: i64,
     /// Length of the stretch on the bar. A shortened wait is drawn shorter than its real duration.
     drawn: i64,
@@ -48,16 +49,17 @@ pub(super) struct TimeCut {
 #[derive(Debug)]
 pub(super) struct TimeScale {
     stretches: Vec<BusyStretch>,
-    /// Length of the whole bar, in microseconds of the shortened time.
+    /// Length of the whole bar, in microseconds. Shortened gaps and waits count with their drawn
+    /// lengths.
     length: i64,
     last: Time,
     is_shortened: bool,
 }
 
 impl TimeScale {
-    /// Creates a scale from periods of work and from periods of waits. `last` is the
-    /// time of the last event. Waits during which no work ran take at most as much of the bar as
-    /// the work.
+    /// Creates a scale from periods of work and from periods of waits. `last` is the time of the
+    /// last event. If the waits without simultaneous work are together longer than the work, they
+    /// are shortened to the length of the work.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);
@@ -112,7 +114,8 @@ impl TimeScale {
         &self.stretches
     }
 
-    /// Returns the length of the whole bar, in microseconds of the shortened time.
+    /// Returns the length of the whole bar, in microseconds. Shortened gaps and waits count with
+    /// their drawn lengths.
     pub fn length(&self) -> i64 {
         self.length
     }

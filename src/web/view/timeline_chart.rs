@@ -37,14 +37,15 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call if the page knows no wait of the call and no work on it.
+/// State of an open call if the page finds no more exact state, such as queued or in flight.
 const OPEN: &str = "open";
 /// State of a call that is ready for its listener, and of a message that is not handed over.
 const QUEUED: &str = MessageState::Queued.as_str();
 
-/// Id of the hatched pattern that fills gaps and waits drawn shorter than they lasted.
+/// Id of the hatched pattern. It fills each gap and each wait that is drawn shorter than its real
+/// duration.
 const HATCH: &str = "timeline-hatch";
-/// Name of the mark for gaps and waits that are drawn shorter than they lasted.
+/// Name of the mark for a gap or a wait that is drawn shorter than its real duration.
 const CUT: &str = "cut";
 
 /// Maximum number of nesting levels with an indent of their own.

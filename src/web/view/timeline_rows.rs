@@ -37,8 +37,9 @@ pub(super) struct TimelineRow<'p> {
     pub depth: usize,
 }
 
-/// Id of the row that contains another row: for a call, the message of the call; for a turn, the
-/// note of the turn. `None` is the parent of all outermost rows.
+/// Id of the row that contains another row. For the row of a call, this is the message of the call.
+/// For the row of a turn, it is the note that records the turn. `None` is the parent of all
+/// outermost rows.
 type ParentRow = Option<MessageId>;
 
 /// Returns the subthreads on a page. Each subthread has the position of the record that opened the
@@ -137,8 +138,8 @@ fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> P
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call that opened a subthread. Finds the message that requested the subthread, and
-/// from its cause the call in which it was sent.
+/// Returns the call that opened a subthread. This is the call of the message that caused the
+/// request for the subthread. Returns `None` if the page lacks this message or the request.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,

@@ -1,5 +1,5 @@
-//! Lists the messages and threads that the model of a turn was not shown: the earlier messages of
-//! the thread that the turn's prompt leaves out, and the other threads of the tree.
+//! Lists the messages and threads that the model of a turn was not shown. These are the earlier
+//! messages that the turn's prompt leaves out, and the other threads of the tree.
 
 use maud::{Markup, html};
 

@@ -37,18 +37,19 @@ pub(super) fn call_path(call: MessageId) -> String {
     UrlQuery::default().with(CALL, Some(&call.to_string())).link(PATH)
 }
 
-/// A call that waits, with the client's request that led to the call.
+/// A call that waits for a decision, and the client's request that led to the call.
 #[derive(Debug)]
 pub(super) struct CallToDecide {
     pub call: HeldCall,
     /// The client's request, which may be the call itself; `None` if the index has no such request.
     /// An error states why the request could not be read.
     pub request: Result<Option<StartingRequest>, String>,
-    /// The model's turn that wrote the call; `None` if no model wrote it.
+    /// The turn in which a model wrote the call; `None` if no model wrote it.
     pub turn: Option<WritingTurn>,
 }
 
-/// The turn of a model that wrote a held call. The prompt of the turn has its own page.
+/// The turn in which a model wrote a call that now waits for a decision. The prompt of the turn has
+/// its own page.
 #[derive(Debug)]
 pub(super) struct WritingTurn {
     /// The first payloads that the gate refused in this turn, at most
@@ -70,7 +71,7 @@ impl CallToDecide {
     }
 }
 
-/// Returns the turn of the sender's model that wrote a call; `None` if no model wrote it.
+/// Returns the turn in which the sender's model wrote a call; `None` if no model wrote the call.
 pub(super) fn writing_turn(
     index: &IndexReader,
     call: &HeldCall,
@@ -318,7 +319,8 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     }
 }
 
-/// Draws the payloads that the gate refused in the turn that wrote a held call.
+/// Draws the payloads that the gate refused in a turn. In the same turn, the model also wrote
+/// `call`, which waits for a decision.
 fn refused_beside(turn: &WritingTurn, call: MessageId) -> Markup {
     html! {
         @if !turn.refused.is_empty() {
@@ -335,7 +337,8 @@ fn refused_beside(turn: &WritingTurn, call: MessageId) -> Markup {
     }
 }
 
-/// If a request has more lines than this, the page shows the request collapsed above its held call.
+/// Maximum number of lines of a request that is shown expanded. A longer request is shown
+/// collapsed.
 const REQUEST_LINES_OPEN: u64 = 12;
 
 /// Draws the client's request that led to a held call.

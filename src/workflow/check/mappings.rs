@@ -28,8 +28,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the name of the payload that a call to the listener `name` has. Returns `None` if this
-/// name is not known.
+/// Returns the name of the payload in a call to the listener `name`. Returns `None` if this name is
+/// not known.
 fn payload_of(
     name: &Placed<ListenerName>,
     payload: Option<&Placed<PayloadName>>,
@@ -56,8 +56,8 @@ fn key_of(parameter: &PayloadParameter) -> String {
     format!("{mark}{}", parameter.name)
 }
 
-/// Checks the fields that a mapping sets in `payload`, the payload for the listener `name`, against
-/// the schema of this payload.
+/// Checks the fields that a mapping sets in a payload for the listener `name`. The schema of
+/// `payload` must allow each field.
 pub(super) fn check_fields(
     name: &Placed<ListenerName>,
     payload: &PayloadName,

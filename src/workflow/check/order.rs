@@ -1,5 +1,5 @@
-//! Checks the goals of a definition in their order: names, lists of members, cycles, branches,
-//! labels and budgets.
+//! Checks the goals of a definition and the order in which they run: names, lists of members,
+//! cycles, branches, labels and budgets.
 
 use std::time::Duration;
 
@@ -87,9 +87,8 @@ fn check_unknown_goals(
     }
 }
 
-/// Reports each wrong reference to another goal. A goal must not depend on a member of another
-/// goal's list, and its `context` must name only goals that have ended when the goal `number`
-/// starts.
+/// Reports each wrong reference to another goal. The goal `number` must not depend on a member of
+/// another goal's list. Its `context` must name only goals that have ended when it starts.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -161,7 +160,7 @@ fn check_nesting(
     }
 }
 
-/// Reports the settings of a goal that its form does not permit.
+/// Reports each setting that a goal of this form must not have, such as a supervisor of a loop.
 fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
     let has_output = !matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
@@ -181,7 +180,7 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && is_limited, "timeout, tokens and money");
 }
 
-/// Reports the first entry in the goal's list of roles that cannot be a role.
+/// Checks the entries in the goal's list of roles. Reports the first entry that cannot be a role.
 fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     let Some(roles) = &goal.roles else { return };
     let mut wrong = roles.names.iter().filter(|name| !is_role(name));
@@ -250,9 +249,8 @@ fn check_label(
     }
 }
 
-/// Returns the number of characters that the pass and the item can add to a goal's labels. The
-/// result has one entry for the number of the pass and one for the number of the item, as far as
-/// the goal has them.
+/// Returns the maximum lengths of the numbers that are appended to a goal's labels, in characters.
+/// A goal in a loop has the number of the pass, and a verifier has the number of the item.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

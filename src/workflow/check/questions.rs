@@ -38,8 +38,9 @@ pub(super) fn check(
     }
 }
 
-/// Whether agents carry out the goal. A goal without agents cannot be corrected, because only
-/// agents get a document in which the correction could appear.
+/// Whether the goal has a document, which is the task for an agent. Only a goal that agents carry
+/// out has one. A goal without a document cannot be corrected, because a correction appears in the
+/// document.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

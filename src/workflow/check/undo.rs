@@ -13,8 +13,8 @@ use super::super::shapes::ShapeSource;
 use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
-/// Returns the problems of an undo rule. The place of a problem in one of the values in `rule.with`
-/// is the index of this value. The place of any other problem is the length of `rule.with`.
+/// Returns the problems of an undo rule. The place of each problem is a number: the index of the
+/// wrong value in `rule.with`, or the length of `rule.with` if no value in it is wrong.
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,
@@ -73,9 +73,9 @@ pub fn check_undo_rule(
 }
 
 /// Checks a workflow that undoes calls after a failure. Reports each undo payload that two peers of
-/// the workflow accept. Also reports each listener with an undo rule that the workflow cannot
-/// address: the listener can be called beneath the workflow, but is not one of its peers. If a
-/// workflow undoes no calls, reports its setting `report_to`.
+/// the workflow accept. Also reports each listener that has an undo rule and can be called beneath
+/// the workflow, but is no peer: the workflow cannot send the undo to this listener. If a workflow
+/// undoes no calls, reports its setting `report_to`.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

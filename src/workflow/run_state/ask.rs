@@ -47,9 +47,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Corrects the goal `about` with `text`. The goal runs again, and so does every goal that
-    /// depends on it and that the question depends on. Finally the question itself, the goal
-    /// `asked`, runs again.
+    /// Adds the correction `text` to the goal `about`, and runs this goal again. The goal `asked`
+    /// is the question in which a person gave the correction; it also runs again. So does every
+    /// goal between the two: it depends on `about`, and `asked` depends on it. If `about` was
+    /// corrected too often, the goal `asked` fails instead.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let given = self.state.corrections.entry(about).or_default();
         given.push(text);

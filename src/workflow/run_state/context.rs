@@ -226,7 +226,8 @@ impl WorkflowRun<'_> {
         iterations
     }
 
-    /// Returns the ended goals that the document shows, in the order of the graph.
+    /// Returns the ended goals that the document of the goal run `run` shows, in the order of the
+    /// graph.
     fn shown(&self, run: &GoalRun, goal: &GoalDefinition) -> Vec<usize> {
         let number = self.subject(run);
         let mut visible: HashSet<_> = self.graph.visible(number).into_iter().collect();

@@ -30,9 +30,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Takes the first branch, from `position` on, whose condition holds. If no condition holds,
-    /// skips the goal. If a judge has to decide a condition, returns without a choice; the answer
-    /// of the judge continues the choice later.
+    /// Examines the branches of a choice, beginning at `position`, and takes the first branch with
+    /// a true condition. If no condition is true, skips the goal. If a judge has to decide a
+    /// condition, returns without a choice; the answer of the judge continues the choice later.
     pub(super) fn choose(&mut self, number: usize, branches: &[ChooseBranch], position: usize) {
         for (position, branch) in branches.iter().enumerate().skip(position) {
             let is_met = match &branch.when {

@@ -42,7 +42,7 @@ pub(super) struct TurnWalk<'a> {
 /// the queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset from which on the backward search has read the turn. `known` contains the last close
+    /// Offset down to which the backward search has read the turn. `known` contains the last close
     /// tag of every name that is closed after this offset.
     from: usize,
 }

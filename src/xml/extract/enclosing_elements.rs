@@ -6,16 +6,15 @@ use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counts tags inside a value. Counts only tags whose name is the name of an element around the
-/// value.
+/// Counts tags inside a value. A tag counts only if an element around the value has the same name.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
     /// Whether the value contains a close tag without a matching open tag. Such a close tag closes
     /// an element around the value.
     is_left: bool,
-    /// Whether the value closes an element around it, and later contains an open tag with the name
-    /// of an element around it.
+    /// Whether the value contains a close tag of an element around it and, after this tag, an open
+    /// tag with the name of an element around it.
     is_reopened: bool,
 }
 
@@ -55,14 +54,15 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the value would join two elements wherever it ends. This is so if it closes an
-    /// element around it, and later contains an open tag with the name of an element around it.
+    /// Whether the value would join two elements wherever it ends. This is so if it contains a
+    /// close tag of an element around it and, after this tag, an open tag with the name of an
+    /// element around it.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts a tag if its name is the name of an element around the value. `behind` is the text
-    /// after the `<` of the tag.
+    /// Counts a tag if an element around the value has the same name. `behind` is the text after
+    /// the `<` of the tag.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::limits;
 
-/// Extracts the items of one turn while the turn streams.
+/// Extracts the parts of one model turn, such as actions and reasoning, while the text of the turn
+/// streams.
 #[derive(Debug)]
 pub struct Extractor {
     grammar: Arc<ActionGrammar>,
@@ -121,8 +122,8 @@ impl Extractor {
         self.turn = turn;
     }
 
-    /// Decides whether the turn begins inside reasoning that the prompt opened. Returns false while
-    /// more bytes are needed for the decision. Until then, no item is final.
+    /// Decides whether the turn begins inside reasoning that the prompt opened. Returns false if
+    /// more bytes are needed for the decision. No item is final before this decision.
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],

@@ -92,9 +92,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end` was parsed as one action by mistake. In fact, it begins
-    /// with a draft inside reasoning, and the action comes after the reasoning. In this case, the
-    /// open tag of the root element occurs again after a close tag of reasoning.
+    /// Whether the action from `at` to `end` was recognised by mistake, because its text begins
+    /// with a draft inside reasoning. The real action comes after the reasoning. The open tag of
+    /// its root element therefore occurs again after a close tag of reasoning.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

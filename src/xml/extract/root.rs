@@ -60,8 +60,8 @@ impl TurnWalk<'_> {
     }
 
     /// Finds the end of a broken action. The action extends to its close tag, and nothing inside it
-    /// is executed. Without a close tag, it extends to the offset at which the defect allows the
-    /// parser to continue, or to the end of the turn.
+    /// is executed. Without a close tag, it extends to `defect.resume`. If this offset is not set,
+    /// it usually extends to the end of the turn.
     fn broken(
         &mut self,
         tag: &OpenTag,

@@ -36,8 +36,8 @@ const COMMENT_END: &[u8] = b"-->";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NeedMoreBytes;
 
-/// Whether a byte may belong to a markup name. This is true for every byte beyond ASCII, because
-/// each name is later compared with the known names, so a wrong character in a name does no harm.
+/// Whether a byte may belong to a markup name. Returns true for every byte beyond ASCII. A wrong
+/// character in a name does no harm, because each name is later compared with the known names.
 pub(super) fn is_name_byte(byte: u8) -> bool {
     NAME_BYTES.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }

@@ -76,10 +76,9 @@ impl TurnWalk<'_> {
     /// Returns the offset after the close tag of an unknown element. The search for the close tag
     /// skips code, quotations, reasoning and the values of actions.
     ///
-    /// If the search finds no close tag, a close tag that stands in code or in a quotation can end
-    /// the element. An action before this code or quotation may be inside the unknown element, and
-    /// so must not be executed. In this case, the element extends to the end of the code or
-    /// quotation.
+    /// If this search fails, the close tag may stand in code or in a quotation. The element then
+    /// extends to the end of this code or quotation. An action before it may be inside the element,
+    /// and so must not be executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

@@ -64,9 +64,9 @@ impl<'a> MarkupLexer<'a> {
         Self { text: text.as_bytes(), at: start }
     }
 
-    /// Extends a start tag to its whole element, if the tag is plain and the content is text
-    /// without `&` and `>`, as in most elements of a payload. `tag` must be the piece that the
-    /// lexer returned last.
+    /// Extends a start tag to its whole element. This works for most elements of a payload: the tag
+    /// is plain, and the content is text without `&` and `>`. Returns `None` for any other element.
+    /// `tag` must be the piece that the lexer returned last.
     pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
@@ -179,8 +179,8 @@ fn head(rest: &[u8]) -> &[u8] {
     rest.get(..NEAR).unwrap_or(rest)
 }
 
-/// Returns the offset of the first byte for which `is_it` holds. `far` is a vectorised search for
-/// the same bytes, for the part of `rest` after the first [`NEAR`] bytes.
+/// Returns the offset of the first byte for which `is_it` returns true. `far` is a vectorised
+/// search for the same bytes, for the part of `rest` after the first [`NEAR`] bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,

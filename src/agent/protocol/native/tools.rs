@@ -40,9 +40,9 @@ pub struct NativeTools {
 struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
-    /// Name of the property that contains another payload. The value of the property is an object
-    /// whose only property has the name of the other payload's tool. `None` if this payload
-    /// contains no other payload.
+    /// Name of the property for another payload that this payload contains; `None` if this payload
+    /// contains no other payload. The value of the property is an object with one property, which
+    /// has the name of the other payload's tool.
     place: Option<&'static str>,
     /// Whether the payload goes to a peer or to the agent itself.
     addressable: bool,
@@ -134,9 +134,9 @@ impl NativeTools {
         name
     }
 
-    /// Extends the tools of the core payloads that contain another payload. The other payload may
-    /// then be given as JSON: as an object whose only property has the name of the other payload's
-    /// tool.
+    /// Extends the tools of the core payloads that contain another payload. The model can then
+    /// write the other payload as JSON: as an object with one property, which has the name of the
+    /// other payload's tool.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -295,8 +295,8 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Converts the argument `place`, which contains another payload, to XML if the argument is an
-    /// object. An argument that is a text is XML already and stays the same.
+    /// Converts the argument named `place` to XML if it is an object. This argument contains
+    /// another payload. An argument that is a text is XML already and stays the same.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();

@@ -19,7 +19,7 @@ use crate::agent::protocol::vocabulary::bare;
 
 /// User message between two turns of the model, if there is no other message between these turns.
 const GO_ON: &str = "Noted. Go on with one action.";
-/// First message of a conversation whose beginning is outside the window.
+/// First message of a conversation, if its beginning is outside the window that the agent sees.
 const CLEARED: &str = "What came before is no longer shown.";
 
 /// Text in place of a turn in which the model wrote nothing.
@@ -30,7 +30,7 @@ const SILENT: &str = "(nothing)";
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// Provider whose native calls and their results are rendered as blocks of its API. Calls and
+    /// Provider that gets its own native calls and their results as blocks of its API. Calls and
     /// results of other providers are rendered as XML.
     pub provider: Option<String>,
     pub version: RendererVersion,

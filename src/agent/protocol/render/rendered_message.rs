@@ -108,8 +108,8 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
     out
 }
 
-/// Returns the full text of a message as the prompt of `viewer` shows it. Ignores that a
-/// placeholder may replace the message.
+/// Returns the full text of a message as the prompt of `viewer` shows it. Returns the full text
+/// even if the prompt shows a placeholder instead.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
     shown(seen, viewer, version).block(version)
 }
@@ -147,8 +147,8 @@ pub(super) fn shown_or_stub<'a>(
     }
 }
 
-/// Returns the id and the status of a thread that has ended, from the message with its result.
-/// Returns `None` if the message is not a `thread-result` of the core.
+/// Returns the id and the status of the ended thread that `message` reports. Returns `None` if
+/// `message` is not a `thread-result` of the core.
 fn thread_of(message: &Message) -> Option<(String, String)> {
     if message.name != system::name("thread-result") || !message.from.is_core() {
         return None;
@@ -176,10 +176,9 @@ fn shown<'a>(
     }
 }
 
-/// Renders a message of a client or another listener that answers no call of `viewer`, such as a
-/// client's request. A goal that is addressed to `viewer` is shown as its bare document, which is
-/// safe because the gate lets only workflows send goals. A goal for another agent is shown like any
-/// message.
+/// Renders a message that is no answer to a call of `viewer`, such as a client's request. A goal
+/// that is addressed to `viewer` is shown as its bare document, which is safe because the gate lets
+/// only workflows send goals. A goal for another agent is shown like any message.
 fn others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> String {
     let is_own = message.to == *viewer || version < RendererVersion::V7;
     if is_own
@@ -250,7 +249,8 @@ fn system_payload<'a>(
     }
 }
 
-/// Returns the name of the group member that caused a system payload, if the payload names one.
+/// Returns the member of a group of peers that a system payload names as its cause. Returns `None`
+/// if the payload names no member.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }

@@ -154,7 +154,8 @@ impl XmlFinalPolicy<'_> {
         Ok(action)
     }
 
-    /// Parses a slot whose missing end tag has been added.
+    /// Parses the element of a report. `whole` is the text of the element with its end tag, which
+    /// the model did not write.
     fn closed(&self, whole: &str) -> Option<Element> {
         let mut extractor = Extractor::new(Arc::clone(self.grammar));
         extractor.push(whole.as_bytes());

@@ -1,4 +1,4 @@
-//! The slots of one turn, whose names contain the turn's nonce.
+//! The slots of one turn. Their names contain the turn's nonce.
 
 use crate::agent::FinalFormat;
 use crate::ids::{CallId, Digest, PayloadName, ThreadId};
@@ -16,7 +16,7 @@ pub struct TurnSlots {
     nonce: String,
 }
 
-/// Reason why the name of an element is not one of this turn's slots.
+/// Reason why an unknown element is none of this turn's slots, although the model meant a slot.
 pub(super) enum SlotMismatch {
     /// The name does not contain the nonce of this turn.
     Nonce,

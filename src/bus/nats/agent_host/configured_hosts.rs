@@ -1,5 +1,5 @@
-//! The hosts that run one agent in this process. There is one host for each config that a delivery
-//! may still name.
+//! The hosts that run one agent in this process. There is one host for each recent config, because
+//! each delivery states the digest of its config.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -42,7 +42,8 @@ pub struct RemoteAgentHost {
     deliveries: Subscriber,
     cancels: Subscriber,
     questions: DiscoveryRequests,
-    /// Generation of the connection on which the presence of the agent was last announced.
+    /// Number of the connection on which the agent's presence was last announced. Each reconnect
+    /// begins a connection with a higher number.
     announced_on: u64,
 }
 
@@ -53,9 +54,9 @@ impl std::fmt::Debug for RemoteAgentHost {
 }
 
 impl RemoteAgentHost {
-    /// Subscribes to the deliveries of `listener`. Deliveries that name `config` go to `host`,
-    /// which reports to `relay`. Deliveries that name another config are accepted after a host for
-    /// that config was added.
+    /// Subscribes to the deliveries of `listener`. Each delivery states the digest of a config.
+    /// Deliveries with the digest `config` go to `host`, which sends its reports through `relay`.
+    /// Deliveries with another digest are accepted once a host for that config was added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -205,8 +206,8 @@ impl RemoteAgentHost {
         });
     }
 
-    /// Handles a message that the pump sends to every host of the agent. The message either cancels
-    /// a delivery, or requests the texts that the agent's models write.
+    /// Handles a message that the pump sends to every host of the agent. Usually, the message
+    /// cancels a delivery. It may also request the texts that the agent's models write.
     fn cancel(&self, message: &Message) {
         if self.relay.note_watcher(message) {
             return;

@@ -103,8 +103,9 @@ impl RemoteSink {
         }
     }
 
-    /// Downloads the thread of a delivery from the pump, up to the position of the delivery. Leaves
-    /// out the part `known`, which this host already has.
+    /// Downloads a part of a thread from the pump. The part ends at the last position that the
+    /// delivery permits this agent to read. Leaves out `known`, the part of the thread that this
+    /// host already has.
     ///
     /// # Errors
     ///
@@ -148,7 +149,8 @@ impl RemoteSink {
         }
     }
 
-    /// Repeats a request until the pump responds or the deadline passes.
+    /// Sends a request until the pump responds. Gives up after
+    /// [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     async fn ask(
         &self,
         reply: &str,

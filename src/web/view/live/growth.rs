@@ -63,7 +63,7 @@ impl GrowthFollower {
     }
 
     /// Registers a live page; returns `None` if there are too many pages. `is_running` states
-    /// whether an organism ran at the last check, and the first report replaces this value.
+    /// whether an organism was running at the last check. The first report replaces this value.
     pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed, is_running);
@@ -71,8 +71,8 @@ impl GrowthFollower {
         Some(FollowedPage { state, _permit: permit })
     }
 
-    /// Creates a client for the organism whose journals this follower follows. For each request,
-    /// the client looks for the organism that runs at that time.
+    /// Creates a client for the organism of the followed journals. For each request, the client
+    /// looks for the organism that runs at that time.
     pub(super) fn client(&self) -> ServiceClient {
         client(&self.data)
     }
@@ -96,7 +96,7 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// begins with `is_running`, and has version 0 until the next report.
+    /// starts with the value `is_running` and with version 0. The next report replaces both.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let begin = ContentState { is_running, version: 0 };

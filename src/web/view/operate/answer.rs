@@ -25,7 +25,8 @@ use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
 
-/// Name of the parameter with which the page that shows the finished answer leads back to the form.
+/// Name of the parameter that requests the form again. The page that shows the finished answer
+/// sends this parameter if the person wants to change the answer.
 const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
@@ -149,7 +150,8 @@ fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// Returns the reply for which the form is made: the chosen reply, or the first of all replies.
+/// Returns the name of the reply that the form is for: the name that the person chose, or the first
+/// of `names`.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));

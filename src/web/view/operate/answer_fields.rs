@@ -335,7 +335,7 @@ fn shown_path(root: &str, path: &str) -> String {
     within.unwrap_or(path).to_owned()
 }
 
-/// Collects the names of the fields with one value on each line.
+/// Collects the names of the repeated fields, which have one value on each line.
 fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTreeSet<String>) {
     for parameter in parameters {
         let path = format!("{parent} / {}", parameter.name);

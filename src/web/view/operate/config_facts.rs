@@ -80,7 +80,7 @@ fn stamp(path: &Path) -> FileStamp {
     Some((file.len(), file.modified().ok()?))
 }
 
-/// The facts of the config file of a view, which pages share.
+/// The facts of a view's config file. All pages of the view share these facts.
 #[derive(Debug, Default)]
 pub(super) struct SharedConfigFacts {
     /// Lock: held only to read or replace the facts, not while a config is loaded.

@@ -37,13 +37,13 @@ pub(super) fn fork_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
 }
 
-/// The fork point, and the data with which its form is drawn.
+/// The fork point, and the data for drawing its form.
 struct ForkDraft {
     context: ActionContext,
     /// The message that the person chose. The fork may begin at an earlier message.
     named: MessageId,
     point: ForkPoint,
-    /// Local name of the payload of the message at the fork point.
+    /// Local name of the payload in the message at the fork point.
     payload: String,
 }
 
@@ -366,15 +366,15 @@ impl ForkDraft {
     }
 }
 
-/// The choice of a person for the request with which a fork begins.
+/// A person's choice about the request at the beginning of a fork.
 #[derive(Debug, Clone, Copy)]
 enum RequestState {
     /// The person has not chosen yet.
     Open,
     /// The request of the source, unchanged.
     Recorded,
-    /// A changed request. The person has not permitted the fork to call the recipient of the
-    /// request for real.
+    /// The person has changed the request, and has not permitted the fork to call the recipient for
+    /// real.
     Changed,
     ChangedAndLive,
 }

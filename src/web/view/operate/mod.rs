@@ -83,9 +83,9 @@ impl OperateAccess {
         self.facts.current(self.config.clone(), self.person.clone()).await
     }
 
-    /// Draws the part of the frame for signatures: the script that signs, and a warning. While
-    /// decisions must be signed, the script shows the warning if the config does not have the key
-    /// of the browser. Draws nothing before the config was loaded.
+    /// Draws the script that signs decisions, and a warning that is hidden at first. The script
+    /// shows the warning if the config does not have the key of this browser. Draws nothing if
+    /// decisions need no signature, or before the config was loaded.
     pub fn key_warning(&self) -> Markup {
         let facts = self.facts.known();
         let keys = facts.as_ref().and_then(|facts| facts.signing_keys.as_deref());
@@ -125,7 +125,7 @@ impl OperateFailure {
     }
 }
 
-/// The properties of a thread on which the possible actions depend.
+/// The properties of a thread that determine which actions are possible.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadActions {
     /// Whether a call is open in the thread or beneath it. A thread without open calls offers no
@@ -138,8 +138,8 @@ pub(super) struct ThreadActions {
     pub is_paused: bool,
 }
 
-/// Draws links to those actions on a thread that have an effect. Draws no links if the person may
-/// not act. A live page replaces the links when the thread changes.
+/// Draws links to the actions that would have an effect on a thread. Draws no links if the person
+/// may not act. A live page replaces the links when the thread changes.
 pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions) -> Markup {
     if view.operate.is_none() {
         return html! {};

@@ -27,8 +27,8 @@ struct FoundReceipt {
     left: u64,
 }
 
-/// Draws the receipt of an action. If an index cannot be read at present, only refers to the page
-/// with all actions.
+/// Draws the receipt of an action. If an index cannot be read at present, draws only a reference to
+/// the page with all actions.
 pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Markup {
     let person = context.person.clone();
     let find = move |_, index: &mut IndexReader| find(index, &request);
@@ -44,8 +44,8 @@ pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Ma
     })
 }
 
-/// Draws the receipt of an action of several requests. `requests` contains the requests that the
-/// organism carried out. Draws nothing if `requests` is empty.
+/// Draws the receipt of an action that consists of several requests. `requests` contains the
+/// requests that the organism carried out. Draws nothing if `requests` is empty.
 pub(super) async fn draw_several(context: &ActionContext, requests: Vec<ServiceRequest>) -> Markup {
     let all = requests.len();
     let find = move |partition, index: &mut IndexReader| {

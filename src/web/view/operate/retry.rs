@@ -155,8 +155,8 @@ async fn retry_all(
     context.confirm(action, &details).await
 }
 
-/// Creates the failure for a page of the retry list that has no message for a retry of the whole
-/// page. `left_out` is the number of messages on the page, which such a retry leaves out.
+/// Creates the failure for a retry of a whole page that would retry no message. `left_out` is the
+/// number of messages on the page. Each of them is left out of such a retry.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
         "No request that failed or was refused matches and waits for a retry. The page Refused and \

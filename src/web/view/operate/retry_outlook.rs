@@ -20,10 +20,11 @@ use crate::thread::{Fact, Input, Record};
 
 use super::super::payload_text::payload_line;
 
-/// Kind of the failure of a call for which a budget had too little left.
+/// The kind of failure of a call that failed because a budget had too little left.
 const BUDGET_SPENT: &str = "budget-spent";
 
-/// Failures after which a listener that had the call may have done its work.
+/// Failures that do not exclude that the work was done. If a listener had the call, the listener
+/// may have done its work before such a failure.
 const CUT_OFF: [&str; 4] = ["timeout", "crashed", "unreachable", "lost"];
 
 /// The expected result of a retry.
@@ -53,13 +54,14 @@ pub(in super::super) struct RetryFacts {
     /// The failure, in the words of the record.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits for a call that its listener may already have
-    /// done. `None` for other messages, and if the config is unknown or permits only one attempt.
+    /// Number of attempts that the config permits for the call. Present only if the listener may
+    /// already have done the work of the call, and if the config permits several attempts. `None`
+    /// for other messages, and if the config is unknown.
     pub repeated: Option<u32>,
 }
 
-/// Predicts the results of retries. Checks messages by the gate of the config that is in the file.
-/// Without a gate, uses only the record.
+/// Predicts the results of retries. Checks messages with the gate of the config file. Without a
+/// gate, predicts from the record alone.
 #[derive(Default)]
 pub(in super::super) struct RetryPredictor {
     gate: Option<Gate>,
@@ -71,8 +73,8 @@ impl fmt::Debug for RetryPredictor {
     }
 }
 
-/// Returns the facts of the config for a view. The facts are empty for a read-only view, so its
-/// predictor has no gate.
+/// Returns the facts of the config for a view. For a read-only view, the facts are empty, and the
+/// predictor in them has no gate.
 pub(in super::super) async fn config_facts(view: &ViewState) -> Arc<ConfigFacts> {
     match &view.operate {
         Some(access) => access.config_facts().await,
@@ -80,7 +82,7 @@ pub(in super::super) async fn config_facts(view: &ViewState) -> Arc<ConfigFacts>
     }
 }
 
-/// A recorded payload with everything on which the result of its retry depends.
+/// A recorded payload, with everything that determines the result of its retry.
 struct RetriedPayload<'r> {
     text: &'r str,
     sender: &'r ListenerName,
@@ -96,7 +98,7 @@ impl RetryPredictor {
         Self { gate }
     }
 
-    /// Returns the content of the row that the list of messages to retry has for `message`.
+    /// Returns the content of the row for `message` in the list of messages to retry.
     pub fn facts(
         &self,
         index: &IndexReader,
@@ -211,8 +213,8 @@ fn budget_spent() -> RetryOutlook {
     RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
 }
 
-/// Returns the outlook of a payload that `rule` refused. Returns `None` if a later retry of the
-/// same payload may pass the rule under the same config.
+/// Returns the outlook of a payload that `rule` refused and would refuse again. Returns `None` if a
+/// later retry of the same payload may pass the rule under the same config.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {

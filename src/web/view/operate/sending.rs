@@ -1,5 +1,5 @@
-//! Sends the requests of an action that a person has confirmed in the web view, and draws the
-//! results. The commands of the terminal send the same requests.
+//! Sends the requests of an action after a person has confirmed the action in the web view. Draws
+//! the results. The `organism` commands in a terminal send the same requests.
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
@@ -20,7 +20,8 @@ use crate::thread::{Decision, PauseVerb};
 pub(super) enum ActionResult {
     /// The organism carried out the action.
     Done(DoneAction),
-    /// The result is a whole page, for example with the results of several requests.
+    /// The result fills a page of its own, for example because it has a row for each of several
+    /// requests.
     Summary {
         status: StatusCode,
         content: Markup,

@@ -58,8 +58,8 @@ fn terminal(action: &PreparedAction) -> Markup {
     }
 }
 
-/// Returns the command that performs an action, without the option that signs it. Returns `None` if
-/// no single command line performs the action.
+/// Returns the command that performs an action, without the command's option for signing. Returns
+/// `None` if no single command line performs the action.
 fn command(action: &PreparedAction) -> Option<String> {
     let first = &action.requests.first()?.request;
     Some(match first {

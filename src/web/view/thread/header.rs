@@ -20,8 +20,8 @@ pub(in super::super) struct ThreadHeader {
     /// The timeline of the thread, without its events.
     timeline: ThreadTimeline,
     fork: Option<ForkOrigin>,
-    /// Fault of the last failed call into the thread, with its details; `None` if the thread has
-    /// not failed.
+    /// Name and details of the fault of the thread's last failed call. Only calls from outside the
+    /// thread count. `None` if the thread has not failed.
     failure: Option<String>,
     /// Calls that wait for a person now, in the thread or in a thread beneath it.
     pub waiting: Vec<WaitingMessage>,
