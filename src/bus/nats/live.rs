@@ -29,7 +29,7 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Requests the texts of models from every host of the agent, for as long as somebody reads
+    /// Requests the texts of models from every host of the agent, for as long as an operator reads
     /// such texts at this pump.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
