@@ -11,7 +11,7 @@ use dashmap::DashMap;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::ids::Position;
-use crate::journal::sqlite::JournalReader;
+use crate::journal::sqlite::{JournalReader, keep_plans};
 use crate::limits;
 
 use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, views};
@@ -114,6 +114,7 @@ pub fn create_at(path: &Path, journal: &JournalReader) -> Result<Connection, Err
 pub fn open_temporary(journal: &JournalReader) -> Result<Connection, Error> {
     let path = PathBuf::from("(temporary)");
     let db = Connection::open("").map_err(failed(&path))?;
+    keep_plans(&db).map_err(failed(&path))?;
     create(&path, &db, journal)?;
     Ok(db)
 }
@@ -125,6 +126,7 @@ fn connect(path: &Path) -> Result<Connection, Error> {
     let open = || -> rusqlite::Result<Connection> {
         let db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+        keep_plans(&db)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
         // With a write-ahead log, readers can continue while a batch is committed.
         db.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;

@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, InterruptHandle};
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
-use crate::journal::sqlite::JournalReader;
+use crate::journal::sqlite::{JournalReader, keep_plans};
 use crate::limits;
 
 use super::Error;
@@ -155,6 +155,7 @@ fn complete(
 /// are new.
 pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+    keep_plans(db)?;
     db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
     db.pragma_update_and_check(None, "journal_mode", "truncate", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", "normal")?;

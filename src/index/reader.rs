@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::ids::Position;
-use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader};
+use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans};
 use crate::limits;
 
 use super::Error;
@@ -282,6 +282,7 @@ fn connect(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(failed(path))?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT).map_err(failed(path))?;
+    keep_plans(&db).map_err(failed(path))?;
     Ok(db)
 }
 

@@ -299,7 +299,12 @@ impl Admin {
 /// the code is 5 (not proved), because `verify` then reads a projection, which alone proves
 /// nothing.
 pub fn proof_code() -> i32 {
-    if std::env::var_os("ORGANISM_TEST_NATS").is_some() { 5 } else { 0 }
+    if is_streamed() { 5 } else { 0 }
+}
+
+/// Whether tests put the journals of their organisms on JetStream.
+pub fn is_streamed() -> bool {
+    std::env::var_os("ORGANISM_TEST_NATS").is_some()
 }
 
 /// Returns environment variables that put the journals of all organisms in `directory` on

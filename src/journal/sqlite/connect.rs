@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::journal::Error;
@@ -32,11 +33,18 @@ fn no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
     extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
+/// Makes SQLite keep the plan of a prepared statement for all values of its parameters. Otherwise,
+/// SQLite prepares many statements again for each value, which takes longer than most queries.
+pub fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
 pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+        keep_plans(&db)?;
         db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         Ok(db)
     };

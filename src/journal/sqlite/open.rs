@@ -26,6 +26,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
+use super::connect::keep_plans;
 use super::directory::{self, DATABASE, make};
 use super::directory_lock::DirectoryLock;
 use super::repair::{
@@ -611,6 +612,7 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(data.join(DATABASE), flags)?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+    keep_plans(&db)?;
     // A connection that is dropped after an error leaves the write-ahead log unchanged. Only a pump
     // that stops as planned moves the log into the file.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _, Params, Row};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
@@ -105,10 +105,20 @@ impl JournalReader {
     }
 
     pub(super) fn meta(&self, key: &str) -> Result<Option<String>, Error> {
-        self.db
-            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+        self.query_cached("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
             .optional()
             .map_err(|error| self.read_error("its description", error))
+    }
+
+    /// Runs a query for one row. Keeps the parsed statement for further runs, because parsing takes
+    /// longer than most such queries.
+    pub(super) fn query_cached<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.db.prepare_cached(sql)?.query_row(params, read)
     }
 
     pub fn about(&self) -> Result<JournalMetadata, Error> {
@@ -164,7 +174,7 @@ impl JournalReader {
     /// Returns the last position; 0 if there are no records.
     pub fn last(&self) -> Result<Position, Error> {
         let sql = "SELECT coalesce(max(position), 0) FROM step";
-        let last = self.db.query_row(sql, [], |row| row.get(0));
+        let last = self.query_cached(sql, [], |row| row.get(0));
         last.map(Position).map_err(|error| self.read_error("its last position", error))
     }
 

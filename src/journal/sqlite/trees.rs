@@ -75,19 +75,15 @@ impl JournalReader {
 
     /// Returns the position of the last record of a tree; `None` if the tree has no record.
     pub fn head(&self, root: &ThreadId) -> Result<Option<Position>, Error> {
-        let refreshed = self.refreshed()?;
-        let recent = "SELECT position FROM step WHERE position > ?1 AND tree = ?2 \
-                      ORDER BY position DESC LIMIT 1";
-        let recent =
-            self.db.query_row(recent, (refreshed.0, root.as_str()), |row| row.get(0)).optional();
-        let head = match recent {
-            Ok(None) => {
-                let known = "SELECT head FROM tree WHERE root = ?1";
-                self.db.query_row(known, [root.as_str()], |row| row.get(0)).optional()
-            }
-            other => other,
-        };
-
+        // One statement, because each takes a lock outside a view. The records after the last update
+        // of the table come first.
+        let sql = "SELECT coalesce(\
+                     (SELECT position FROM step WHERE tree = ?1 AND position > coalesce(\
+                        (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'refreshed'), 0) \
+                      ORDER BY position DESC LIMIT 1), \
+                     (SELECT head FROM tree WHERE root = ?1))";
+        let head: rusqlite::Result<Option<u64>> =
+            self.query_cached(sql, [root.as_str()], |row| row.get(0));
         head.map(|head| head.map(Position)).map_err(|error| self.read_error("a tree's head", error))
     }
 
@@ -115,7 +111,7 @@ impl JournalReader {
     /// last update of the table do not count.
     pub fn records_of(&self, root: &ThreadId) -> Result<u64, Error> {
         let sql = "SELECT records FROM tree WHERE root = ?1";
-        let records = self.db.query_row(sql, [root.as_str()], |row| row.get(0)).optional();
+        let records = self.query_cached(sql, [root.as_str()], |row| row.get(0)).optional();
         let records = records.map_err(|error| self.read_error("a tree", error))?;
         Ok(records.unwrap_or_default())
     }

@@ -355,11 +355,11 @@ pub fn message(bench: &mut Bench) {
         let reader = JournalReader::open(&journal.data()).unwrap();
         let records = reader.tree(&journal.samples[0], None).unwrap();
         let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-        let ids = facts.filter_map(|fact| match fact {
+        let mut ids = facts.filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(message.id),
             _ => None,
         });
-        ids.last().expect("the tree has messages").to_string()
+        ids.next_back().expect("the tree has messages").to_string()
     });
     add_query(bench, "large_message", &["message", &id]);
 }

@@ -29,6 +29,7 @@ use organism::thread::Fact;
 
 use super::{CONFIG, CommandOutput, House, PATIENCE, Running, TALK, until, until_within};
 use crate::campaign::Campaign;
+use crate::nats::is_streamed;
 use clients::Clients;
 use left_behind::Started;
 
@@ -223,10 +224,11 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// Number of kills of a campaign: the value of `KILLS`, or by default 20, or 1,000 with
-/// `ORGANISM_TORTURE`.
+/// Number of kills of a campaign: the value of `KILLS`, or by default 20 on an embedded journal, 10 on
+/// JetStream, and 1,000 with `ORGANISM_TORTURE`.
 fn kills() -> u64 {
-    environment("KILLS").unwrap_or(if torture() { 1_000 } else { 20 })
+    let few = if is_streamed() { 10 } else { 20 };
+    environment("KILLS").unwrap_or(if torture() { 1_000 } else { few })
 }
 
 /// A house with eight listener processes. The Python interpreter itself starts them, because the

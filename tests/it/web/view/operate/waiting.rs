@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::browser::{PYTHON, chromium, repository};
 use super::super::text_of;
 use super::{House, approved, ask, held, hold, house, operating};
+use crate::nats::is_streamed;
 use crate::organism::{numbered, until};
 
 /// The thread of a message.
@@ -141,7 +142,7 @@ fn a_call_that_waits_is_shown_with_the_request_that_led_to_it() {
 /// opened.
 #[test]
 fn a_browser_marks_calls_that_were_decided_elsewhere() {
-    if std::env::var_os("ORGANISM_TEST_NATS").is_some() {
+    if is_streamed() {
         return;
     }
     // The test that opens every page reports a Chromium that is not found.
