@@ -72,7 +72,8 @@ fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
 
     let escaped: String = path.to_str()?.chars().map(escape).collect();
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    Some(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags))
+    let db = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags);
+    Some(db.and_then(|db| keep_plans(&db).map(|()| db)))
 }
 
 fn escape(char: char) -> String {

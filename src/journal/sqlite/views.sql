@@ -11,6 +11,8 @@ CREATE VIEW fact(position, tree, at, n, kind, value) AS
       WHEN kind = 'disposed' THEN
         json_insert(value, '$.message', coalesce(latest, input ->> '$.call'),
           '$.how', iif(latest IS NULL, 'handled', 'recorded'))
+      WHEN kind = 'heard' THEN
+        json_insert(value, '$.call', input ->> '$.call', '$.attempt', input ->> '$.attempt')
       WHEN kind = 'call-closed' THEN
         json_insert(value, '$.call', input ->> '$.call', '$.how', 'completed')
       WHEN kind = 'used' THEN

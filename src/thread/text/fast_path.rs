@@ -55,6 +55,9 @@ impl<'t> RecordText<'t> {
     fn plain(&mut self) -> Option<&'t str> {
         let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
         let (text, rest) = self.0.split_at_checked(end)?;
+        if text.bytes().any(|byte| byte < b' ') {
+            return None;
+        }
         self.0 = rest.strip_prefix('"')?;
         Some(text)
     }
@@ -74,6 +77,9 @@ impl<'t> RecordText<'t> {
     fn number<N: std::str::FromStr>(&mut self) -> Option<N> {
         let end = self.0.bytes().position(|byte| !byte.is_ascii_digit())?;
         let (digits, rest) = self.0.split_at_checked(end)?;
+        if digits.len() > 1 && digits.starts_with('0') {
+            return None;
+        }
         self.0 = rest;
         digits.parse().ok()
     }
@@ -194,8 +200,8 @@ impl<'t> RecordText<'t> {
             to: self.maybe(",\"to\":\"")?,
             thread: self.maybe(",\"thread\":\"")?,
             seq: self.after(",\"seq\":")?.number()?,
-            cause: self.maybe_reference(",\"cause\":\"")?.map(Some),
-            call: self.maybe_reference(",\"call\":\"")?.map(Some),
+            cause: self.maybe_reference(",\"cause\":")?,
+            call: self.maybe_reference(",\"call\":")?,
             time: None,
             name: Cow::Borrowed(self.after(",\"name\":\"")?.plain()?),
             digest: Digest::parse(self.after(",\"digest\":\"")?.fixed(64)?).ok()?,
@@ -244,11 +250,16 @@ impl<'t> RecordText<'t> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
-    fn maybe_reference(&mut self, token: &str) -> Option<Option<MessageReference>> {
+    /// Parses a reference to a message after `token`, or `null`.
+    fn maybe_reference(&mut self, token: &str) -> Option<Option<Option<MessageReference>>> {
         if !self.skip(token) {
             return Some(None);
         }
+        if self.skip("null") {
+            return Some(Some(None));
+        }
 
+        self.after("\"")?;
         let reference = if self.skip("input\"") {
             MessageReference::Input
         } else if self.skip("cause\"") {
@@ -256,7 +267,7 @@ impl<'t> RecordText<'t> {
         } else {
             MessageReference::Id(MessageId(self.uuid()?))
         };
-        Some(Some(reference))
+        Some(Some(Some(reference)))
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T], text: fn(T) -> &'static str) -> Option<T> {

@@ -6,8 +6,8 @@
 //! |---|---|
 //! | position, tree, previous record and its hash, time | stored beside the text, hashed with it |
 //! | a message's `thread`, `time` | the record's tree and time |
-//! | the `from` of a note or a system message by the core | `core` |
-//! | the `from` of another message by the listener of the outcome | the record's input |
+//! | in a record of an outcome: the `from` of a note or a system message by the core | `core` |
+//! | … the `from` of another message by the outcome's listener | the record's input |
 //! | if `from` is left out: a `to` that is the outcome's listener | the record's input |
 //! | if `from` is left out: the `kind`, if it is `call` | `call` |
 //! | if `from` is left out: a `cause` that is the outcome's call | the input (`null`: no cause) |

@@ -151,11 +151,11 @@ pub struct AcceptedForm<'t> {
     pub kind: Option<MessageKind>,
     /// The sender of the message. Absent if the kind of the message and the record's input imply
     /// the sender. If absent, other fields may be absent, too.
-    #[serde(rename = "from", borrow)]
+    #[serde(rename = "from", borrow, default, deserialize_with = "borrowed")]
     pub from: Option<Cow<'t, str>>,
-    #[serde(rename = "to", borrow)]
+    #[serde(rename = "to", borrow, default, deserialize_with = "borrowed")]
     pub to: Option<Cow<'t, str>>,
-    #[serde(rename = "thread", borrow)]
+    #[serde(rename = "thread", borrow, default, deserialize_with = "borrowed")]
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
@@ -179,6 +179,16 @@ pub struct AcceptedForm<'t> {
     pub opening: Option<OpeningForm<'t>>,
     #[serde(rename = "key")]
     pub key: Option<String>,
+}
+
+/// Borrows a string from the text if the string has no escapes. By default, serde copies a string in
+/// an `Option`.
+fn borrowed<'de: 't, 't, D: serde::Deserializer<'de>>(
+    d: D,
+) -> Result<Option<Cow<'t, str>>, D::Error> {
+    #[derive(Deserialize)]
+    struct BorrowedText<'t>(#[serde(borrow)] Cow<'t, str>);
+    Option::<BorrowedText<'t>>::deserialize(d).map(|text| text.map(|text| text.0))
 }
 
 fn present<'t, D: serde::Deserializer<'t>>(
