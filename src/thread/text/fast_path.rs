@@ -6,11 +6,11 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
+use super::implied_values::AboutOutcome;
 use super::read::RecordReader;
 use super::serde_form::{
     AcceptedForm, FactOrDigest, MessageReference, OpenerKind, OpeningForm, UsedForm, VerdictForm,
 };
-use super::write::AboutOutcome;
 use crate::envelope::{Disposition, MessageKind, Money, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};

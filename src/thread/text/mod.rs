@@ -34,6 +34,7 @@
 //! formats.
 
 mod fast_path;
+mod implied_values;
 mod names;
 mod read;
 mod serde_form;

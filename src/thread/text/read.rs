@@ -5,11 +5,11 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use super::implied_values::{AboutOutcome, implied_call, implied_disposition, is_by_core};
 use super::serde_form::{
     AcceptedForm, ClosedForm, DisposedForm, FactOrDigest, HandedOver, InputForm, MessageReference,
     OpenerKind, OpeningForm, OutcomeReceivedForm, UsedForm, VerdictForm, other,
 };
-use super::write::{AboutOutcome, implied_call, implied_disposition, is_by_core};
 use super::{InternedNames, fast_path};
 use crate::clock::Time;
 use crate::envelope::{Disposition, Message, MessageKind, Payload, Turn};

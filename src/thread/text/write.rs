@@ -5,7 +5,8 @@ use std::io::Write as _;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::envelope::{Disposition, Message, MessageKind, Money, Turn};
+use super::implied_values::{AboutOutcome, implied_call, implied_disposition};
+use crate::envelope::{Message, MessageKind, Money, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName};
 use crate::thread::{Closing, Fact, Input, Opener, Opening, Record, Verdict};
 
@@ -403,61 +404,6 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     }
 
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
-}
-
-/// Returns the disposition of a `disposed` fact if its text states none. A disposition is the way
-/// in which a message ended. `latest` is the message before the fact in its record.
-pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
-    if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
-}
-
-/// Returns the default sender of messages of this kind: true for the core, false for the listener
-/// of the record's input. A message has the default sender if its text states no sender.
-pub(super) fn is_by_core(kind: MessageKind) -> bool {
-    matches!(kind, MessageKind::Note | MessageKind::System)
-}
-
-/// Returns the call of a message whose text states no call.
-pub(super) fn implied_call(
-    id: MessageId,
-    kind: MessageKind,
-    cause: Option<MessageId>,
-    is_sender_implied: bool,
-) -> Option<CallId> {
-    match kind {
-        MessageKind::Call => Some(CallId(id)),
-        MessageKind::Note if is_sender_implied => cause.map(CallId),
-        _ => None,
-    }
-}
-
-/// The values of an outcome that the facts of its record leave out.
-pub(super) struct AboutOutcome {
-    pub(super) call: CallId,
-    pub(super) attempt: Attempt,
-    pub(super) listener: ListenerName,
-    /// Prompt tokens, answer tokens and price of the turn, if the outcome has a turn.
-    pub(super) spending: Option<(u64, u64, Money)>,
-}
-
-impl AboutOutcome {
-    pub(super) fn of(input: &Input) -> Option<Self> {
-        let Input::Outcome { listener, call, attempt, turn, .. } = input else { return None };
-        let listener = listener.clone();
-        let spending = turn.as_ref().map(|turn| (turn.tokens_in, turn.tokens_out, turn.money));
-        Some(Self { call: *call, attempt: *attempt, listener, spending })
-    }
-
-    /// Whether `from` is the default sender of messages of this kind. A message has the default
-    /// sender if its text states no sender.
-    fn is_sender(&self, kind: MessageKind, from: &ListenerName) -> bool {
-        if is_by_core(kind) { from.is_core() } else { *from == self.listener }
-    }
-
-    /// Whether the outcome belongs to the call `call` and comes from `agent`.
-    fn is_by(&self, call: CallId, agent: Option<&ListenerName>) -> bool {
-        self.call == call && Some(&self.listener) == agent
-    }
 }
 
 /// Finds the index of the fact to which a verdict refers. Each search begins after the fact of the
