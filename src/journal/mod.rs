@@ -218,7 +218,10 @@ pub enum Error {
     OtherJournal { stream: String, theirs: Uuid, known: Option<Uuid>, state: String },
     #[error(transparent)]
     Nats(#[from] nats::Error),
-    #[error("the journal {path} has format {found}; this program writes format {ours}")]
+    #[error(
+        "the journal {path} has format {found}; this program reads formats {OLDEST_FORMAT} to {ours}: \
+         use the version of organism that wrote the journal, or a later one"
+    )]
     Format { path: String, found: String, ours: u32 },
     /// The file at the journal's path is not a journal.
     #[error("{path} is not a journal: {detail}. Restore a backup, or move the file away")]

@@ -67,7 +67,7 @@ fn a_journal_of_another_format_is_named_and_left_as_it_is() {
     for arguments in [&["run"][..], &["verify"], &["threads"], &["export"]] {
         let refused = house.organism(arguments);
         assert_eq!(refused.code, Some(65), "{arguments:?}: {refused:?}");
-        let expected = "has format 99; this program writes format 4";
+        let expected = "has format 99; this program reads formats 2 to 4: use the version";
         assert!(refused.err.contains(expected), "{arguments:?}: {refused:?}");
     }
     assert!(std::fs::read(&path).unwrap() == before);
