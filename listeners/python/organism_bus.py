@@ -19,7 +19,8 @@ import time
 import traceback
 import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
-from xml.sax.saxutils import escape, quoteattr
+
+from organism_listener import escaped, quoted
 
 try:
     import nats
@@ -75,7 +76,7 @@ class Task:
         message = {"id": header("Message"), "kind": "call", "seq": header("Seq"), "new": "true"}
         begin = (
             f"<e:delivery{_attributes(delivery)}><e:message{_attributes(message)}><e:meta>"
-            f"<e:from>{escape(header('From'))}</e:from><e:time>{escape(header('Time'))}</e:time>"
+            f"<e:from>{escaped(header('From'))}</e:from><e:time>{escaped(header('Time'))}</e:time>"
             "</e:meta>"
         )
         return b"".join((begin.encode(), self.body, b"</e:message></e:delivery>"))
@@ -88,7 +89,7 @@ class Task:
 
 
 def _attributes(values):
-    return "".join(f" {name}={quoteattr(value)}" for name, value in values.items())
+    return "".join(f" {name}={quoted(value)}" for name, value in values.items())
 
 
 class Bus:

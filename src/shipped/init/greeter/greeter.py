@@ -3,7 +3,7 @@
 
 import sys
 import xml.etree.ElementTree as ET
-from xml.sax.saxutils import escape
+from html import escape
 
 NS = "urn:example:greeter"
 BUS = "https://xml-pipeline.org/ns/envelope/v1"
