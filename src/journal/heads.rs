@@ -13,7 +13,7 @@ use crate::limits;
 use crate::thread::{Map, Record};
 
 use super::merkle_chunks::MerkleChunks;
-use super::sqlite::HeadStore;
+use super::sqlite::{HeadStore, HeadsSummary};
 use super::{Error, HashedRecord};
 
 /// The last record of one tree.
@@ -125,7 +125,26 @@ impl TreeHeads {
         last: Position,
         last_hash: Digest,
     ) -> Result<Option<Self>, Error> {
-        let Some((store, summary)) = HeadStore::open(file)? else { return Ok(None) };
+        Self::stored(HeadStore::open(file)?, file, last, last_hash)
+    }
+
+    /// Opens the heads of a snapshot as [`TreeHeads::in_file`] does, but never writes to `file`.
+    /// Heads that leave memory go to a working file in the same directory.
+    pub(super) fn over_file(
+        file: &Path,
+        last: Position,
+        last_hash: Digest,
+    ) -> Result<Option<Self>, Error> {
+        Self::stored(HeadStore::open_over(file)?, file, last, last_hash)
+    }
+
+    fn stored(
+        store: Option<(HeadStore, HeadsSummary)>,
+        file: &Path,
+        last: Position,
+        last_hash: Digest,
+    ) -> Result<Option<Self>, Error> {
+        let Some((store, summary)) = store else { return Ok(None) };
         let trees = summary.trees;
         let mut merkle = MerkleChunks::from_roots(summary.roots, trees);
         let chunk = MerkleChunks::chunk_of(trees);

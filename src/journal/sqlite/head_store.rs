@@ -1,5 +1,6 @@
 //! Stores the heads of trees outside memory: in a working file of a pump, or in the file of a
-//! snapshot.
+//! snapshot. After a start from a snapshot, the store reads that file in place, and writes to a new
+//! working file.
 //!
 //! Damage of the disk must not change the records that a pump writes, so everything that is read is
 //! checked. This module checks a head against its checksum. The caller checks the leaves of a chunk
@@ -32,6 +33,9 @@ const COLUMNS: &str = "root, number, first, position, hash, records, opened, upd
 #[derive(Debug)]
 pub struct HeadStore {
     db: Connection,
+    /// The file of a snapshot, which is only read. Its heads and leaves count where `db` has none
+    /// of the same tree or chunk.
+    base: Option<Connection>,
     names: StoredNames,
 }
 
@@ -47,24 +51,36 @@ pub struct HeadsSummary {
 impl HeadStore {
     /// Creates a store with a new file in `directory`. No other process can see the file.
     pub fn create(directory: &Path) -> Result<Self, Error> {
-        Self::over(working_file::create(directory, "heads")?)
+        Self::new(working_file::create(directory, "heads")?, None)
     }
 
     /// Creates a store in memory.
     #[cfg(test)]
     fn in_memory() -> Result<Self, Error> {
-        Self::over(working_file::in_memory()?)
+        Self::new(working_file::in_memory()?, None)
     }
 
     /// Creates a store in the new file `file`. The file remains when the store is closed.
     pub fn create_file(file: &Path) -> Result<Self, Error> {
-        Self::over(working_file::open(file)?)
+        Self::new(working_file::open(file)?, None)
     }
 
     /// Opens the store in `file`, and reads the summary that was written last. The file remains
     /// when the store is closed. Returns `None` if there is no valid summary.
     pub fn open(file: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
-        let store = Self::over(working_file::open(file)?)?;
+        Self::new(working_file::open(file)?, None)?.with_summary()
+    }
+
+    /// Opens a store that begins with the content of `snapshot`, the file of a snapshot, and reads
+    /// the summary in it. The store never writes to this file. Returns `None` if there is no valid
+    /// summary.
+    pub fn open_over(snapshot: &Path) -> Result<Option<(Self, HeadsSummary)>, Error> {
+        let base = working_file::open_read_only(snapshot)?;
+        let directory = snapshot.parent().unwrap_or(snapshot);
+        Self::new(working_file::create(directory, "heads")?, Some(base))?.with_summary()
+    }
+
+    fn with_summary(self) -> Result<Option<(Self, HeadsSummary)>, Error> {
         let sql = "SELECT trees, roots, names FROM summary";
         let read = |row: &Row<'_>| -> rusqlite::Result<_> {
             let roots = digests_in(row.get_ref(1)?.as_blob()?);
@@ -72,14 +88,20 @@ impl HeadStore {
             Ok((row.get(0)?, roots, names))
         };
 
-        let summary = store.db.query_row(sql, [], read).optional().map_err(unreadable())?;
+        let stored = self.base.as_ref().unwrap_or(&self.db);
+        let summary = stored.query_row(sql, [], read).optional().map_err(unreadable())?;
         let Some((trees, Some(roots), Some(names))) = summary else { return Ok(None) };
-        Ok(Some((Self { names, ..store }, HeadsSummary { trees, roots })))
+        Ok(Some((Self { names, ..self }, HeadsSummary { trees, roots })))
     }
 
-    fn over(db: Connection) -> Result<Self, Error> {
+    fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         db.execute_batch(TABLES).map_err(unwritable())?;
-        Ok(Self { db, names: StoredNames::default() })
+        Ok(Self { db, base, names: StoredNames::default() })
+    }
+
+    /// Returns the files to read, the one with the newer values first.
+    fn layers(&self) -> impl DoubleEndedIterator<Item = &Connection> {
+        std::iter::once(&self.db).chain(&self.base)
     }
 
     /// Copies the store to a new working file in `directory`.
@@ -87,13 +109,16 @@ impl HeadStore {
         let copy = Self::create(directory)?;
         let write = copy.db.unchecked_transaction().map_err(unwritable())?;
         self.for_each(&mut |head| copy.write(std::iter::once(head)))?;
-        let failed = unreadable;
-        let mut query = self.db.prepare("SELECT chunk, digests FROM leaves").map_err(failed())?;
-        let mut rows = query.query([]).map_err(failed())?;
-        while let Some(row) = rows.next().map_err(failed())? {
-            let chunk: usize = row.get(0).map_err(failed())?;
-            let digests: Vec<u8> = row.get(1).map_err(failed())?;
-            copy.write_leaves(chunk, &digests).map_err(unwritable())?;
+        // Newer leaves replace those of the snapshot.
+        for db in self.layers().rev() {
+            let failed = unreadable;
+            let mut query = db.prepare("SELECT chunk, digests FROM leaves").map_err(failed())?;
+            let mut rows = query.query([]).map_err(failed())?;
+            while let Some(row) = rows.next().map_err(failed())? {
+                let chunk: usize = row.get(0).map_err(failed())?;
+                let digests: Vec<u8> = row.get(1).map_err(failed())?;
+                copy.write_leaves(chunk, &digests).map_err(unwritable())?;
+            }
         }
 
         write.commit().map_err(unwritable())?;
@@ -171,18 +196,28 @@ impl HeadStore {
         }
 
         let sql = format!("SELECT {COLUMNS} FROM head WHERE root = ?1");
-        let mut select = self.db.prepare_cached(&sql).map_err(unreadable())?;
-        let mut rows = select.query([root.as_str()]).map_err(unreadable())?;
-        rows.next().map_err(unreadable())?.map(head_in).transpose()
+        for db in self.layers() {
+            let mut select = db.prepare_cached(&sql).map_err(unreadable())?;
+            let mut rows = select.query([root.as_str()]).map_err(unreadable())?;
+            if let Some(row) = rows.next().map_err(unreadable())? {
+                return head_in(row).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the leaves of a chunk; an empty list if the store has none.
     pub fn leaves(&self, chunk: usize) -> Result<Vec<Digest>, Error> {
         let sql = "SELECT digests FROM leaves WHERE chunk = ?1";
-        let mut select = self.db.prepare_cached(sql).map_err(unreadable())?;
-        let read = |row: &Row<'_>| Ok(digests_in(row.get_ref(0)?.as_blob()?));
-        let leaves = select.query_row([chunk], read).optional().map_err(unreadable())?;
-        Ok(leaves.flatten().unwrap_or_default())
+        for db in self.layers() {
+            let mut select = db.prepare_cached(sql).map_err(unreadable())?;
+            let read = |row: &Row<'_>| Ok(digests_in(row.get_ref(0)?.as_blob()?));
+            let leaves = select.query_row([chunk], read).optional().map_err(unreadable())?;
+            if let Some(leaves) = leaves {
+                return Ok(leaves.unwrap_or_default());
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// Deletes the row of the tree `root`, to simulate damage of the file.
@@ -191,18 +226,30 @@ impl HeadStore {
         self.db.execute("DELETE FROM head WHERE root = ?1", [root.as_str()]).unwrap();
     }
 
-    /// Passes every head to `visit`. The heads are in the order of their trees' root ids.
+    /// Passes every head to `visit`, in no particular order.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let sql = format!("SELECT {COLUMNS} FROM head ORDER BY root");
-        let mut select = self.db.prepare(&sql).map_err(unreadable())?;
-        let mut rows = select.query([]).map_err(unreadable())?;
-        while let Some(row) = rows.next().map_err(unreadable())? {
-            visit(&head_in(row)?)?;
+        let each = |db: &Connection, visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>| {
+            let sql = format!("SELECT {COLUMNS} FROM head ORDER BY root");
+            let mut select = db.prepare(&sql).map_err(unreadable())?;
+            let mut rows = select.query([]).map_err(unreadable())?;
+            while let Some(row) = rows.next().map_err(unreadable())? {
+                visit(&head_in(row)?)?;
+            }
+            Ok(())
+        };
+
+        if let Some(base) = &self.base {
+            let sql = "SELECT 1 FROM head WHERE root = ?1";
+            let mut is_newer = self.db.prepare(sql).map_err(unreadable())?;
+            each(base, &mut |head| {
+                let is_replaced = is_newer.exists([head.root.as_str()]).map_err(unreadable())?;
+                if is_replaced { Ok(()) } else { visit(head) }
+            })?;
         }
-        Ok(())
+        each(&self.db, visit)
     }
 }
 
@@ -293,6 +340,40 @@ mod tests {
         assert!(store.get(&head(3).root).unwrap().is_none());
         assert_eq!(store.leaves(7).unwrap(), leaves);
         assert!(store.leaves(8).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_store_over_a_file_hides_earlier_values_and_leaves_the_file_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("snapshot");
+        let [first, second] = [Digest::of(b"first"), Digest::of(b"second")];
+        let mut earlier = HeadStore::create_file(&file).unwrap();
+        let chunks = [(1, &[first][..]), (2, &[first][..])];
+        earlier.put([head(1), head(2)].iter(), chunks.into_iter()).unwrap();
+        earlier.write_summary(2, &[first, first]).unwrap();
+        drop(earlier);
+        let bytes = std::fs::read(&file).unwrap();
+
+        let (mut store, summary) = HeadStore::open_over(&file).unwrap().unwrap();
+        assert_eq!((summary.trees, summary.roots.len()), (2, 2));
+        let newer = TreeHead { records: 7, ..head(1) };
+        store.put([newer, head(3)].iter(), std::iter::once((1, &[second][..]))).unwrap();
+        let copy = store.duplicate(directory.path()).unwrap();
+        for store in [store, copy] {
+            let records = |number| store.get(&head(number).root).unwrap().unwrap().records;
+            assert_eq!([1, 2, 3].map(records), [7, 2, 2]);
+            assert_eq!(store.leaves(1).unwrap(), [second]);
+            assert_eq!(store.leaves(2).unwrap(), [first]);
+            let mut visited = Vec::new();
+            let mut visit = |head: &TreeHead| {
+                visited.push((head.number, head.records));
+                Ok(())
+            };
+            store.for_each(&mut visit).unwrap();
+            visited.sort_unstable();
+            assert_eq!(visited, [(1, 7), (2, 2), (3, 2)]);
+        }
+        assert!(std::fs::read(&file).unwrap() == bytes, "the file is unchanged");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use connect::keep_plans;
 pub use directory::{DATABASE, make as make_directory};
 pub(in crate::journal) use directory::{note_journal, noted_journal};
 pub use directory_lock::{DirectoryLock, LockHolder, lock_holder, require_free};
-pub(super) use head_store::HeadStore;
+pub(super) use head_store::{HeadStore, HeadsSummary};
 pub use open::{FoundJournal, hold};
 pub(in crate::journal) use projection::{
     CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,

@@ -1,9 +1,11 @@
 //! Stores trees and client keys that a pump has moved out of its memory. Each tree or key is stored
 //! as a text.
 //!
-//! The texts are in a working file of the pump. A snapshot contains a file of the same form, and a
-//! start works on a copy of that file.
+//! The texts are in a working file of the pump. A snapshot contains a file of the same form. After a
+//! start from a snapshot, the store reads that file in place: texts that the pump stores go to a new
+//! working file, where they hide the earlier texts of their names.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
@@ -40,6 +42,9 @@ enum StorePlace {
 #[derive(Debug)]
 struct OpenStore {
     db: Connection,
+    /// The file of a snapshot, which is only read. Its texts count where `db` has no text of the
+    /// same name.
+    base: Option<Connection>,
     names: StoredNames,
 }
 
@@ -56,15 +61,24 @@ impl RestingStore {
 
     /// Opens a store in the file `file`. Creates the file if it is missing, and never deletes it.
     pub(super) fn in_file(file: &Path) -> Result<Self, Error> {
-        let open = OpenStore::over(working_file::open(file)?)?;
+        let open = OpenStore::new(working_file::open(file)?, None)?;
         let directory = file.parent().unwrap_or(file).to_owned();
+        Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
+    }
+
+    /// Opens a store that begins with the texts of `snapshot`, the file of a snapshot. The store
+    /// never writes to this file.
+    pub(super) fn over_file(snapshot: &Path) -> Result<Self, Error> {
+        let directory = snapshot.parent().unwrap_or(snapshot).to_owned();
+        let base = working_file::open_read_only(snapshot)?;
+        let open = OpenStore::new(working_file::create(&directory, "resting")?, Some(base))?;
         Ok(Self { place: StorePlace::Directory(directory), open: Some(open), has_failed: false })
     }
 
     /// Writes the Bloom filter of the stored names into the store's file. So the file can be opened
     /// again without reading all names.
     pub(super) fn write_filter(&self) -> rusqlite::Result<()> {
-        let Some(OpenStore { db, names }) = &self.open else { return Ok(()) };
+        let Some(OpenStore { db, names, .. }) = &self.open else { return Ok(()) };
         db.execute("DELETE FROM filter", [])?;
         db.execute("INSERT INTO filter(names) VALUES (?1)", [names.to_bytes()]).map(drop)
     }
@@ -74,13 +88,19 @@ impl RestingStore {
         self.open.as_ref().map(|open| &open.db)
     }
 
+    /// Returns the connection to the file of a snapshot with which the store began: the file that
+    /// the store only reads, or its own file.
+    pub(super) fn snapshot(&self) -> Option<&Connection> {
+        self.open.as_ref().map(|open| open.base.as_ref().unwrap_or(&open.db))
+    }
+
     /// Stores all of the texts under their names, or none of them. Each text replaces an earlier
     /// text of the same name.
     pub fn put(&mut self, texts: &[(String, String)]) -> Result<(), Error> {
         let failed = Error::sqlite("writing trees at rest to a working file");
         let open = match &mut self.open {
             Some(open) => open,
-            closed => closed.insert(OpenStore::new(&self.place)?),
+            closed => closed.insert(OpenStore::empty(&self.place)?),
         };
 
         let put = open.put(texts);
@@ -119,20 +139,23 @@ impl RestingStore {
 }
 
 impl OpenStore {
-    fn new(place: &StorePlace) -> Result<Self, Error> {
-        Self::over(match place {
+    fn empty(place: &StorePlace) -> Result<Self, Error> {
+        let db = match place {
             StorePlace::Memory => working_file::in_memory()?,
             StorePlace::Directory(directory) => working_file::create(directory, "resting")?,
-        })
+        };
+        Self::new(db, None)
     }
 
-    fn over(db: Connection) -> Result<Self, Error> {
+    /// Opens the store in `db`, which is empty if there is a `base`.
+    fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {
             db.execute_batch(TABLES)?;
-            stored_filter(&db)?.map_or_else(|| filter_of_names(&db), Ok)
+            let stored = base.as_ref().unwrap_or(&db);
+            stored_filter(stored)?.map_or_else(|| filter_of_names(stored), Ok)
         };
         let names = names().map_err(Error::sqlite("opening a working file for trees at rest"))?;
-        Ok(Self { db, names })
+        Ok(Self { db, base, names })
     }
 
     fn put(&mut self, texts: &[(String, String)]) -> rusqlite::Result<()> {
@@ -149,15 +172,26 @@ impl OpenStore {
     }
 
     fn get(&self, name: &str) -> rusqlite::Result<Option<(String, [u8; 32])>> {
-        let mut select =
-            self.db.prepare_cached("SELECT text, hash FROM resting WHERE name = ?1")?;
-        select.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        for db in std::iter::once(&self.db).chain(&self.base) {
+            let mut select = db.prepare_cached("SELECT text, hash FROM resting WHERE name = ?1")?;
+            let found = select.query_row([name], |row| Ok((row.get(0)?, row.get(1)?)));
+            if let Some(found) = found.optional()? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     fn all_names(&self) -> rusqlite::Result<Vec<String>> {
-        let mut select = self.db.prepare("SELECT name FROM resting ORDER BY name")?;
-        let names = select.query_map([], |row| row.get(0))?;
-        names.collect()
+        let mut all = BTreeSet::new();
+        for db in std::iter::once(&self.db).chain(&self.base) {
+            let mut select = db.prepare("SELECT name FROM resting")?;
+            let names = select.query_map([], |row| row.get(0))?;
+            for name in names {
+                all.insert(name?);
+            }
+        }
+        Ok(all.into_iter().collect())
     }
 }
 
@@ -204,6 +238,29 @@ mod tests {
         assert_eq!(store.names().unwrap(), ["one", "two"]);
         let files = std::fs::read_dir(directory.path()).unwrap();
         assert_eq!(files.count(), 0, "no file can be seen");
+    }
+
+    #[test]
+    fn a_store_over_a_file_hides_earlier_texts_and_leaves_the_file_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("snapshot");
+        let mut earlier = RestingStore::in_file(&file).unwrap();
+        earlier.put(&[pair("one", "first"), pair("two", "other")]).unwrap();
+        earlier.write_filter().unwrap();
+        drop(earlier);
+        let bytes = std::fs::read(&file).unwrap();
+
+        let mut store = RestingStore::over_file(&file).unwrap();
+        assert_eq!(store.get("one").unwrap().as_deref(), Some("first"));
+        store.put(&[pair("one", "second"), pair("three", "new")]).unwrap();
+        assert_eq!(store.get("one").unwrap().as_deref(), Some("second"));
+        assert_eq!(store.get("two").unwrap().as_deref(), Some("other"));
+        assert_eq!(store.get("three").unwrap().as_deref(), Some("new"));
+        assert_eq!(store.names().unwrap(), ["one", "three", "two"]);
+        assert!(std::fs::read(&file).unwrap() == bytes, "the file is unchanged");
+
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(store.get("two").unwrap().as_deref(), Some("other"), "it may be deleted");
     }
 
     #[test]

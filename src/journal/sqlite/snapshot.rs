@@ -3,9 +3,9 @@
 //! A snapshot is three files in the state directory, beside the host's key: a database with the
 //! texts of all trees and client keys, a database with the heads of all trees, and a header that
 //! the key signs. The header names the digests of the two databases, and is written last. A start
-//! works on copies of the databases, and reads only the parts that it needs. The snapshot is in the
-//! state directory, so that a program that can write only to the journal's directory cannot change
-//! the snapshot.
+//! compares the digests, and then reads from the databases only the parts that it needs. The pump
+//! goes on reading from them, and never writes to them. The snapshot is in the state directory, so
+//! that a program that can write only to the journal's directory cannot change the snapshot.
 //!
 //! Snapshots are derived data. If a snapshot is missing, damaged or of another version, or if the
 //! journal does not have its checkpoint, the start ignores the snapshot and reads every record.
@@ -38,9 +38,7 @@ const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 const HEADER: &str = "snapshot.json";
 const UNFINISHED_HEADER: &str = "snapshot.json.new";
 const DRAFT: &str = "snapshot.new";
-const COPY: &str = "snapshot.copy";
 const HEADS_DRAFT: &str = "snapshot-heads.new";
-const HEADS_COPY: &str = "snapshot-heads.copy";
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS live(name TEXT PRIMARY KEY) WITHOUT ROWID;";
 
 /// The state of a pump, with the texts of its trees and client keys in a store.
@@ -134,12 +132,7 @@ impl SnapshotPlace<'_> {
     /// given checkpoint, and a record with the given hash at the checkpoint's position.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
-        let copies = SnapshotFiles { state: self.path(COPY), heads: self.path(HEADS_COPY) };
-        let loaded = self.load_through(&copies, is_known);
-        // The open copies stay readable for this process alone.
-        copies.remove();
-
-        let error = match loaded {
+        let error = match self.load_in_place(is_known) {
             Ok(snapshot) => {
                 // A kill between two renames leaves databases that no header names.
                 if let Some(Snapshot { evidence, .. }) = &snapshot {
@@ -159,48 +152,77 @@ impl SnapshotPlace<'_> {
         None
     }
 
+    /// Reads the snapshot from its databases. The returned snapshot continues to read from them.
+    fn load_in_place(
+        &self,
+        is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
+    ) -> Result<Option<Snapshot>, Unusable> {
+        let Some((header, files)) = self.find(is_known)? else { return Ok(None) };
+        require_signed(file_digest(&files.state)?, header.file)?;
+        require_signed(file_digest(&files.heads)?, header.heads)?;
+
+        let SnapshotHeader { checkpoint, hash, .. } = &header;
+        let read = || -> Result<_, Error> {
+            let heads = TreeHeads::over_file(&files.heads, checkpoint.position, *hash)?;
+            Ok((heads, RestingStore::over_file(&files.state)?))
+        };
+        let (heads, store) = read().map_err(|error| rejected(error.to_string()))?;
+        self.assemble(header, heads, store).map(Some)
+    }
+
     /// Copies the snapshot's databases to `copies` and reads the snapshot from the copies. The
-    /// returned snapshot continues to use the copies.
-    fn load_through(
+    /// returned snapshot continues to use the copies, and may change them.
+    fn load_copy(
         &self,
         copies: &SnapshotFiles,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
     ) -> Result<Option<Snapshot>, Unusable> {
+        let Some((header, files)) = self.find(is_known)? else { return Ok(None) };
+        require_signed(copy_with_digest(&files.state, &copies.state)?, header.file)?;
+        require_signed(copy_with_digest(&files.heads, &copies.heads)?, header.heads)?;
+
+        let SnapshotHeader { checkpoint, hash, .. } = &header;
+        let read = || -> Result<_, Error> {
+            let heads = TreeHeads::in_file(&copies.heads, checkpoint.position, *hash)?;
+            Ok((heads, RestingStore::in_file(&copies.state)?))
+        };
+        let (heads, store) = read().map_err(|error| rejected(error.to_string()))?;
+        self.assemble(header, heads, store).map(Some)
+    }
+
+    /// Returns the header of the snapshot and its databases, if there is a snapshot and the journal
+    /// has its checkpoint.
+    fn find(
+        &self,
+        is_known: &dyn Fn(&Checkpoint, Digest) -> bool,
+    ) -> Result<Option<(SnapshotHeader, SnapshotFiles)>, Unusable> {
         let Some(header) = self.header()? else { return Ok(None) };
-        let checkpoint = &header.checkpoint;
-        if !is_known(checkpoint, header.hash) {
-            let position = checkpoint.position;
+        let position = header.checkpoint.position;
+        if !is_known(&header.checkpoint, header.hash) {
             return Err(rejected(format!("the journal has no such checkpoint at {position}")));
         }
 
-        let sources = self.databases(checkpoint.position);
-        if !sources.state.exists() || !sources.heads.exists() {
+        let files = self.databases(position);
+        if !files.state.exists() || !files.heads.exists() {
             return Err(rejected("its database is gone"));
         }
-
-        let pairs = [
-            (&sources.state, &copies.state, header.file),
-            (&sources.heads, &copies.heads, header.heads),
-        ];
-        for (source, copy, signed) in pairs {
-            let digest = copy_with_digest(source, copy)?;
-            if digest != signed && !mutant("trust-any-snapshot") {
-                return Err(rejected("its database is not the one that was signed"));
-            }
-        }
-
-        let read = read_databases(copies, &header).map_err(|error| rejected(error.to_string()))?;
-        let Some((heads, live, store)) = read else { return Err(rejected("it is damaged")) };
-        self.assemble(header, heads, live, store).map(Some)
+        Ok(Some((header, files)))
     }
 
+    /// Returns the snapshot with this header. `heads` is `None` if the database of heads is
+    /// damaged.
     fn assemble(
         &self,
         header: SnapshotHeader,
-        mut heads: TreeHeads,
-        live: Vec<ThreadId>,
+        heads: Option<TreeHeads>,
         store: RestingStore,
     ) -> Result<Snapshot, Unusable> {
+        let damaged = || rejected("it is damaged");
+        let mut heads = heads.ok_or_else(damaged)?;
+        let live = store.snapshot().map(read_live).transpose();
+        let live = live.map_err(|error| rejected(format!("its trees are unreadable: {error}")))?;
+        let live = live.flatten().ok_or_else(damaged)?;
+
         let SnapshotHeader { checkpoint, coverage, redactions, losses, signers, common, .. } =
             header;
         if heads.merkle_root() != checkpoint.merkle_root {
@@ -269,7 +291,7 @@ impl SnapshotPlace<'_> {
         let base = if generation >= limits::SNAPSHOT_GENERATIONS {
             None
         } else {
-            match self.load_through(&files.0, is_known) {
+            match self.load_copy(&files.0, is_known) {
                 Ok(base) => base,
                 Err(Unusable::Rejected(reason)) => {
                     tracing::info!("the next snapshot is made from every record: {reason}");
@@ -420,20 +442,15 @@ fn synced_digest(path: &Path) -> Result<Digest, Error> {
     file_digest(path).map_err(failed())
 }
 
-type DatabaseContent = (TreeHeads, Vec<ThreadId>, RestingStore);
-
-/// Reads the two databases of a snapshot. Returns `None` if they contain a damaged value.
-fn read_databases(
-    files: &SnapshotFiles,
-    header: &SnapshotHeader,
-) -> Result<Option<DatabaseContent>, Error> {
-    let store = RestingStore::in_file(&files.state)?;
-    let Some(db) = store.connection() else { return Ok(None) };
-    let live = read_live(db).map_err(Error::sqlite("reading a snapshot"))?;
-    let heads = TreeHeads::in_file(&files.heads, header.checkpoint.position, header.hash)?;
-    Ok(heads.zip(live).map(|(heads, live)| (heads, live, store)))
+/// Returns an error if a database has another digest than the one in the signed header.
+fn require_signed(digest: Digest, signed: Digest) -> Result<(), Unusable> {
+    if digest != signed && !mutant("trust-any-snapshot") {
+        return Err(rejected("its database is not the one that was signed"));
+    }
+    Ok(())
 }
 
+/// Reads the names of the trees that must be in memory. Returns `None` if a name is invalid.
 fn read_live(db: &Connection) -> rusqlite::Result<Option<Vec<ThreadId>>> {
     let mut query = db.prepare("SELECT name FROM live")?;
     let names = query.query_map([], |row| row.get::<_, String>(0))?;
@@ -473,7 +490,7 @@ fn remove_databases(state: &Path, journal: Uuid, kept: Option<&SnapshotFiles>) {
 
 /// Deletes the unfinished files that a killed process has left.
 fn remove_unfinished(state: &Path, journal: Uuid) {
-    for name in [COPY, DRAFT, HEADS_COPY, HEADS_DRAFT, UNFINISHED_HEADER] {
+    for name in [DRAFT, HEADS_DRAFT, UNFINISHED_HEADER] {
         remove_file(&file_of(state, journal, name));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
 use crate::journal::Error;
@@ -30,6 +30,14 @@ pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
 /// not delete its name.
 pub fn open(file: &Path) -> Result<Connection, Error> {
     let db = Connection::open(file).map_err(failed())?;
+    set_up(&db).map_err(failed())?;
+    Ok(db)
+}
+
+/// Opens `file`, which must exist, with the settings of a working file. Never writes to it.
+pub fn open_read_only(file: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(file, flags).map_err(failed())?;
     set_up(&db).map_err(failed())?;
     Ok(db)
 }
